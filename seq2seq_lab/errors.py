@@ -1,0 +1,17 @@
+"""What a user did wrong, said so that the user can mend it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in what was asked for. The command line shows its message without a traceback.
+
+    The message names the key, the value, what is allowed and the remedy.
+    """
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the choice nearest to `word` in spelling, or an empty string."""
+    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,1 @@
+"""How a sentence is produced from a trained model."""
