@@ -34,3 +34,66 @@ class Tracker(Protocol):
     def finish(self, exit_code: int) -> None:
         """Close the record; `exit_code` is 0 for a run that ended well."""
         ...
+
+
+class Logger(Tracker, Protocol):
+    """A tracker that `conf/logger/*.yaml` names: it may keep the run somewhere beyond the run folder.
+
+    Every logger is built with `folder`, `config`, `flat` and `run_id` beside the keys of its YAML file.
+    """
+
+    @property
+    def run_id(self) -> str | None:
+        """The name under which a resumed run goes on in the same record."""
+        ...
+
+    @property
+    def url(self) -> str | None:
+        """Where the run can be looked at."""
+        ...
+
+    @property
+    def offline(self) -> bool:
+        """Whether the record is kept on this machine, to be sent later."""
+        ...
+
+    def sync_command(self) -> str | None:
+        """Return the command line that sends an offline record, if there is one to send."""
+        ...
+
+
+class Trackers:
+    """Several trackers as one; each gets everything, in the order given."""
+
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = tuple(trackers)
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        """See `Tracker.metrics`."""
+        for tracker in self._trackers:
+            tracker.metrics(values, step)
+
+    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
+        """See `Tracker.images`."""
+        for tracker in self._trackers:
+            tracker.images(name, paths, captions, step)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
+        """See `Tracker.table`."""
+        for tracker in self._trackers:
+            tracker.table(name, columns, rows, step)
+
+    def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
+        """See `Tracker.artifact`."""
+        for tracker in self._trackers:
+            tracker.artifact(name, kind, folder, metadata)
+
+    def summary(self, values: Mapping[str, object]) -> None:
+        """See `Tracker.summary`."""
+        for tracker in self._trackers:
+            tracker.summary(values)
+
+    def finish(self, exit_code: int) -> None:
+        """See `Tracker.finish`."""
+        for tracker in self._trackers:
+            tracker.finish(exit_code)

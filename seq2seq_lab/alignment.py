@@ -1,0 +1,136 @@
+"""From attention weights to word alignments, and the alignment error rate."""
+
+import math
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Span: TypeAlias = tuple[int, int]
+Link: TypeAlias = tuple[int, int]
+
+
+def whitespace_words(text: str) -> list[Span]:
+    """Return the (start, end) character span of every run of `text` without white space."""
+    return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def word_spans(text: str, words: Sequence[str]) -> list[Span]:
+    """Return the (start, end) character spans of `words`, found in `text` from left to right.
+
+    Each word is the first occurrence after the one before it, so `words` should leave out no more than
+    punctuation: "a" would be found inside a name that was left out. Raises `ValueError` where a word does
+    not follow.
+    """
+    spans = []
+    end = 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0:
+            raise ValueError(f"the word {word!r} does not stand in {text!r} after character {end}")
+        end = start + len(word)
+        spans.append((start, end))
+    return spans
+
+
+def group_tokens(token_spans: Sequence[Span], words: Sequence[Span]) -> list[list[int]]:
+    """Return for each word, given by its character span, the positions of the tokens that belong to it.
+
+    A token belongs to the word with which it shares most characters (the first of equals), and to none
+    where it shares no character with any: a space, a mark between words, an empty span.
+    """
+    groups: list[list[int]] = [[] for _ in words]
+    for token, (start, end) in enumerate(token_spans):
+        overlaps = [min(end, word_end) - max(start, word_start) for word_start, word_end in words]
+        best = max(overlaps, default=0)
+        if best > 0:
+            groups[overlaps.index(best)].append(token)
+    return groups
+
+
+def join_subwords(
+    weights_TS: npt.NDArray[np.floating[Any]],
+    source_groups: Sequence[Sequence[int]],
+    target_groups: Sequence[Sequence[int]],
+) -> npt.NDArray[np.floating[Any]]:
+    """Return attention weights (target words, source words) from weights (target tokens, source tokens).
+
+    A group holds the token positions of one word. The columns of a group are summed (attention given to any
+    part is given to the word) and its rows averaged, so a row still sums to 1 where the groups leave out no
+    column. A word without tokens gets zeros.
+    """
+    by_source = np.stack([weights_TS[:, list(group)].sum(axis=1) for group in source_groups], axis=1)
+    unowned = np.zeros(len(source_groups))
+    return np.stack([by_source[list(group)].mean(axis=0) if group else unowned for group in target_groups])
+
+
+def predicted_links(
+    weights_TS: npt.NDArray[np.floating[Any]],
+    source_spans: Sequence[Span],
+    target_spans: Sequence[Span],
+    source_words: Sequence[Span],
+    target_words: Sequence[Span],
+) -> set[Link]:
+    """Return the (source word, target word) links that attention weights under teacher forcing make.
+
+    `weights_TS` has a row for each reference target token and a last one for `<eos>`, and a column for
+    `<sos>`, each source token, and `<eos>`; the rows and columns of the specials are left out.
+    `source_spans` and `target_spans` are the character spans of the real tokens (specials not included, as
+    `Tokenizer.spans` gives them), `source_words` and `target_words` those of the words to be linked.
+    Token weights are joined to words (`group_tokens`, `join_subwords`), and every target word is linked to
+    the source word of greatest weight, the first of equals. A target word that owns no token, because
+    a token that it shares belongs to another word, gets no link.
+    """
+    assert weights_TS.shape == (len(target_spans) + 1, len(source_spans) + 2), (
+        f"weights {weights_TS.shape} for {len(target_spans)} target and {len(source_spans)} source tokens: "
+        "expected one row more (<eos>) and two columns more (<sos>, <eos>)"
+    )
+    source_groups = group_tokens(source_spans, source_words)
+    target_groups = group_tokens(target_spans, target_words)
+    if not source_words or not target_words:
+        return set()
+    joined = join_subwords(weights_TS[:-1, 1:-1], source_groups, target_groups)
+    return {(int(joined[word].argmax()), word) for word, group in enumerate(target_groups) if group}
+
+
+@dataclass(slots=True)
+class AlignmentCounts:
+    """Counts of predicted links A, sure gold links S and possible ones P ⊇ S over a corpus.
+
+    The rates are those of Och and Ney 2003, section 4.4, over all sentences added so far. A rate whose
+    denominator is 0 is NaN.
+    """
+
+    predicted_and_sure: int = 0
+    predicted_and_possible: int = 0
+    predicted: int = 0
+    sure: int = 0
+
+    def add(self, predicted: Set[Link], sure: Set[Link], possible: Set[Link] | None = None) -> None:
+        """Add one sentence. `possible` includes the sure links; left out, every gold link is sure."""
+        if possible is None:
+            possible = sure
+        assert sure <= possible
+        self.predicted_and_sure += len(predicted & sure)
+        self.predicted_and_possible += len(predicted & possible)
+        self.predicted += len(predicted)
+        self.sure += len(sure)
+
+    def aer(self) -> float:
+        """Return the alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1."""
+        return 1 - _ratio(self.predicted_and_sure + self.predicted_and_possible, self.predicted + self.sure)
+
+    def precision(self) -> float:
+        """Return |A∩P| / |A|."""
+        return _ratio(self.predicted_and_possible, self.predicted)
+
+    def recall(self) -> float:
+        """Return |A∩S| / |S|."""
+        return _ratio(self.predicted_and_sure, self.sure)
+
+
+def _ratio(numerator: int, denominator: int) -> float:
+    return numerator / denominator if denominator else math.nan

@@ -1,0 +1,256 @@
+"""The typed configuration: what a run is told, and the checks that need no data.
+
+The closed sections are dataclasses without defaults (every default stands in conf/). The open slots name a
+class with `_target_` and are checked against its constructor in `seq2seq_lab.build`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq_lab.errors import UserError
+
+_PACKAGED = Path(__file__).parent / "conf"
+CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
+
+Slot = dict[str, Any]
+
+
+class TiedEmbeddings(Enum):
+    """Which tables are one: none, the target's and the output's, or these and the source's."""
+
+    none = "none"
+    target = "target"
+    all = "all"
+
+
+class BatchUnit(Enum):
+    """What `trainer.batch_size` counts."""
+
+    sentences = "sentences"
+    tokens = "tokens"
+
+
+class ValidateUnit(Enum):
+    """What `trainer.validate_every` counts."""
+
+    epoch = "epoch"
+    step = "step"
+
+
+class MonitorMode(Enum):
+    """Whether a greater or a smaller figure is better."""
+
+    max = "max"
+    min = "min"
+
+
+class Device(Enum):
+    """Where a run computes."""
+
+    auto = "auto"
+    cuda = "cuda"
+    mps = "mps"
+    cpu = "cpu"
+
+
+class Precision(Enum):
+    """In what the matrix products are computed."""
+
+    auto = "auto"
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+@dataclass
+class ModelConfig:
+    """Sizes that several parts of the model share. Meanings: conf/model/attn.yaml."""
+
+    name: str
+    embedding_size: int
+    encoder_hidden_size: int
+    hidden_size: int
+    num_layers: int
+    dropout: float
+    state_dropout: float
+    tied_embeddings: TiedEmbeddings
+
+
+@dataclass
+class TrainerConfig:
+    """How to train. Meanings: conf/trainer/default.yaml."""
+
+    max_epochs: int
+    max_steps: int | None
+    batch_size: int
+    batch_unit: BatchUnit
+    micro_batch_size: int | None
+    max_length: int
+    label_smoothing: float
+    clip_norm: float | None
+    validate_every: float
+    validate_unit: ValidateUnit
+    eval_batch_size: int
+    monitor: str
+    monitor_mode: MonitorMode
+    patience: int | None
+    samples: int
+    join_subwords: bool
+    length_bounds: list[int]
+    device: Device
+    precision: Precision
+    checkpoint_every_steps: int | None
+    keep_checkpoints: int
+    log_every_steps: int
+    fast_dev_run: bool
+    overfit_batches: int
+
+
+@dataclass
+class Config:
+    """One run. Meanings: conf/config.yaml."""
+
+    seed: int
+    init_from: str | None
+    cache_dir: str | None
+    model: ModelConfig
+    encoder: Slot
+    decoder: Slot
+    attention: Slot
+    dataset: Slot
+    tokenizer: Slot
+    teacher_forcing: Slot
+    optimizer: Slot
+    schedule: Slot
+    search: Slot
+    trainer: TrainerConfig
+    logger: Slot
+
+
+SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot)
+
+ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
+
+
+def typed(node: DictConfig) -> Config:
+    """Return the composed configuration as dataclasses with plain values, every interpolation resolved."""
+    config = OmegaConf.to_object(node)
+    assert isinstance(config, Config)
+    return config
+
+
+def plain(node: DictConfig) -> dict[str, Any]:
+    """Return the composed configuration as nested plain containers, every interpolation resolved."""
+    container = OmegaConf.to_container(node, resolve=True, throw_on_missing=True, enum_to_str=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def check(config: Config) -> None:
+    """Refuse values of the closed sections that no run can have.
+
+    Raises:
+        UserError: names the key, the value and what is allowed.
+    """
+    model, trainer = config.model, config.trainer
+    positive: dict[str, float | None] = {
+        "model.embedding_size": model.embedding_size,
+        "model.encoder_hidden_size": model.encoder_hidden_size,
+        "model.hidden_size": model.hidden_size,
+        "model.num_layers": model.num_layers,
+        "trainer.max_epochs": trainer.max_epochs,
+        "trainer.max_steps": trainer.max_steps,
+        "trainer.batch_size": trainer.batch_size,
+        "trainer.micro_batch_size": trainer.micro_batch_size,
+        "trainer.max_length": trainer.max_length,
+        "trainer.clip_norm": trainer.clip_norm,
+        "trainer.validate_every": trainer.validate_every,
+        "trainer.eval_batch_size": trainer.eval_batch_size,
+        "trainer.patience": trainer.patience,
+        "trainer.checkpoint_every_steps": trainer.checkpoint_every_steps,
+        "trainer.keep_checkpoints": trainer.keep_checkpoints,
+        "trainer.log_every_steps": trainer.log_every_steps,
+    }
+    for key, value in positive.items():
+        _require(value is None or value > 0, key, value, "a number above 0")
+    for key, value in {
+        "model.dropout": model.dropout,
+        "model.state_dropout": model.state_dropout,
+        "trainer.label_smoothing": trainer.label_smoothing,
+    }.items():
+        _require(0 <= value < 1, key, value, "0 up to, not including, 1")
+    for key, value in {"trainer.samples": trainer.samples, "trainer.overfit_batches": trainer.overfit_batches}.items():
+        _require(value >= 0, key, value, "0 or more")
+    _require(
+        trainer.validate_unit is ValidateUnit.epoch or trainer.validate_every == int(trainer.validate_every),
+        "trainer.validate_every",
+        trainer.validate_every,
+        "a whole number of steps, or a share of an epoch with trainer.validate_unit=epoch",
+    )
+    _require(trainer.monitor.startswith("val/"), "trainer.monitor", trainer.monitor, "a validation figure, as val/bleu")
+    bounds = trainer.length_bounds
+    _require(
+        bounds == sorted(set(bounds)) and all(bound > 0 for bound in bounds),
+        "trainer.length_bounds",
+        bounds,
+        "growing numbers above 0",
+    )
+
+
+def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, object]:
+    """Return the canonical top-level keys that runs are grouped and filtered by.
+
+    Args:
+        config: the plain configuration.
+        choices: the chosen value of each group, as Hydra knows them.
+    """
+    return {
+        "model": config["model"]["name"],
+        **{group: canonical(group, choices[group]) for group in ("encoder", "decoder", "attention", "dataset", "tokenizer")},
+        "cell": config["encoder"].get("cell"),
+        "teacher_forcing": choices["teacher_forcing"],
+        "teacher_forcing_ratio": config["teacher_forcing"].get("ratio"),
+        "optimizer": choices["optimizer"],
+        "schedule": choices["schedule"],
+        "seed": config["seed"],
+    }
+
+
+def canonical(group: str, choice: str) -> str:
+    """Return the name a group's value has in logs: an alias is a YAML that does nothing but include another."""
+    path = CONF_DIR / group / f"{choice}.yaml"
+    if not path.is_file():
+        return choice
+    node = OmegaConf.load(path)
+    if isinstance(node, DictConfig) and list(node) == ["defaults"] and len(node["defaults"]) == 1:
+        return str(node["defaults"][0])
+    return choice
+
+
+def group_values(group: str) -> list[str]:
+    """Return the values of a group in conf/."""
+    return sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))
+
+
+def groups() -> list[str]:
+    """Return the groups in conf/."""
+    return sorted(path.name for path in CONF_DIR.iterdir() if path.is_dir())
+
+
+def leaf_keys(node: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    """Return every dotted key of a plain configuration, sections included."""
+    for key, value in node.items():
+        yield prefix + key
+        if isinstance(value, Mapping):
+            yield from leaf_keys(value, f"{prefix}{key}.")
+
+
+def _require(holds: bool, key: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")

@@ -1,0 +1,150 @@
+"""The plan of an epoch: which sentences make an optimizer step, and which of them run together.
+
+A micro-batch holds sentences of one exact source length, so nothing is padded on the source side and the
+fused recurrent kernels run on it as it is. Sentences of nearly the same target length stand together.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.data.tokenizers import PAD
+
+Index = npt.NDArray[np.int64]
+Unit = Literal["sentences", "tokens"]
+Step = list[Index]
+
+
+def plan_epoch(
+    text: TokenizedText, batch_size: int, unit: Unit, micro_batch_size: int | None, seed: int, epoch: int
+) -> list[Step]:
+    """Return the optimizer steps of an epoch, each a list of micro-batches of sentence numbers.
+
+    The plan is a function of (seed, epoch). Every sentence occurs once.
+
+    Args:
+        batch_size: sentences, or target tokens, of one optimizer step; every step but the last has as many
+            sentences (of tokens: at most as many, unless one sentence alone has more).
+        micro_batch_size: the most sentences that run together; None for no such bound.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
+    full: list[Step] = []
+    rest: list[Index] = []
+    for group in _by_source_length(source, rng.permutation(len(source))):
+        whole, left = _chunks(group, target, batch_size, unit)
+        full.extend([chunk] for chunk in whole)
+        rest.append(left)
+    steps = full + _combine(rest, target, batch_size, unit)
+    if micro_batch_size is not None:
+        steps = [[part for chunk in step for part in _split(chunk, micro_batch_size)] for step in steps]
+    return [steps[i] for i in rng.permutation(len(steps))]
+
+
+def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
+    """Return batches of at most `batch_size` sentences of one exact source length; every sentence occurs once."""
+    source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
+    groups = _by_source_length(source, np.argsort(target, kind="stable"))
+    return [part for group in groups for part in _split(group, batch_size)]
+
+
+def _by_source_length(source_lengths: Index, order: Index) -> list[Index]:
+    """Group sentence numbers by source length, each group in the given order."""
+    if not len(order):
+        return []
+    order = order[np.argsort(source_lengths[order], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(source_lengths[order])) + 1)
+
+
+def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[list[Index], Index]:
+    """Cut a shuffled group into full chunks of similar target length and a random rest."""
+    if unit == "sentences":
+        count = len(group) // batch_size * batch_size
+        whole = group[:count][np.argsort(target[group[:count]], kind="stable")]
+        return list(whole.reshape(-1, batch_size)), group[count:]
+    ordered = group[np.argsort(-target[group], kind="stable")]
+    chunks = []
+    while len(ordered):
+        room = max(1, batch_size // int(target[ordered[0]] - 1))
+        if len(ordered) < room:
+            break
+        chunks.append(ordered[:room])
+        ordered = ordered[room:]
+    return chunks, ordered
+
+
+def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) -> list[Step]:
+    """Join what is left of the groups into steps of several micro-batches."""
+    steps: list[Step] = []
+    step: Step = []
+    room = batch_size
+    for group in rest:
+        while len(group):
+            if unit == "sentences":
+                fitting = min(room, len(group))
+            else:
+                fitting = int(np.searchsorted(np.cumsum(target[group] - 1), room, side="right"))
+                fitting = fitting or (0 if step else 1)
+            if fitting:
+                part = group[:fitting]
+                step.append(part[np.argsort(target[part], kind="stable")])
+                room -= fitting if unit == "sentences" else int((target[part] - 1).sum())
+                group = group[fitting:]
+            if len(group) or room <= 0:
+                steps.append(step)
+                step, room = [], batch_size
+    return [*steps, step] if step else steps
+
+
+def _split(chunk: Index, size: int) -> list[Index]:
+    return [chunk[i : i + size] for i in range(0, len(chunk), size)]
+
+
+class BatchMaker:
+    """Makes batches of one split, whose tokens lie as a whole on the device.
+
+    Args:
+        text: the split.
+        device: where the batches are to be.
+    """
+
+    def __init__(self, text: TokenizedText, device: torch.device) -> None:
+        self.text = text
+        self.device = device
+        self._source_lengths = text.source_lengths.numpy()
+        self._target_lengths = text.target_lengths.numpy()
+        self._source_tokens = text.source_tokens.to(device)
+        self._target_tokens = text.target_tokens.to(device)
+        self._source_offsets = text.source_offsets.to(device)
+        self._target_offsets = text.target_offsets.to(device)
+
+    def __call__(self, index: Index) -> Batch:
+        """Return the batch of the given sentences, in their order."""
+        index_B = torch.from_numpy(index).to(self.device)
+        source_lengths, target_lengths = self._source_lengths[index], self._target_lengths[index]
+        return Batch(
+            index_B=index_B,
+            source_BS=_gather(self._source_tokens, self._source_offsets, index_B, int(source_lengths.max())),
+            source_lengths=tuple(source_lengths.tolist()),
+            target_BU=_gather(self._target_tokens, self._target_offsets, index_B, int(target_lengths.max())),
+            target_tokens=int((target_lengths - 1).sum()),
+        )
+
+    def all(self, plan: Sequence[Index]) -> Iterator[Batch]:
+        """Return the batches of a plan one after another."""
+        return map(self, plan)
+
+
+def _gather(tokens: Tensor, offsets: Tensor, index_B: Tensor, width: int) -> Tensor:
+    """Return the rows of a ragged array, padded to `width`."""
+    start_B1, end_B1 = offsets[index_B][:, None], offsets[index_B + 1][:, None]
+    position_BW = start_B1 + torch.arange(width, device=tokens.device)
+    inside_BW = position_BW < end_B1
+    rows_BW = tokens[torch.where(inside_BW, position_BW, start_B1)].long()
+    return rows_BW.masked_fill_(~inside_BW, PAD)

@@ -1,0 +1,128 @@
+"""Fetching data over the network: the cache folder, a quick test of the way out, one file of an archive."""
+
+import hashlib
+import http.client
+import logging
+import os
+import queue
+import shutil
+import socket
+import tempfile
+import threading
+import urllib.request
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from seq2seq_lab.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+PROBE_SECONDS = 3.0
+TIMEOUT_SECONDS = 10.0
+
+
+def cache_folder(cache_dir: str | None) -> Path:
+    """Return where downloads are kept: `cache_dir`, or where it is null the first that is set of
+    `$SEQ2SEQ_LAB_CACHE`, `$XDG_CACHE_HOME/seq2seq_lab` and `~/.cache/seq2seq_lab`.
+    """
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    if own := os.environ.get("SEQ2SEQ_LAB_CACHE"):
+        return Path(own).expanduser()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "seq2seq_lab"
+
+
+def check_reachable(url: str, remedy: str) -> None:
+    """Raise `UserError` with `remedy` where the server of `url` (or the proxy in front) takes no connection.
+
+    It answers within `PROBE_SECONDS`, whatever the name service does and however many addresses there are.
+    """
+    server = urlsplit(url)
+    if server.scheme not in ("http", "https") or not server.hostname:
+        raise UserError(f"{url} is not an http:// or https:// address. {remedy}")
+    proxy = urllib.request.getproxies().get(server.scheme)
+    if proxy and not urllib.request.proxy_bypass(server.hostname):
+        server = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    address = (server.hostname or "", server.port or (443 if server.scheme == "https" else 80))
+
+    outcome: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+
+    def connect() -> None:
+        try:
+            with socket.create_connection(address, timeout=PROBE_SECONDS):
+                outcome.put(None)
+        except OSError as error:
+            outcome.put(error)
+
+    # The socket's own time-out holds for each address of a host anew and not at all for looking its name up.
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        problem = outcome.get(timeout=PROBE_SECONDS)
+    except queue.Empty:
+        problem = TimeoutError(f"no answer within {PROBE_SECONDS:g} s")
+    if problem is not None:
+        raise UserError(f"No network: {address[0]}:{address[1]} cannot be reached ({problem}). {remedy}")
+
+
+def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) -> Path:
+    """Return a local copy of one file of the zip archive at `url`, downloaded once into `folder`.
+
+    The copy is named after `sha256`, which is checked each time. It appears whole or not at all; the member's
+    path in the archive says what is read, never where it is written. Raises `UserError` with `remedy` where
+    the archive cannot be had, lacks the member, or holds other bytes.
+    """
+    destination = folder / f"{sha256[:16]}-{PurePosixPath(member).name}"
+    if destination.is_file():
+        if _sha256(destination) == sha256:
+            return destination
+        logger.warning("%s has changed since it was downloaded: fetching it again", destination)
+    check_reachable(url, remedy)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+            archive, copy = Path(temporary, "archive"), Path(temporary, "member")
+            _download(url, archive)
+            with zipfile.ZipFile(archive) as opened:
+                if member not in opened.namelist():
+                    names = ", ".join(opened.namelist()[:12])
+                    raise UserError(
+                        f"dataset.member={member} is not in the archive from {url}, which holds {names}. "
+                        + remedy
+                    )
+                with opened.open(member) as packed, copy.open("wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
+            found = _sha256(copy)
+            if found != sha256:
+                raise UserError(
+                    f"{member} in {url} has the SHA-256 {found}, not dataset.sha256={sha256}: it is another "
+                    f"version of the data, or a damaged one. {remedy}"
+                )
+            copy.replace(destination)
+    except (OSError, EOFError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"Fetching {url} into {folder} failed: {error}. {remedy}") from error
+    return destination
+
+
+def _download(url: str, destination: Path) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with (
+        urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
+        destination.open("wb") as file,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        size = response.headers["Content-Length"]
+        task = progress.add_task(f"Downloading {url}", total=int(size) if size else None)
+        while block := response.read(1 << 16):
+            file.write(block)
+            progress.advance(task, len(block))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,122 @@
+"""Phrases of two languages at once, and how the words of a sentence change their neighbours' form.
+
+A word of a phrase carries links: tokens of identity. An English and a French word that carry the same
+link correspond. Phrases are therefore put together by joining words, in each language in its own order,
+and the gold alignment is read off the finished sentence.
+
+A form "a/an" has two shapes, before a consonant and before a vowel. An asterisk marks a French h aspiré.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from seq2seq_lab.data.corpus import Gold
+
+
+class Word(NamedTuple):
+    """A form and the links it carries."""
+
+    form: str
+    links: tuple[object, ...]
+
+
+class Phrase(NamedTuple):
+    """The words of one phrase in both languages."""
+
+    english: tuple[Word, ...]
+    french: tuple[Word, ...]
+
+
+ENGLISH_VOWELS = frozenset("aeiou")
+FRENCH_VOWELS = frozenset("aeiouéèêâîôœh")
+CONTRACTIONS = {
+    ("à", "le"): "au",
+    ("à", "les"): "aux",
+    ("de", "le"): "du",
+    ("de", "les"): "des",
+    # "de" swallows the indefinite article: "près de" + "des hommes" = "près d'hommes"
+    ("de", "des"): "de/d'",
+    ("de", "de"): "de/d'",
+    ("de", "d'"): "de/d'",
+}
+EMPTY = Phrase((), ())
+
+
+def words(forms: Sequence[str], link: object) -> tuple[Word, ...]:
+    """Return the forms as words that all carry the link."""
+    links = (link,)
+    return tuple([Word(form, links) for form in forms])
+
+
+def unit(english: Sequence[str], french: Sequence[str]) -> Phrase:
+    """Return a phrase in which every English word corresponds to every French one."""
+    link = object()
+    return Phrase(words(english, link), words(french, link))
+
+
+def join(*phrases: Phrase) -> Phrase:
+    """Return the phrases one after another, in the same order in both languages."""
+    english: tuple[Word, ...] = ()
+    french: tuple[Word, ...] = ()
+    for phrase in phrases:
+        english += phrase.english
+        french += phrase.french
+    return Phrase(english, french)
+
+
+def _shape(word: Word, following: list[Word], vowels: frozenset[str]) -> Word:
+    before_consonant, before_vowel = word.form.split("/")
+    at_vowel = bool(following) and following[-1].form[0].lower() in vowels
+    return Word(before_vowel if at_vowel else before_consonant, word.links)
+
+
+def spell_english(sentence: Sequence[Word]) -> list[Word]:
+    """Return the words with "a" or "an" as the next word asks for."""
+    spelled: list[Word] = []
+    for word in reversed(sentence):
+        spelled.append(_shape(word, spelled, ENGLISH_VOWELS) if "/" in word.form else word)
+    return spelled[::-1]
+
+
+def spell_french(sentence: Sequence[Word]) -> list[Word]:
+    """Return the words after elision, contraction and the choice of shapes such as "bel".
+
+    A contracted word carries the links of both its parts. The mark of an h aspiré stays.
+    """
+    spelled: list[Word] = []
+    for word in reversed(sentence):
+        if "/" in word.form:
+            word = _shape(word, spelled, FRENCH_VOWELS)
+        if spelled and (contracted := CONTRACTIONS.get((word.form, spelled[-1].form))):
+            word = Word(contracted, word.links + spelled.pop().links)
+            if "/" in contracted:
+                word = _shape(word, spelled, FRENCH_VOWELS)
+        spelled.append(word)
+    return spelled[::-1]
+
+
+def text(sentence: Sequence[str]) -> str:
+    """Return the words as plain text, with no space before a stop or after an apostrophe."""
+    return " ".join(sentence).replace("' ", "'").replace(" .", ".").replace(" ,", ",")
+
+
+def gold(phrase: Phrase) -> Gold:
+    """Return the words of a finished sentence as they are spelled, and their links."""
+    english, french = spell_english(phrase.english), spell_french(phrase.french)
+    positions: dict[object, list[int]] = {}
+    for position, word in enumerate(english):
+        for link in word.links:
+            positions.setdefault(link, []).append(position)
+    links = frozenset(
+        [
+            (source, target)
+            for target, word in enumerate(french)
+            for link in word.links
+            for source in positions[link]
+        ]
+    )
+    return Gold(
+        tuple([word.form for word in english]),
+        tuple([word.form.removeprefix("*") for word in french]),
+        links,
+    )

@@ -1,0 +1,116 @@
+"""Tatoeba English–French: short sentences with their translations (tatoeba.org, by way of manythings.org)."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.download import cache_folder, fetch_member
+from seq2seq_lab.data.text import (
+    OnBadPair,
+    check_positive,
+    collect,
+    count_repeats,
+    listing,
+    new_counts,
+    read_columns,
+)
+from seq2seq_lab.errors import UserError, did_you_mean
+
+_LANGUAGES = ("en", "fr")
+
+
+@dataclass(frozen=True, slots=True)
+class Tatoeba:
+    """Tatoeba English–French, split by English sentence.
+
+    `path` is a tab-separated file, plain or `.gz`: English, French, and perhaps a third column, ignored.
+    Without a path, `member` of the zip archive at `url` is downloaded once to the cache folder.
+
+    The split is a hash of the English sentence: all its translations fall on one side, and a pair never
+    changes sides when the file grows. One sentence may have several translations; each pair is a line of its
+    own, in the test set too. Pairs with more than `max_tokens` tokens between white space (no-break spaces
+    are white space) on either side are left out of every split; `limit` keeps the first training pairs of the
+    rest.
+    """
+
+    path: str | None
+    url: str
+    member: str
+    sha256: str
+    source: str
+    target: str
+    on_bad_pair: OnBadPair
+    max_tokens: int | None
+    limit: int | None
+    validation_share: float
+    test_share: float
+    cache_dir: str | None
+
+    def __post_init__(self) -> None:
+        for key, language in (("source", self.source), ("target", self.target)):
+            if language not in _LANGUAGES:
+                raise UserError(
+                    f"dataset.{key}={language}: Tatoeba has en and fr." + did_you_mean(language, _LANGUAGES)
+                )
+        if self.source == self.target:
+            raise UserError(
+                f"dataset.source and dataset.target are both {self.source}: one has to be en, the other fr."
+            )
+        check_positive("dataset.max_tokens", self.max_tokens)
+        check_positive("dataset.limit", self.limit)
+        if not (
+            self.validation_share > 0 and self.test_share > 0 and self.validation_share + self.test_share < 1
+        ):
+            raise UserError(
+                f"dataset.validation_share={self.validation_share}, dataset.test_share={self.test_share}: "
+                "both have to be above 0, and together below 1."
+            )
+
+    def load(self) -> Corpus:
+        """Read the corpus. Raises `UserError` for a missing file, bad lines, and a download that fails."""
+        counts = new_counts()
+        counts["pairs_over_max_tokens"] = 0
+        file = self._file()
+        splits: dict[str, list[tuple[str, str]]] = {"train": [], "validation": [], "test": []}
+        for english, french in read_columns(file, self.on_bad_pair, counts):
+            if (
+                self.max_tokens is not None
+                and max(len(english.split()), len(french.split())) > self.max_tokens
+            ):
+                counts["pairs_over_max_tokens"] += 1
+                continue
+            splits[self._split_of(english)].append(
+                (english, french) if self.source == "en" else (french, english)
+            )
+        empty = [name for name, pairs in splits.items() if not pairs]
+        if empty:
+            raise UserError(
+                f"{file}: no pairs for {', '.join(empty)} out of {sum(map(len, splits.values()))}. Give a "
+                f"larger file, or change dataset.validation_share={self.validation_share}, "
+                f"dataset.test_share={self.test_share} or dataset.max_tokens={self.max_tokens}."
+            )
+        train = collect(splits["train"], self.limit)
+        validation, test = collect(splits["validation"], None), collect(splits["test"], None)
+        count_repeats(train, [validation, test], counts)
+        tests: dict[str, ParallelText] = {"test": test}
+        return Corpus(self.source, self.target, train, validation, tests, counts)
+
+    def _file(self) -> Path:
+        if self.path is None:
+            remedy = "Give a local file with dataset.path=FILE (English, tab, French)."
+            return fetch_member(self.url, self.member, self.sha256, cache_folder(self.cache_dir), remedy)
+        file = Path(self.path).expanduser()
+        if not file.is_file():
+            raise UserError(
+                f"dataset.path={self.path}: a tab-separated file (plain or .gz) was looked for; "
+                f"{listing(file if file.is_dir() else file.parent)}. Give the path of the file itself."
+            )
+        return file
+
+    def _split_of(self, english: str) -> str:
+        # 48 bits divide exactly in a float, so that the place is always below 1.
+        place = int.from_bytes(hashlib.sha256(english.encode()).digest()[:6], "big") / 2**48
+        if place < self.validation_share:
+            return "validation"
+        return "test" if place < self.validation_share + self.test_share else "train"

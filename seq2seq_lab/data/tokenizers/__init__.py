@@ -1,0 +1,29 @@
+"""From plain text to the ids of a vocabulary and back."""
+
+from seq2seq_lab.data.tokenizers.base import (
+    EOS,
+    PAD,
+    SOS,
+    SPECIALS,
+    UNK,
+    Tokenizer,
+    TokenizerPair,
+    fit_tokenizers,
+    load_tokenizer,
+)
+from seq2seq_lab.data.tokenizers.bpe import BpeTokenizer
+from seq2seq_lab.data.tokenizers.word import WordTokenizer
+
+__all__ = [
+    "EOS",
+    "PAD",
+    "SOS",
+    "SPECIALS",
+    "UNK",
+    "BpeTokenizer",
+    "Tokenizer",
+    "TokenizerPair",
+    "WordTokenizer",
+    "fit_tokenizers",
+    "load_tokenizer",
+]

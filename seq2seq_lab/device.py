@@ -1,0 +1,71 @@
+"""The device a run computes on, and in what precision."""
+
+import time
+from contextlib import AbstractContextManager
+
+import torch
+
+from seq2seq_lab.config import Device, Precision
+from seq2seq_lab.errors import UserError
+
+DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+
+
+def choose_device(wanted: Device) -> torch.device:
+    """Return the device: for `auto` CUDA, then MPS, then the CPU.
+
+    Raises:
+        UserError: the device asked for is not there.
+    """
+    there = {Device.cuda: torch.cuda.is_available(), Device.mps: torch.backends.mps.is_available(), Device.cpu: True}
+    if wanted is Device.auto:
+        return torch.device(next(device.value for device, present in there.items() if present))
+    if not there[wanted]:
+        found = ", ".join(device.value for device, present in there.items() if present)
+        raise UserError(f"trainer.device={wanted.value} is not on this machine. Allowed here: auto, {found}.")
+    return torch.device(wanted.value)
+
+
+def choose_precision(wanted: Precision, device: torch.device) -> Precision:
+    """Return the precision: for `auto` bfloat16 where the device multiplies it clearly faster than float32."""
+    if wanted is not Precision.auto:
+        return wanted
+    return Precision.bf16 if _seconds(torch.float32, device) > 1.5 * _seconds(torch.bfloat16, device) else Precision.fp32
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
+    """Return the context in which the forward pass runs."""
+    dtype = DTYPES.get(precision)
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most memory used so far, in bytes: on the GPU if there is one, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _seconds(dtype: torch.dtype, device: torch.device, size: int = 512, times: int = 10) -> float:
+    """Return the time of the fastest of several matrix products."""
+    a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
+    fastest = float("inf")
+    for _ in range(times):
+        synchronize(device)
+        start = time.perf_counter()
+        torch.mm(a, b)
+        synchronize(device)
+        fastest = min(fastest, time.perf_counter() - start)
+    return fastest

@@ -1,0 +1,79 @@
+"""The loss of translation: teacher-forced for training and validation, free-running for validation alone."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.models.seq2seq import Seq2Seq
+
+CACHED_LOGITS = 2**18  # logits in work at a time on a CPU: 1 MiB in float32
+
+
+def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float) -> Tensor:
+    """Return the cross-entropy in nats, summed over the real target tokens, as a float32 scalar.
+
+    With label smoothing ε the target distribution is (1 − ε) one-hot + ε uniform (Szegedy 2016, §7).
+    """
+    total: Tensor = _CrossEntropy.apply(logits_BTV.flatten(0, 1), outputs_BT.flatten(), label_smoothing)
+    return total
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross-entropy that computes the gradient together with the loss, a few rows at a time.
+
+    The rows in work stay in the cache in float32, whatever the precision of the logits, and nothing of the size
+    N·V is kept but the gradient. `functional.cross_entropy` is what the tests hold it equal to.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, outputs_N: Tensor, label_smoothing: float) -> Tensor:
+        size = logits_NV.shape[1]
+        needs_gradient = ctx.needs_input_grad[0]
+        gradient_NV = torch.empty_like(logits_NV) if needs_gradient else None
+        total = torch.zeros((), device=logits_NV.device)
+        rows = max(1, CACHED_LOGITS // size) if logits_NV.device.type == "cpu" else max(1, len(logits_NV))
+        for start in range(0, len(logits_NV), rows):
+            outputs_C1 = outputs_N[start : start + rows, None]
+            real_C1 = outputs_C1 != PAD
+            log_probs_CV = logits_NV[start : start + rows].log_softmax(-1, dtype=torch.float32)
+            loss_C1 = log_probs_CV.gather(1, outputs_C1) * (label_smoothing - 1)
+            if label_smoothing:
+                loss_C1 -= log_probs_CV.sum(-1, keepdim=True) * (label_smoothing / size)
+            total += (loss_C1 * real_C1).sum()
+            if gradient_NV is not None:
+                probs_CV = log_probs_CV.exp_().sub_(label_smoothing / size)
+                probs_CV.scatter_add_(1, outputs_C1, torch.full_like(loss_C1, label_smoothing - 1)).mul_(real_C1)
+                gradient_NV[start : start + rows] = probs_CV
+        if gradient_NV is not None:
+            ctx.save_for_backward(gradient_NV)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (gradient_NV,) = ctx.saved_tensors
+        return gradient_NV * gradient, None, None
+
+
+def teacher_forced(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """Return the summed loss with the reference as input, and weights_BTS or None."""
+    logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
+
+
+def free_running(model: Seq2Seq, batch: Batch) -> Tensor:
+    """Return the summed loss with the model's own arg-max as input.
+
+    It runs for as many steps as the reference has tokens and does not stop at `<eos>`.
+    """
+    state, source = model.start(batch.source_BS, batch.source_lengths)
+    token_B = batch.inputs_BT[:, 0]
+    total = torch.zeros((), device=token_B.device)
+    for output_B in batch.outputs_BT.unbind(1):
+        log_probs_BV, state, _ = model.step(token_B, state, source)
+        total = total + functional.nll_loss(log_probs_BV, output_B, ignore_index=PAD, reduction="sum")
+        token_B = log_probs_BV.argmax(-1)
+    return total

@@ -1,0 +1,58 @@
+"""What all attention functions share: masking, normalising and the weighted sum."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Attention(nn.Module, ABC):
+    """Weigh the memory by how well each position fits the query (Bahdanau 2014, eq. 5–6).
+
+    A new attention function writes `score`, and `project` where it transforms the memory.
+
+    Args:
+        query_size: width Q of the query, a decoder state.
+        memory_size: width M of the memory, the encoder's outputs.
+    """
+
+    def __init__(self, query_size: int, memory_size: int) -> None:
+        super().__init__()
+        self.query_size = query_size
+        self.memory_size = memory_size
+
+    @property
+    def context_size(self) -> int:
+        """Width of the context vector."""
+        return self.memory_size
+
+    def project(self, memory_BSM: Tensor) -> Tensor:
+        """Return the keys_BSK that `score` compares with the query; done once a sentence."""
+        return memory_BSM
+
+    @abstractmethod
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        """Return scores_BTS, the fit of each memory position to each query."""
+
+    def forward(
+        self, query_BTQ: Tensor, keys_BSK: Tensor, memory_BSM: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return (context_BTM, weights_BTS).
+
+        Args:
+            mask: true where a position may be attended to, broadcastable to BTS; None where all may.
+
+        Each row of the weights sums to 1; a masked position gets exactly 0.
+        """
+        scores_BTS = self.score(query_BTQ, keys_BSK).float()
+        if mask is not None:
+            scores_BTS = scores_BTS.masked_fill(~mask, float("-inf"))
+        weights_BTS = scores_BTS.softmax(dim=-1)
+        return torch.bmm(weights_BTS.to(memory_BSM.dtype), memory_BSM), weights_BTS
+
+
+class AttentionFactory(Protocol):
+    """Makes an attention function for a decoder, which knows the size of its query."""
+
+    def __call__(self, *, query_size: int, memory_size: int) -> Attention: ...

@@ -1,0 +1,20 @@
+"""The bilinear attention function."""
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab.models.attention.base import Attention
+
+
+class MultiplicativeAttention(Attention):
+    """score(h_j, s) = h_jᵀ W s, called "general" by Luong 2015 (eq. 8)."""
+
+    def __init__(self, query_size: int, memory_size: int) -> None:
+        super().__init__(query_size, memory_size)
+        self.key = nn.Linear(memory_size, query_size, bias=False)
+
+    def project(self, memory_BSM: Tensor) -> Tensor:
+        return self.key(memory_BSM)
+
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return torch.bmm(query_BTQ.to(keys_BSK.dtype), keys_BSK.transpose(1, 2))

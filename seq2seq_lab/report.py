@@ -1,0 +1,258 @@
+"""What a run says at the terminal and in its `run.log`: tables, log lines and progress."""
+
+import contextlib
+import functools
+import io
+import logging
+import time
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+from rich.text import Text
+
+from seq2seq_lab.scores import Score
+
+PLAIN_WIDTH = 100  # columns of tables that no terminal shows
+BAR_SECONDS = 0.25  # between two refreshes of the bar: each costs about a millisecond
+
+_log = logging.getLogger(__name__)
+
+
+@functools.cache
+def console() -> Console:
+    """Return the one console, on standard output. Nothing printed through it is read as markup.
+
+    On ranks other than 0 set `console().quiet = True`: tables, log lines and progress then stay silent.
+    """
+    made = Console(markup=False, emoji=False, highlight=False)
+    if not made.is_interactive:
+        made.width = PLAIN_WIDTH
+    return made
+
+
+def say(renderable: RenderableType) -> None:
+    """Print a table or a text on the console, and write it as plain text to the log file of the run.
+
+    Lines of text are not wrapped, so that paths and commands can be copied.
+    """
+    console().print(renderable, soft_wrap=True)
+    buffer = io.StringIO()
+    plain = Console(
+        file=buffer, width=PLAIN_WIDTH, color_system=None, force_terminal=False, markup=False, emoji=False
+    )
+    plain.print(renderable, soft_wrap=True)
+    _log.info("\n%s", buffer.getvalue().rstrip("\n"), extra={"on_console": True})
+
+
+class ConsoleHandler(logging.Handler):
+    """Prints log records through the console, above a progress bar if there is one.
+
+    Unlike Rich's own handler it leaves long lines whole, and it skips what `say` printed already.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record; warnings and errors with their level in front."""
+        if getattr(record, "on_console", False):
+            return
+        message = self.format(record)
+        if record.levelno >= logging.WARNING:
+            style = "bold red" if record.levelno >= logging.ERROR else "yellow"
+            console().print(Text(f"{record.levelname}: {message}", style=style), soft_wrap=True)
+        else:
+            console().print(Text(message), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def setup_logging(run_log: Path) -> Iterator[None]:
+    """Send log records to the console and, with the time in front, to the end of the file `run_log`.
+
+    This package is heard from INFO on, other libraries at their own levels. On leaving, the handlers are
+    removed and the file is closed, so that several runs in one process each have their own.
+    """
+    to_file = logging.FileHandler(run_log, encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_console = ConsoleHandler()
+    root = logging.getLogger()
+    package = logging.getLogger("seq2seq_lab")
+    level = package.level
+    package.setLevel(logging.INFO)
+    root.addHandler(to_file)
+    root.addHandler(to_console)
+    try:
+        yield
+    finally:
+        root.removeHandler(to_console)
+        root.removeHandler(to_file)
+        to_file.close()
+        package.setLevel(level)
+
+
+def parameter_table(rows: Sequence[tuple[str, int, int]]) -> Table:
+    """Return a table of (component, parameters, trainable parameters) with their sums.
+
+    A tensor that two components share is to be counted in one of them.
+    """
+    table = _table("parameters", "component", "parameters", "trainable", show_footer=True)
+    for component, parameters, trainable in rows:
+        table.add_row(_literal(component), f"{parameters:,}", f"{trainable:,}")
+    table.columns[0].footer = "total"
+    table.columns[1].footer = f"{sum(row[1] for row in rows):,}"
+    table.columns[2].footer = f"{sum(row[2] for row in rows):,}"
+    return table
+
+
+def corpus_table(
+    split_sizes: Mapping[str, int], vocabulary_sizes: Mapping[str, int], unknown_rates: Mapping[str, float]
+) -> Table:
+    """Return a table of splits: sentence pairs, and the share of unknown tokens on each side.
+
+    `unknown_rates` (0 to 1) are named split/side, with the splits of `split_sizes` and the sides of
+    `vocabulary_sizes`, for example "test/test2016/source"; a split that has no rate shows a dash.
+    """
+    sides = list(vocabulary_sizes)
+    table = _table("corpus", "split", "pairs", *(f"unknown in {side}" for side in sides))
+    for split, size in split_sizes.items():
+        names = [f"{split}/{side}" for side in sides]
+        rates = [f"{unknown_rates[name]:.2%}" if name in unknown_rates else "–" for name in names]
+        table.add_row(_literal(split), f"{size:,}", *rates)
+    table.add_section()
+    table.add_row("vocabulary", "", *(f"{size:,} types" for size in vocabulary_sizes.values()))
+    return table
+
+
+def pairs_table(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Table:
+    """Return a table of tokenised (source, target) pairs, tokens separated by spaces."""
+    table = _text_table("tokenised pairs")
+    for source, target in pairs:
+        table.add_row("source", _literal(" ".join(source)))
+        table.add_row("target", _literal(" ".join(target)), end_section=True)
+    return table
+
+
+def sample_translations(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Return a table of (source, reference, hypothesis)."""
+    table = _text_table("translations")
+    for source, reference, hypothesis in rows:
+        table.add_row("source", _literal(source))
+        table.add_row("reference", _literal(reference))
+        table.add_row("hypothesis", _literal(hypothesis), end_section=True)
+    return table
+
+
+def result_table(
+    scores: Mapping[str, float | int | str | Score],
+    files: Sequence[tuple[str, Path]],
+    commands: Sequence[str],
+) -> Group:
+    """Return what a run came to: its figures, where its files are, and what to type next.
+
+    A `Score` shows two decimals and its signature, a float two decimals (four below 1), an int separators
+    between the thousands, a string itself. Paths and commands stand on lines of their own, to be copied.
+    """
+    table = _table("results", "measure", "value")
+    table.add_column("signature", overflow="fold")
+    for name, value in scores.items():
+        signature = value.signature if isinstance(value, Score) else ""
+        table.add_row(_literal(name), _literal(_figure(value)), _literal(signature))
+    width = max((len(what) for what, _ in files), default=0)
+    lines = [f"{what:<{width}}  {path}" for what, path in files]
+    lines += [f"$ {command}" for command in commands]
+    return Group(table, *(_literal(line) for line in lines))
+
+
+class Progress:
+    """Shows how far training is: a live bar at a terminal, plain lines elsewhere. A context manager.
+
+    The trainer asks `due()` at each update, and only then reads the loss from the device and calls
+    `show`. `total` and `completed` count optimizer updates, of the whole run and done before this start of
+    it; `plain_seconds` is the time between two plain lines. The time left is reckoned from the mean time of
+    an update since the start, validation included.
+    """
+
+    def __init__(self, total: int, completed: int, plain_seconds: float) -> None:
+        self._total = total
+        self._completed = completed
+        self._bar: RichProgress | None = None
+        self._interval = plain_seconds
+        if console().is_interactive:
+            self._interval = BAR_SECONDS
+            # Without a refreshing thread: nothing is drawn but in `show` and under log lines.
+            self._bar = RichProgress(
+                BarColumn(bar_width=None),
+                TextColumn("{task.description}", markup=False),
+                console=console(),
+                auto_refresh=False,
+                expand=True,
+            )
+            self._task = self._bar.add_task("starting", total=total, completed=completed)
+        self._start = time.monotonic()
+        self._next = self._start + self._interval
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def due(self) -> bool:
+        """Say whether it is time for new figures. Costs one reading of the clock."""
+        return time.monotonic() >= self._next
+
+    def show(self, update: int, epoch: int, loss: float, tokens_per_second: float) -> None:
+        """Show the state after `update` optimizer updates; the speed is in real target tokens a second."""
+        now = time.monotonic()
+        self._next = now + self._interval
+        done = update - self._completed
+        left = "?"
+        if done > 0:
+            seconds = (now - self._start) / done * max(0, self._total - update)
+            left = str(timedelta(seconds=round(seconds)))
+        line = (
+            f"epoch {epoch}  update {update:,}/{self._total:,}  loss {loss:.3f}  "
+            f"{tokens_per_second:,.0f} target tokens/s  {left} left"
+        )
+        if self._bar:
+            self._bar.update(self._task, completed=update, description=line, refresh=True)
+        else:
+            console().print(line, soft_wrap=True)
+
+
+def _table(title: str, first: str, *figures: str, show_footer: bool = False) -> Table:
+    table = Table(title=title, title_justify="left", show_footer=show_footer)
+    table.add_column(first, overflow="fold")
+    for figure in figures:
+        table.add_column(figure, justify="right")
+    return table
+
+
+def _text_table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _literal(text: str) -> Text:
+    # Byte-level models put out control characters too: written raw they would steer the terminal.
+    return Text("".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text))
+
+
+def _figure(value: float | int | str | Score) -> str:
+    if isinstance(value, Score):
+        return f"{value.value:.2f}"
+    if isinstance(value, float):
+        return f"{value:.4f}" if abs(value) < 1 else f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else value

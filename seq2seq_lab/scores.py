@@ -1,0 +1,132 @@
+"""BLEU and chrF by sacreBLEU, over a corpus, a sentence, or sentences grouped by source length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+from seq2seq_lab.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score from 0 to 100 and the sacreBLEU signature that says how it was computed."""
+
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBin:
+    """BLEU over the sentences whose source has `low` to `high` words, both included.
+
+    `high` is None in the last bin, which has no upper end. `bleu` is None where BLEU has no meaning:
+    in an empty bin, and in one whose references are all under 4 tokens.
+    """
+
+    low: int
+    high: int | None
+    count: int
+    bleu: float | None
+
+    @property
+    def label(self) -> str:
+        """The range as an axis shows it: "≤6", "7–12" or ">12"."""
+        if self.high is None:
+            return f">{self.low - 1}" if self.low else "all"
+        return f"{self.low}–{self.high}" if self.low else f"≤{self.high}"
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Return sacreBLEU of detokenised text, mixed case, one reference a sentence (Post 2018).
+
+    BLEU counts up to 4-grams, so where every reference is under 4 tokens even a perfect corpus would
+    score 0. Such a corpus is scored with effective order (only the n-grams that exist), and the signature
+    then says `eff:yes`: it is not to be compared with the usual `eff:no`. The choice hangs on the
+    references alone, so all systems on one test set get the same measure.
+
+    Raises `UserError` where the two lists differ in length or are empty.
+    """
+    _check(hypotheses, references)
+    metric = BLEU(effective_order=not _has_4_gram(references))
+    value = metric.corpus_score(hypotheses, [references]).score
+    return Score(value, str(metric.get_signature()))
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Return chrF2 by sacreBLEU (Popović 2015). Raises `UserError` as `bleu` does."""
+    _check(hypotheses, references)
+    metric = CHRF()
+    value = metric.corpus_score(hypotheses, [references]).score
+    return Score(value, str(metric.get_signature()))
+
+
+def sentence_bleu(hypothesis: str, reference: str) -> float:
+    """Return BLEU of one sentence from 0 to 100, smoothed, with effective order.
+
+    For tables and for sorting; a mean of it is not the BLEU of the corpus.
+    """
+    return BLEU(effective_order=True).sentence_score(hypothesis, [reference]).score
+
+
+def bleu_by_length(
+    hypotheses: Sequence[str], references: Sequence[str], lengths: Sequence[int], bounds: Sequence[int]
+) -> list[LengthBin]:
+    """Return BLEU in bins of source length; n bounds make n + 1 bins.
+
+    `lengths` are the source lengths in words. A bound is the greatest length of its bin: (6, 18) makes
+    ≤6, 7–18 and >18. A bin has `bleu=None` where it is empty, or where every one of its references is
+    under 4 tokens: there BLEU would be 0 for a perfect translation, and BLEU with effective order cannot
+    stand beside the other bins. The bins are scored with the signature of `bleu` (`eff:no`).
+
+    Raises `UserError` where the lists differ in length, or the bounds do not rise or are not positive.
+    """
+    _check(hypotheses, references)
+    if len(lengths) != len(hypotheses):
+        raise UserError(
+            f"bleu_by_length: {len(lengths)} source lengths for {len(hypotheses)} hypotheses; "
+            "give one length a sentence, in the same order."
+        )
+    if any(bound < 1 for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
+        raise UserError(
+            f"bleu_by_length: bounds={list(bounds)} must be positive whole numbers that rise, "
+            "for example [6, 12, 18]."
+        )
+    lows = [0, *(bound + 1 for bound in bounds)]
+    highs = [*bounds, None]
+    bins = []
+    for low, high in zip(lows, highs, strict=True):
+        members = [i for i, n in enumerate(lengths) if low <= n and (high is None or n <= high)]
+        chosen = [references[i] for i in members]
+        value = None
+        if _has_4_gram(chosen):
+            # `force` only silences the warning about tokenised input, which `bleu` gives once.
+            value = BLEU(force=True).corpus_score([hypotheses[i] for i in members], [chosen]).score
+        bins.append(LengthBin(low, high, len(members), value))
+    return bins
+
+
+def bleu_above(
+    hypotheses: Sequence[str], references: Sequence[str], lengths: Sequence[int], length: int
+) -> LengthBin:
+    """Return the bin of all sentences whose source has more than `length` words; see `bleu_by_length`."""
+    return bleu_by_length(hypotheses, references, lengths, [length])[-1]
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    # sacreBLEU cuts the longer list in silence and fails on empty ones with an IndexError.
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"scores: {len(hypotheses)} hypotheses for {len(references)} references; "
+            "give one hypothesis a reference, one a line and in the same order (an empty line counts)."
+        )
+    if not hypotheses:
+        raise UserError("scores: no sentence to score; give at least one hypothesis and its reference.")
+
+
+def _has_4_gram(references: Sequence[str]) -> bool:
+    tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
+    return any(len(tokenize(reference).split()) >= 4 for reference in references)

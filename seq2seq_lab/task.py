@@ -1,0 +1,200 @@
+"""Translation as a task: what the trainer minimises, and how a split is scored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from seq2seq_lab import loss
+from seq2seq_lab.alignment import AlignmentCounts, Link, Span, predicted_links, whitespace_words, word_spans
+from seq2seq_lab.config import Precision
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
+from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.device import autocast
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.scores import LengthBin, bleu, bleu_by_length, chrf
+from seq2seq_lab.search.base import Hypothesis, Search
+from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs
+
+
+class TranslationTask:
+    """The training loss: cross-entropy on the reference, its inputs chosen by teacher forcing."""
+
+    def __init__(
+        self, model: Seq2Seq, teacher_forcing: TeacherForcing, label_smoothing: float, seed: int
+    ) -> None:
+        self.model = model
+        self.teacher_forcing = teacher_forcing
+        self.label_smoothing = label_smoothing
+        self.seed = seed
+
+    def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
+        """Return (the summed loss in nats, the number of target tokens it is the sum over)."""
+        coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
+        inputs_BT = choose_inputs(self.model, batch, coins_BT)
+        logits_BTV, _ = self.model(batch.source_BS, batch.source_lengths, inputs_BT)
+        return loss.cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing), batch.target_tokens
+
+    def figures(self, update: int) -> dict[str, float]:
+        """Return the forcing ratio at an update."""
+        return {"teacher_forcing_ratio": self.teacher_forcing.ratio_at(update)}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A split to be scored: its plain text, its tokens, and the prefix of its figures, as in `val/bleu`."""
+
+    prefix: str
+    text: ParallelText
+    tokens: TokenizedText
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What scoring a split gave.
+
+    Attributes:
+        values: figures by name, with the split's prefix.
+        signatures: sacreBLEU's signatures by name, as in `test/bleu_signature`.
+        by_length: BLEU by source length in words.
+        translations: plain text in the order of the split.
+        hypotheses: the hypotheses of the sentences whose attention was asked for.
+    """
+
+    values: dict[str, float]
+    signatures: dict[str, str]
+    by_length: list[LengthBin]
+    translations: list[str]
+    hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
+
+
+class TranslationEvaluator:
+    """Scores a model on a split: loss teacher-forced and free-running, BLEU, chrF, and AER where there is gold."""
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        split: Split,
+        tokenizers: TokenizerPair,
+        search: Search,
+        batch_size: int,
+        length_bounds: Sequence[int],
+        device: torch.device,
+        precision: Precision,
+    ) -> None:
+        self.model = model
+        self.split = split
+        self.tokenizers = tokenizers
+        self.search = search
+        self.length_bounds = length_bounds
+        self.device = device
+        self.precision = precision
+        self._batches = [*BatchMaker(split.tokens, device).all(plan_evaluation(split.tokens, batch_size))]
+        self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
+        self._lengths = source_lengths_in_words(split.text)
+
+    @torch.inference_mode()
+    def __call__(self, with_attention: Sequence[int]) -> Evaluation:
+        """Score the split; keep the attention of the hypotheses of the sentences `with_attention`."""
+        self.model.eval()
+        teacher_forced = torch.zeros((), device=self.device, dtype=torch.float64)
+        free_running = torch.zeros_like(teacher_forced)
+        translations = [""] * len(self.split.text)
+        kept: dict[int, Hypothesis] = {}
+        alignments = AlignmentCounts()
+        for batch in self._batches:
+            with autocast(self.precision, self.device):
+                loss_sum, weights_BTS = loss.teacher_forced(self.model, batch)
+                teacher_forced += loss_sum
+                free_running += loss.free_running(self.model, batch)
+                index = batch.index_B.tolist()
+                hypotheses = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
+            for i, hypothesis in zip(index, hypotheses, strict=True):
+                translations[i] = self.tokenizers.target.decode(hypothesis.tokens)
+                if i in with_attention:
+                    kept[i] = hypothesis
+            if self._gold is not None and weights_BTS is not None:
+                self._gold.count(alignments, index, weights_BTS.float().cpu().numpy())
+        tokens = sum(batch.target_tokens for batch in self._batches)
+        values = {
+            "loss_teacher_forced": teacher_forced.item() / tokens,
+            "loss_free_running": free_running.item() / tokens,
+        }
+        values["perplexity_teacher_forced"] = float(np.exp(values["loss_teacher_forced"]))
+        values["perplexity_free_running"] = float(np.exp(values["loss_free_running"]))
+        references = self.split.text.target
+        scores = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
+        values |= {name: score.value for name, score in scores.items()}
+        if alignments.predicted:
+            values |= {
+                "aer": alignments.aer(),
+                "alignment_precision": alignments.precision(),
+                "alignment_recall": alignments.recall(),
+            }
+        return Evaluation(
+            values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
+            signatures={f"{self.split.prefix}/{name}_signature": score.signature for name, score in scores.items()},
+            by_length=bleu_by_length(translations, references, self._lengths, self.length_bounds),
+            translations=translations,
+            hypotheses=kept,
+        )
+
+
+class _GoldAlignments:
+    """The gold links of a split, and the character spans that model tokens are matched to words by."""
+
+    def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
+        assert text.gold is not None
+        self._links: list[set[Link]] = []
+        self._spans: list[tuple[list[Span], list[Span], list[Span], list[Span]]] = []
+        for source, target, gold in zip(text.source, text.target, text.gold, strict=True):
+            self._links.append(set(gold.links))
+            self._spans.append(
+                (
+                    tokenizers.source.spans(source),
+                    tokenizers.target.spans(target),
+                    word_spans(source, gold.source_words),
+                    word_spans(target, gold.target_words),
+                )
+            )
+
+    def count(self, counts: AlignmentCounts, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> None:
+        """Add the links that the attention of a batch makes under teacher forcing."""
+        for i, weights_TS in zip(index, weights_BTS, strict=True):
+            source_tokens, target_tokens, source_words, target_words = self._spans[i]
+            rows = weights_TS[: len(target_tokens) + 1, : len(source_tokens) + 2]
+            counts.add(predicted_links(rows, source_tokens, target_tokens, source_words, target_words), self._links[i])
+
+
+def source_lengths_in_words(text: ParallelText) -> list[int]:
+    """Return the lengths of the source sentences: words without punctuation marks where gold says what they are."""
+    if text.gold is not None:
+        return [sum(any(map(str.isalnum, word)) for word in gold.source_words) for gold in text.gold]
+    return [len(whitespace_words(line)) for line in text.source]
+
+
+def choose_samples(text: ParallelText, count: int) -> list[int]:
+    """Return the sentences whose translation and attention are shown at each validation.
+
+    Where there is gold, those of 6 to 14 words whose links cross most: reordering is what attention shows. Else
+    sentences of such a length spread evenly over the split.
+    """
+    lengths = source_lengths_in_words(text)
+    candidates = [i for i, length in enumerate(lengths) if 6 <= length <= 14] or list(range(len(lengths)))
+    if text.gold is not None:
+        gold = text.gold
+        candidates.sort(key=lambda i: -_crossings(gold[i].links))
+        return candidates[:count]
+    return candidates[:: max(1, len(candidates) // max(1, count))][:count]
+
+
+def _crossings(links: frozenset[tuple[int, int]]) -> int:
+    """Return how many pairs of links cross."""
+    return sum(a < c and b > d for a, b in links for c, d in links)
+

@@ -1,0 +1,44 @@
+"""Which commit of this package a run was made with."""
+
+import os
+import subprocess
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def git_commit() -> str | None:
+    """Return the commit of the checkout that holds this package, or None where there is none."""
+    commit = _git("rev-parse", "HEAD")
+    return commit.strip() if commit else None
+
+
+def git_is_dirty() -> bool | None:
+    """Return whether tracked files differ from the commit, or None outside a checkout."""
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return None if changes is None else bool(changes)
+
+
+def _git(*arguments: str) -> str | None:
+    # A package installed below someone else's checkout (a virtual environment in it) is not of that
+    # checkout: only one that tracks this package's files counts.
+    tracked = _run_git("ls-files", "--error-unmatch", "--", "__init__.py")
+    return None if tracked is None else _run_git(*arguments)
+
+
+def _run_git(*arguments: str) -> str | None:
+    # Git sets GIT_DIR and its like for hooks and aliases; they would point at another repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        return subprocess.run(
+            ["git", "--no-optional-locks", *arguments],
+            cwd=_PACKAGE,
+            env=environment,
+            capture_output=True,
+            check=True,
+            timeout=10,
+            encoding="utf-8",
+            errors="replace",
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None

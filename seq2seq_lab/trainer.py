@@ -1,0 +1,320 @@
+"""The training loop: updates, validation, checkpoints."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab import checkpoint
+from seq2seq_lab.config import MonitorMode, Precision, TrainerConfig, ValidateUnit
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
+from seq2seq_lab.device import autocast, peak_memory, synchronize
+from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.report import Progress
+from seq2seq_lab.schedules import Schedule
+from seq2seq_lab.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+WARM_UP_UPDATES = 10  # not counted in the throughput: the first updates choose kernels and fill caches
+
+
+class Task(Protocol):
+    """What the trainer minimises."""
+
+    model: nn.Module
+
+    def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
+        """Return (the summed loss, the number of real target tokens it is the sum over)."""
+        ...
+
+    def figures(self, update: int) -> dict[str, float]:
+        """Return what else is worth a curve, for example the forcing ratio."""
+        ...
+
+
+@dataclass
+class TrainState:
+    """Where a training is: all that a checkpoint holds besides weights and the optimizer's tensors.
+
+    `update` counts optimizer updates done; `position` those done in the epoch. `history` is the monitored
+    figure at each validation, oriented so that greater is better.
+    """
+
+    update: int = 0
+    epoch: int = 0
+    position: int = 0
+    history: list[float] = field(default_factory=list)
+    best: str | None = None
+    best_values: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    validation_seconds: float = 0.0
+    counted_seconds: float = 0.0
+    counted_tokens: int = 0
+    scaler: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def target_tokens_per_second(self) -> float:
+        """Real target tokens a second of training, warm-up and validation left out."""
+        return self.counted_tokens / self.counted_seconds if self.counted_seconds else 0.0
+
+
+class Trainer:
+    """Trains a task on one split.
+
+    Args:
+        task: the model and its loss.
+        batches: makes batches of the training split.
+        validate: scores the model at an update and returns figures by name (`val/…`).
+        folder: where the checkpoints go.
+        seed: of the order of the sentences and of dropout.
+        identity: what a checkpoint must share with the run that goes on from it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        batches: BatchMaker,
+        validate: Callable[[TrainState], Mapping[str, float]],
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        config: TrainerConfig,
+        tracker: Tracker,
+        folder: Path,
+        seed: int,
+        device: torch.device,
+        precision: Precision,
+        identity: Mapping[str, str],
+    ) -> None:
+        self.task = task
+        self.batches = batches
+        self.validate = validate
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.config = config
+        self.tracker = tracker
+        self.folder = folder
+        self.seed = seed
+        self.device = device
+        self.precision = precision
+        self.identity = identity
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision is Precision.fp16)
+        self.state = TrainState()
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.epoch_updates = len(self.plan(0))
+        by_epochs = (1 if config.fast_dev_run else config.max_epochs) * self.epoch_updates
+        self.total = by_epochs if config.max_steps is None else min(config.max_steps, by_epochs)
+
+    def plan(self, epoch: int) -> list[Step]:
+        """Return the updates of an epoch."""
+        config = self.config
+        fixed = config.overfit_batches > 0
+        steps = plan_epoch(
+            self.batches.text,
+            config.batch_size,
+            config.batch_unit.value,
+            config.micro_batch_size,
+            self.seed,
+            0 if fixed else epoch,
+        )
+        if config.fast_dev_run:
+            return steps[:3]
+        return steps[: config.overfit_batches] if fixed else steps
+
+    def fit(self) -> None:
+        """Train until `max_epochs` or `max_steps`, or until patience runs out; resumes from `self.state`."""
+        state, config = self.state, self.config
+        pending = _Pending()
+        with Progress(self.total, state.update, plain_seconds=10.0) as progress:
+            while state.update < self.total and not self._out_of_patience():
+                steps = self.plan(state.epoch)
+                while state.position < len(steps) and state.update < self.total:
+                    self._timed_step(steps[state.position], pending)
+                    state.update += 1
+                    state.position += 1
+                    if state.position == len(steps):
+                        state.epoch, state.position = state.epoch + 1, 0
+                    if progress.due():
+                        progress.show(
+                            state.update, state.epoch, pending.mean_loss(), state.target_tokens_per_second
+                        )
+                    if state.update % config.log_every_steps == 0 or state.update == self.total:
+                        self._log(pending)
+                    if self._validation_due():
+                        self._validate()
+                    elif config.checkpoint_every_steps and state.update % config.checkpoint_every_steps == 0:
+                        self._save()
+                    if state.position == 0 or self._out_of_patience():
+                        break
+        if self._out_of_patience() and state.update < self.total:
+            log.info("Stopped early: %s has not improved for %s validations.", config.monitor, config.patience)
+
+    def step(self, step: Step) -> tuple[Tensor, Tensor, int]:
+        """Do one optimizer update; return (summed loss, gradient norm, target tokens), the first two on the device."""
+        state = self.state
+        # Dropout's masks are a function of (seed, update): a resumed run draws what it would have drawn.
+        torch.manual_seed((self.seed << 32) + state.update)
+        self.task.model.train()
+        self._set_rate()
+        batches = [self.batches(index) for index in step]
+        tokens = sum(batch.target_tokens for batch in batches)
+        total = torch.zeros((), device=self.device)
+        for batch in batches:
+            with autocast(self.precision, self.device):
+                loss_sum, _ = self.task.loss(batch, state.epoch, state.update)
+            self.scaler.scale(loss_sum / tokens).backward()  # type: ignore[no-untyped-call]
+            total += loss_sum.detach()
+        self.scaler.unscale_(self.optimizer)
+        limit = math.inf if self.config.clip_norm is None else self.config.clip_norm
+        norm = nn.utils.clip_grad_norm_(self._parameters, limit)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total, norm, tokens
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            UserError: the checkpoint belongs to another vocabulary, other data or another precision.
+        """
+        saved = checkpoint.load_state(path)
+        for what, value in self.identity.items():
+            if saved["identity"].get(what) != value:
+                raise UserError(
+                    f"This run cannot go on from {path}: its {what} is {saved['identity'].get(what)}, now it is {value}. "
+                    f"Put it back as it was, or start a new run with init_from=."
+                )
+        checkpoint.load_weights(path, self.task.model)
+        checkpoint.load_optimizer(path, self.optimizer)
+        self.state = TrainState(**saved["train_state"])
+        self.scaler.load_state_dict(self.state.scaler)
+        if saved["total"] != self.total:
+            log.info(
+                "The run now has %s updates instead of %s: a schedule that depends on the length is stretched.",
+                self.total,
+                saved["total"],
+            )
+
+    def _timed_step(self, step: Step, pending: "_Pending") -> None:
+        start = time.perf_counter()
+        loss_sum, norm, tokens = self.step(step)
+        pending.add(loss_sum, norm, tokens)
+        # Launching is not computing: without a wait now and then a GPU's time would not be counted.
+        if self.state.update % self.config.log_every_steps == 0:
+            synchronize(self.device)
+        seconds = time.perf_counter() - start
+        self.state.seconds += seconds
+        if pending.steps_this_start > WARM_UP_UPDATES:
+            self.state.counted_seconds += seconds
+            self.state.counted_tokens += tokens
+
+    def _set_rate(self) -> None:
+        update, history = self.state.update, self.state.history
+        factor = self.schedule.factor(update, self.total, history)
+        momentum = self.schedule.momentum(update, self.total)
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+            if momentum is not None and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif momentum is not None and "momentum" in group:
+                group["momentum"] = momentum
+
+    def _log(self, pending: "_Pending") -> None:
+        loss = pending.mean_loss()
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"The training loss is {loss} at update {self.state.update}. Try a smaller optimizer.lr, "
+                f"trainer.clip_norm=1, or trainer.precision=fp32."
+            )
+        self.tracker.metrics(
+            {
+                "train/loss": loss,
+                "train/gradient_norm": pending.last_norm(),
+                "train/learning_rate": self.optimizer.param_groups[0]["lr"],
+                "train/epoch": self.state.update / self.epoch_updates,
+                "train/target_tokens_per_second": self.state.target_tokens_per_second,
+                "train/peak_memory_mib": peak_memory(self.device) / 2**20,
+                **{f"train/{name}": value for name, value in self.task.figures(self.state.update - 1).items()},
+            },
+            self.state.update,
+        )
+        pending.clear()
+
+    def _validation_due(self) -> bool:
+        config, update = self.config, self.state.update
+        interval = config.validate_every
+        if config.validate_unit is ValidateUnit.epoch:
+            interval *= self.epoch_updates
+        return update == self.total or math.floor(update / interval) > math.floor((update - 1) / interval)
+
+    def _validate(self) -> None:
+        start = time.perf_counter()
+        values = self.validate(self.state)
+        self.state.validation_seconds += time.perf_counter() - start
+        monitor = self.config.monitor
+        if monitor not in values:
+            raise UserError(
+                f"trainer.monitor={monitor} is no figure of this run.{did_you_mean(monitor, values)} "
+                f"Allowed: {', '.join(values)}."
+            )
+        value = values[monitor] if self.config.monitor_mode is MonitorMode.max else -values[monitor]
+        if not self.state.history or value > max(self.state.history):
+            self.state.best = self._name()
+            self.state.best_values = dict(values)
+        self.state.history.append(value)
+        self._save()
+
+    def _save(self) -> None:
+        self.state.scaler = self.scaler.state_dict()
+        checkpoint.save(
+            self.folder,
+            self._name(),
+            self.task.model,
+            self.optimizer,
+            {"train_state": asdict(self.state), "total": self.total, "identity": dict(self.identity)},
+        )
+        checkpoint.prune(self.folder, self.config.keep_checkpoints, self.state.best)
+
+    def _name(self) -> str:
+        return f"step_{self.state.update:08d}"
+
+    def _out_of_patience(self) -> bool:
+        patience, history = self.config.patience, self.state.history
+        if patience is None or not history:
+            return False
+        return len(history) - 1 - history.index(max(history)) >= patience
+
+
+class _Pending:
+    """Figures of the updates since the last log line, left on the device until someone reads them."""
+
+    def __init__(self) -> None:
+        self.steps_this_start = 0
+        self.clear()
+
+    def clear(self) -> None:
+        self._losses: list[Tensor] = []
+        self._tokens = 0
+        self._norm: Tensor | None = None
+
+    def add(self, loss_sum: Tensor, norm: Tensor, tokens: int) -> None:
+        self.steps_this_start += 1
+        self._losses.append(loss_sum)
+        self._tokens += tokens
+        self._norm = norm
+
+    def mean_loss(self) -> float:
+        return float(torch.stack(self._losses).sum().item()) / self._tokens if self._losses else math.nan
+
+    def last_norm(self) -> float:
+        return math.nan if self._norm is None else float(self._norm.item())
+

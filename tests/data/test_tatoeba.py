@@ -1,0 +1,291 @@
+"""Tatoeba from a file and from a server on this machine: the split, the filters, the download."""
+
+import functools
+import gzip
+import hashlib
+import http.server
+import inspect
+import socket
+import threading
+import time
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from seq2seq_lab.data import download
+from seq2seq_lab.data.tatoeba import Tatoeba
+from seq2seq_lab.errors import UserError
+
+DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "tatoeba.yaml"
+PAIRS = [(f"Sentence {n // 2}.", f"Phrase\u202f{n} !") for n in range(2000)]
+
+
+def tatoeba(**changes):
+    """The data set with the defaults of its YAML file, the cache's folder aside."""
+    arguments = OmegaConf.to_container(OmegaConf.load(DEFAULTS)) | {"cache_dir": None} | changes
+    assert arguments.pop("_target_") == f"{Tatoeba.__module__}.{Tatoeba.__name__}"
+    return Tatoeba(**arguments)
+
+
+def table(pairs):
+    return "".join(f"{english}\t{french}\n" for english, french in pairs).encode()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "eng-fra.txt"
+    path.write_bytes(table(PAIRS))
+    return path
+
+
+def pairs_of(split):
+    return list(zip(split.source, split.target, strict=True))
+
+
+def test_the_defaults_stand_in_the_yaml_file_alone():
+    keys = set(OmegaConf.load(DEFAULTS)) - {"_target_"}
+    assert keys == {field.name for field in fields(Tatoeba)}
+    parameters = inspect.signature(Tatoeba).parameters.values()
+    assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
+
+
+def test_every_pair_lands_once_and_all_translations_of_a_sentence_on_one_side(file):
+    corpus = tatoeba(path=str(file), validation_share=0.1, test_share=0.2).load()
+    splits = [corpus.train, corpus.validation, corpus.tests["test"]]
+    assert sorted(pair for split in splits for pair in pairs_of(split)) == sorted(PAIRS)
+    sentences = [set(split.source) for split in splits]
+    assert sum(map(len, sentences)) == 1000
+    assert 60 <= len(sentences[1]) <= 140
+    assert 150 <= len(sentences[2]) <= 250
+    assert all(
+        pairs_of(split) == [pair for pair in PAIRS if pair in set(pairs_of(split))] for split in splits
+    )
+
+
+def test_a_pair_never_changes_sides(file):
+    before = tatoeba(path=str(file)).load()
+    file.write_bytes(table([(f"New {n}.", "Neuf.") for n in range(500)] + PAIRS[::-1]))
+    after = tatoeba(path=str(file)).load()
+    for old, new in (
+        (before.train, after.train),
+        (before.validation, after.validation),
+        (before.tests["test"], after.tests["test"]),
+    ):
+        assert set(pairs_of(old)) <= set(pairs_of(new))
+    # May never change: scores on the two sides of a change cannot be compared.
+    assert before.validation.source[0] == "Sentence 82."
+
+
+def test_french_to_english_swaps_the_sides_and_keeps_the_split(file):
+    forward, backward = (
+        tatoeba(path=str(file)).load(),
+        tatoeba(path=str(file), source="fr", target="en").load(),
+    )
+    assert (backward.source_language, backward.target_language) == ("fr", "en")
+    assert forward.validation.source == backward.validation.target
+    assert forward.validation.target == backward.validation.source
+
+
+def test_long_pairs_are_dropped_everywhere_and_a_limit_cuts_the_training_pairs_alone(file):
+    long = [("One two three four.", "Un."), ("One.", "Un deux\u00a0trois quatre.")] * 50
+    file.write_bytes(table(long + PAIRS + PAIRS[:10]))
+    whole = tatoeba(path=str(file)).load()
+    short = tatoeba(path=str(file), max_tokens=3, limit=20).load()
+    assert short.counts["pairs_over_max_tokens"] == 100
+    assert short.train.source == whole.train.source[100:120]
+    assert pairs_of(short.validation) == [pair for pair in pairs_of(whole.validation) if pair not in long]
+    assert pairs_of(short.tests["test"]) == [
+        pair for pair in pairs_of(whole.tests["test"]) if pair not in long
+    ]
+    assert whole.counts["pairs_over_max_tokens"] == 0
+    assert whole.counts["duplicate_pairs"] == 98 + 10
+    assert whole.counts["leaked_pairs"] == 0
+
+
+def test_a_packed_file_with_a_third_column_does_as_well(file, tmp_path):
+    packed = tmp_path / "fra.txt.gz"
+    packed.write_bytes(gzip.compress(table((english, f"{french}\tCC-BY") for english, french in PAIRS)))
+    assert tatoeba(path=str(packed)).load() == tatoeba(path=str(file)).load()
+
+
+def test_bad_lines_are_an_error_unless_they_may_be_dropped(file):
+    file.write_bytes(b"no tab\n" + table(PAIRS))
+    with pytest.raises(UserError, match=r"eng-fra\.txt line 1: 1 tab-separated columns"):
+        tatoeba(path=str(file)).load()
+    assert tatoeba(path=str(file), on_bad_pair="drop").load().counts["dropped_pairs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "fra"}, r"dataset\.source=fra: Tatoeba has en and fr\. Did you mean 'fr'\?"),
+        ({"source": "fr"}, "both fr"),
+        ({"max_tokens": 0}, r"dataset\.max_tokens=0"),
+        ({"limit": -1}, r"dataset\.limit=-1"),
+        ({"validation_share": 0.0}, r"dataset\.validation_share=0\.0"),
+        ({"validation_share": 0.5, "test_share": 0.5}, "together below 1"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(changes, message):
+    with pytest.raises(UserError, match=message):
+        tatoeba(**changes)
+
+
+def test_a_missing_file_and_an_empty_split_are_errors(file, tmp_path):
+    for path in (tmp_path, tmp_path / "eng-fra.tsv"):
+        with pytest.raises(UserError, match=r"dataset\.path=.* holds eng-fra\.txt"):
+            tatoeba(path=str(path)).load()
+    file.write_bytes(b"Go.\tVa !\n")
+    with pytest.raises(UserError, match=r"no pairs for validation, test out of 1\."):
+        tatoeba(path=str(file)).load()
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A folder, and the address under which a server on this machine offers it."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    folder = tmp_path / "server"
+    folder.mkdir()
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield folder, f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def pack(folder, member="data/eng-fra.txt", content=None):
+    content = table(PAIRS) if content is None else content
+    with zipfile.ZipFile(folder / "data.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data/other.txt", "not wanted")
+        archive.writestr(member, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_the_download_reads_one_member_and_is_kept(server, tmp_path, file):
+    folder, address = server
+    cache = tmp_path / "cache"
+    data = tatoeba(url=f"{address}/data.zip", sha256=pack(folder), cache_dir=str(cache))
+    corpus = data.load()
+    assert corpus == tatoeba(path=str(file)).load()
+    (kept,) = cache.iterdir()
+    assert kept.read_bytes() == table(PAIRS)
+
+    archive = folder / "data.zip"
+    packed = archive.read_bytes()
+    archive.unlink()
+    assert data.load() == corpus, "the copy in the cache is used"
+    kept.write_bytes(b"damaged")
+    archive.write_bytes(packed)
+    assert data.load() == corpus, "a damaged copy is fetched again"
+
+
+def test_the_path_in_the_archive_never_says_where_to_write(server, tmp_path):
+    folder, address = server
+    sha256 = pack(folder, member="../../escaped.txt")
+    cache = tmp_path / "deep" / "cache"
+    data = tatoeba(url=f"{address}/data.zip", member="../../escaped.txt", sha256=sha256, cache_dir=str(cache))
+    assert len(data.load().train) > 0
+    (escaped,) = tmp_path.rglob("*escaped.txt")
+    assert escaped.parent == cache
+
+
+def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tmp_path):
+    folder, address = server
+    cache = tmp_path / "cache"
+    sha256 = pack(folder)
+    packed = (folder / "data.zip").read_bytes()
+    (folder / "cut.zip").write_bytes(packed[: len(packed) // 2])
+    (folder / "flipped.zip").write_bytes(packed.replace(packed[100:110], bytes(10), 1))
+    for changes, message in (
+        ({"sha256": "0" * 64}, rf"has the SHA-256 {sha256}, not dataset\.sha256=0000"),
+        (
+            {"member": "data/eng-fra.tsv"},
+            r"dataset\.member=.* which holds data/other\.txt, data/eng-fra\.txt",
+        ),
+        ({"url": f"{address}/gone.zip"}, "404"),
+        ({"url": f"{address}/cut.zip"}, "not a zip file"),
+        ({"url": f"{address}/flipped.zip"}, "failed"),
+        ({"url": "data.zip"}, "not an http:// or https:// address"),
+    ):
+        arguments = {"url": f"{address}/data.zip", "sha256": sha256, "cache_dir": str(cache)} | changes
+        with pytest.raises(UserError, match=message) as refused:
+            tatoeba(**arguments).load()
+        assert "dataset.path=FILE" in str(refused.value)
+        assert not cache.exists() or not list(cache.iterdir())
+
+
+@pytest.fixture
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_without_a_network_the_error_comes_at_once_and_names_the_option(tmp_path, monkeypatch, closed_port):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    start = time.monotonic()
+    with pytest.raises(UserError, match=rf"No network: 127\.0\.0\.1:{closed_port} .*dataset\.path=FILE"):
+        tatoeba(url=f"http://127.0.0.1:{closed_port}/data.zip", cache_dir=str(tmp_path)).load()
+    assert time.monotonic() - start < 3
+
+
+def test_a_name_service_that_hangs_is_given_up(monkeypatch):
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    released = threading.Event()
+
+    def hang(*_, **__):
+        released.wait(1)
+        raise TimeoutError
+
+    monkeypatch.setattr(download.socket, "create_connection", hang)
+    monkeypatch.setattr(download, "PROBE_SECONDS", 0.05)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"no answer within 0\.05 s.*remedy"):
+        download.check_reachable("https://example.invalid/", "remedy")
+    assert time.monotonic() - start < 0.8
+    released.set()
+
+
+def test_behind_a_proxy_the_proxy_is_tried(monkeypatch, closed_port):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{closed_port}")
+    with pytest.raises(UserError, match=f"127.0.0.1:{closed_port} cannot be reached"):
+        download.check_reachable("https://example.invalid/data.zip", "")
+
+
+def test_the_cache_folder_follows_the_option_then_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("SEQ2SEQ_LAB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert download.cache_folder(None) == tmp_path / ".cache" / "seq2seq_lab"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert download.cache_folder(None) == tmp_path / "xdg" / "seq2seq_lab"
+    monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(tmp_path / "own"))
+    assert download.cache_folder(None) == tmp_path / "own"
+    assert download.cache_folder(str(tmp_path / "given")) == tmp_path / "given"
+
+
+@pytest.mark.corpora
+def test_the_real_file(corpora):
+    path = corpora / "tatoeba" / "eng-fra.txt"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == tatoeba().sha256
+    corpus = tatoeba(path=str(path)).load()
+    splits = [corpus.train, corpus.validation, corpus.tests["test"]]
+    assert sum(map(len, splits)) == 135_842
+    assert len(set().union(*(split.source for split in splits))) == 93_549
+    assert all(1_200 <= len(split) <= 1_500 for split in splits[1:])
+    odd = sum("\u00a0" in french or "\u202f" in french for split in splits for french in split.target)
+    assert odd == 6_337
+    assert not any(corpus.counts.values())

@@ -1,0 +1,239 @@
+"""The tokenised corpus, and the folder that keeps it."""
+
+import json
+import logging
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq_lab.data import tokenized
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, corpus_key, tokenize_corpus
+from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer
+
+CORPUS = Corpus(
+    "en",
+    "fr",
+    train=ParallelText(["the cat sleeps", "", "a man"], ["le chat dort", "rien", "un homme"]),
+    validation=ParallelText(["the man runs"], ["un homme"]),
+    tests={"a/b": ParallelText(["cat"], ["chat"]), "empty": ParallelText([], [])},
+)
+OPTIONS = {"_target_": "WordTokenizer", "max_size": None}
+
+
+def word() -> Tokenizer:
+    return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
+
+
+def bpe() -> Tokenizer:
+    return BpeTokenizer(joint=True, lowercase=False, vocab_size=300, min_frequency=1)
+
+
+def never() -> Tokenizer:
+    raise AssertionError("a tokenizer is made although the cache holds the corpus")
+
+
+def texts(corpus: TokenizedCorpus) -> dict[str, TokenizedText]:
+    return {"train": corpus.train, "validation": corpus.validation, **corpus.tests}
+
+
+def assert_same(one: TokenizedCorpus, other: TokenizedCorpus) -> None:
+    assert list(texts(one)) == list(texts(other))
+    for name, text in texts(one).items():
+        for field in ("source_tokens", "source_offsets", "target_tokens", "target_offsets"):
+            mine, theirs = getattr(text, field), getattr(texts(other)[name], field)
+            assert mine.dtype == theirs.dtype
+            assert torch.equal(mine, theirs), (name, field)
+    assert one.unknown_rate == other.unknown_rate
+    assert one.tokenizers.target.encode(["le chat"]) == other.tokenizers.target.encode(["le chat"])
+
+
+def entry_of(cache: Path) -> Path:
+    (entry,) = (cache / "tokenized").iterdir()
+    return entry
+
+
+def test_tokens_are_flat_and_carry_sos_and_eos() -> None:
+    corpus = tokenize_corpus(CORPUS, word, OPTIONS, None)
+    train = corpus.train
+    assert (train.source_tokens.dtype, train.source_offsets.dtype) == (torch.int32, torch.int64)
+    assert len(train) == 3
+    assert train.source_offsets.tolist() == [0, 5, 7, 11]
+    assert train.source_lengths.tolist() == [5, 2, 4]
+    assert train.target_lengths.tolist() == [5, 3, 4]
+    assert train.source_tokens[5:7].tolist() == [SOS, EOS]
+    (ids,) = corpus.tokenizers.target.encode(["le chat dort"])
+    assert train.target_tokens[:5].tolist() == [SOS, *ids, EOS]
+    assert list(corpus.tests) == ["a/b", "empty"]
+    assert len(corpus.tests["empty"]) == 0
+    assert not corpus.from_cache
+
+
+def test_tokenizers_see_the_training_split_only_and_the_unknown_are_counted() -> None:
+    corpus = tokenize_corpus(CORPUS, word, OPTIONS, None)
+    assert corpus.validation.source_tokens.tolist()[3] == UNK
+    assert corpus.unknown_rate == {
+        "train/source": 0.0,
+        "train/target": 0.0,
+        "validation/source": pytest.approx(1 / 3),
+        "validation/target": 0.0,
+        "test/a/b/source": 0.0,
+        "test/a/b/target": 0.0,
+        "test/empty/source": 0.0,
+        "test/empty/target": 0.0,
+    }
+
+
+def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tokenize_corpus(CORPUS, word, OPTIONS, None)
+    monkeypatch.setattr(tokenized, "CHUNK", 2)
+    assert_same(tokenize_corpus(CORPUS, word, OPTIONS, None), whole)
+
+
+def test_select() -> None:
+    train = tokenize_corpus(CORPUS, word, OPTIONS, None).train
+    chosen = train.select(torch.tensor([2, 0, 1, 2]))
+    assert len(chosen) == 4
+    for place, index in enumerate([2, 0, 1, 2]):
+        for side in ("source", "target"):
+            new, old = getattr(chosen, f"{side}_offsets"), getattr(train, f"{side}_offsets")
+            assert torch.equal(
+                getattr(chosen, f"{side}_tokens")[new[place] : new[place + 1]],
+                getattr(train, f"{side}_tokens")[old[index] : old[index + 1]],
+            )
+    assert chosen.source_tokens.dtype == torch.int32
+    assert len(train.select(torch.tensor([], dtype=torch.int64))) == 0
+
+
+@pytest.mark.parametrize("make", [word, bpe])
+def test_second_call_reads_the_first_ones_files(make: Callable[[], Tokenizer], tmp_path: Path) -> None:
+    first = tokenize_corpus(CORPUS, make, OPTIONS, tmp_path)
+    second = tokenize_corpus(CORPUS, never, OPTIONS, tmp_path)
+    assert (first.from_cache, second.from_cache) == (False, True)
+    assert_same(second, first)
+    assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
+
+
+def with_train(source: list[str], target: list[str]) -> Corpus:
+    return replace(CORPUS, train=ParallelText(source, target))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "options"),
+    [
+        (CORPUS, {**OPTIONS, "max_size": 10}),
+        (with_train(["the cat sleeps", "", "a man"], ["le chat dort", "rien", "un  homme"]), OPTIONS),
+        (with_train(["the cat sleepsa", "", " man"], ["le chat dort", "rien", "un homme"]), OPTIONS),
+        (with_train(["", "the cat sleeps", "a man"], ["le chat dort", "rien", "un homme"]), OPTIONS),
+        (with_train(["le chat dort", "rien", "un homme"], ["the cat sleeps", "", "a man"]), OPTIONS),
+        (replace(CORPUS, validation=ParallelText(["the man run"], ["un homme"])), OPTIONS),
+        (replace(CORPUS, validation=ParallelText([], [])), OPTIONS),
+        (replace(CORPUS, tests={**CORPUS.tests, "a/b": ParallelText(["cat"], ["chats"])}), OPTIONS),
+        (replace(CORPUS, tests={"ab": CORPUS.tests["a/b"], "empty": CORPUS.tests["empty"]}), OPTIONS),
+        (replace(CORPUS, tests={name: CORPUS.tests[name] for name in ("empty", "a/b")}), OPTIONS),
+    ],
+)
+def test_other_text_or_options_have_another_key(corpus: Corpus, options: dict[str, object]) -> None:
+    assert corpus_key(corpus, options) != corpus_key(CORPUS, OPTIONS)
+
+
+def test_key_knows_the_format_and_not_the_order_of_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = corpus_key(CORPUS, OPTIONS)
+    assert corpus_key(CORPUS, dict(reversed(OPTIONS.items()))) == key
+    monkeypatch.setattr(tokenized, "FORMAT", tokenized.FORMAT + 1)
+    assert corpus_key(CORPUS, OPTIONS) != key
+
+
+FILES = ["manifest.json", "test-1.safetensors", "tokenizer/source.json", "train.safetensors"]
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
+@pytest.mark.parametrize("file", FILES)
+def test_damaged_entry_is_logged_and_made_anew(
+    file: str, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    damage(entry_of(tmp_path) / file)
+    with caplog.at_level(logging.WARNING):
+        second = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert "damaged" in caplog.text
+    assert not second.from_cache
+    assert_same(second, first)
+    assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
+    assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
+
+
+def test_crash_while_writing_leaves_nothing_that_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenized, "save_file", crash)
+        with pytest.raises(OSError, match="No space left"):
+            tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert list((tmp_path / "tokenized").iterdir()) == []
+    assert not tokenize_corpus(CORPUS, word, OPTIONS, tmp_path).from_cache
+
+
+def test_what_a_killed_job_leaves_behind_is_not_used(tmp_path: Path) -> None:
+    first = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    entry = entry_of(tmp_path)
+    entry.rename(entry.with_name("unfinished.x"))
+    assert not tokenize_corpus(CORPUS, word, OPTIONS, tmp_path).from_cache
+    (entry / "manifest.json").unlink()
+    second = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert not second.from_cache
+    assert_same(second, first)
+
+
+def test_loser_of_a_race_uses_the_winners_files(tmp_path: Path) -> None:
+    winners: list[TokenizedCorpus] = []
+
+    def slow() -> Tokenizer:
+        if not winners:
+            winners.append(tokenize_corpus(CORPUS, word, OPTIONS, tmp_path))
+        return word()
+
+    loser = tokenize_corpus(CORPUS, slow, OPTIONS, tmp_path)
+    assert (winners[0].from_cache, loser.from_cache) == (False, True)
+    assert_same(loser, winners[0])
+    assert json.loads((entry_of(tmp_path) / "manifest.json").read_text())
+
+
+def _job(cache: Path, barrier: Barrier, results: "SimpleQueue[list[int]]") -> None:
+    barrier.wait(60)
+    corpus = tokenize_corpus(CORPUS, word, OPTIONS, cache)
+    results.put(corpus.train.source_tokens.tolist())
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    results: SimpleQueue[list[int]] = context.SimpleQueue()
+    jobs = [context.Process(target=_job, args=(tmp_path, barrier, results)) for _ in range(2)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(60)
+    assert [job.exitcode for job in jobs] == [0, 0]
+    assert results.get() == results.get()
+    assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
+    assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)

@@ -1,0 +1,138 @@
+"""Alignment: golden values computed by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from seq2seq_lab.alignment import (
+    AlignmentCounts,
+    group_tokens,
+    join_subwords,
+    predicted_links,
+    whitespace_words,
+    word_spans,
+)
+
+
+def test_words_by_white_space() -> None:
+    assert whitespace_words(" John  loves\tMary.") == [(1, 5), (7, 12), (13, 18)]
+    assert whitespace_words("") == []
+
+
+def test_word_spans_go_from_left_to_right() -> None:
+    text = "L'homme a vu la mer."
+    words = ["L'", "homme", "a", "vu", "la", "mer", "."]
+    spans = word_spans(text, words)
+    assert spans == [(0, 2), (2, 7), (8, 9), (10, 12), (13, 15), (16, 19), (19, 20)]
+    assert word_spans("no no no", ["no", "no", "no"]) == [(0, 2), (3, 5), (6, 8)]
+
+
+def test_a_word_that_does_not_follow_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'John' does not stand in 'Mary and John met' after character 17"):
+        word_spans("Mary and John met", ["met", "John"])
+
+
+def test_tokens_go_to_the_word_they_overlap_most() -> None:
+    words = [(0, 4), (5, 10)]
+    # " loves" with its space; a token over both words; the space alone; an empty span.
+    assert group_tokens([(0, 4), (4, 10)], words) == [[0], [1]]
+    assert group_tokens([(0, 2), (2, 8)], words) == [[0], [1]]
+    assert group_tokens([(1, 7)], words) == [[0], []]
+    assert group_tokens([(0, 4), (4, 5), (7, 7), (5, 10)], words) == [[0], [3]]
+    assert group_tokens([(0, 4)], []) == []
+
+
+def test_join_subwords_sums_columns_and_averages_rows() -> None:
+    weights = np.array([[0.1, 0.2, 0.7], [0.3, 0.4, 0.3], [0.5, 0.5, 0.0]])
+    joined = join_subwords(weights, [[0, 1], [2]], [[0, 1], [2], []])
+    np.testing.assert_allclose(joined, [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]])
+
+
+def test_links_of_word_tokens() -> None:
+    # <sos> John loves Mary <eos>; the greatest weight of the first row is on <sos>, which does not count.
+    weights = np.array(
+        [
+            [0.6, 0.3, 0.1, 0.0, 0.0],
+            [0.0, 0.1, 0.2, 0.3, 0.4],
+            [0.0, 0.4, 0.5, 0.1, 0.0],
+            [0.0, 0.0, 0.0, 0.9, 0.1],
+        ]
+    )
+    source = whitespace_words("John loves Mary")
+    target = whitespace_words("Jean aime Marie")
+    assert predicted_links(weights, source, target, source, target) == {(0, 0), (2, 1), (1, 2)}
+
+
+def test_links_of_subword_tokens() -> None:
+    # Source "informatician works": infor|mat|ician| works. No single piece wins, the word's sum does.
+    source_spans = [(0, 5), (5, 8), (8, 13), (13, 19)]
+    # Target "un informaticien": un| infor|maticien; the two rows of the second word disagree.
+    target_spans = [(0, 2), (2, 8), (8, 16)]
+    weights = np.array(
+        [
+            [0.0, 0.2, 0.2, 0.2, 0.4, 0.0],
+            [0.0, 0.0, 0.3, 0.0, 0.7, 0.0],
+            [0.0, 0.9, 0.0, 0.0, 0.1, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+        ],
+        dtype=np.float32,
+    )
+    links = predicted_links(
+        weights,
+        source_spans,
+        target_spans,
+        word_spans("informatician works", ["informatician", "works"]),
+        word_spans("un informaticien", ["un", "informaticien"]),
+    )
+    assert links == {(0, 0), (0, 1)}
+
+
+def test_links_of_characters_ignore_the_spaces() -> None:
+    # "a b" to "x y": the space takes the greatest weight and belongs to no word.
+    spans = [(0, 1), (1, 2), (2, 3)]
+    weights = np.array(
+        [
+            [0.0, 0.1, 0.6, 0.3, 0.0],
+            [0.0, 1.0, 0.0, 0.0, 0.0],
+            [0.0, 0.3, 0.5, 0.2, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 1.0],
+        ]
+    )
+    words = whitespace_words("a b")
+    assert predicted_links(weights, spans, spans, words, words) == {(1, 0), (0, 1)}
+
+
+def test_links_edge_cases() -> None:
+    # One token over two target words: the one that overlaps less has no row, so no link.
+    weights = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert predicted_links(weights, [(0, 3)], [(0, 6)], [(0, 3)], [(0, 2), (3, 6)]) == {(0, 1)}
+    assert predicted_links(np.array([[0.5, 0.5]]), [], [], [], []) == set()
+    with pytest.raises(AssertionError, match="expected one row more"):
+        predicted_links(weights, [(0, 3)], [(0, 3), (4, 6)], [(0, 3)], [(0, 3), (4, 6)])
+
+
+def test_alignment_error_rate_by_hand() -> None:
+    counts = AlignmentCounts()
+    counts.add({(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 2)})
+    counts.add({(0, 0)}, {(0, 0), (0, 1), (1, 0)})
+    # |A∩S| = |A∩P| = 1 + 1, |A| = 3 + 1, |S| = 2 + 3.
+    assert counts.aer() == pytest.approx(1 - 4 / 9)
+    assert counts.precision() == pytest.approx(2 / 4)
+    assert counts.recall() == pytest.approx(2 / 5)
+
+
+def test_possible_links_count_for_precision_and_not_for_recall() -> None:
+    counts = AlignmentCounts()
+    counts.add({(0, 0), (1, 1)}, {(0, 0)}, {(0, 0), (1, 1)})
+    assert (counts.precision(), counts.recall(), counts.aer()) == (1.0, 1.0, 0.0)
+    with pytest.raises(AssertionError):
+        counts.add(set(), {(0, 0)}, set())
+
+
+def test_rates_of_nothing_are_not_numbers() -> None:
+    counts = AlignmentCounts()
+    counts.add(set(), {(0, 0)})
+    assert math.isnan(counts.precision())
+    assert counts.aer() == 1.0
+    assert math.isnan(AlignmentCounts().aer())

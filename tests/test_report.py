@@ -1,0 +1,257 @@
+"""Report: what the terminal and run.log show."""
+
+import io
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from seq2seq_lab import report
+from seq2seq_lab.scores import Score
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("seq2seq_lab.report.time.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], io.StringIO]:
+    """Replace the console by one that writes to memory, as a terminal or as a file would."""
+
+    def make(terminal: bool) -> io.StringIO:
+        buffer = io.StringIO()
+        console = Console(
+            file=buffer,
+            force_terminal=terminal,
+            force_interactive=terminal,
+            width=100,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+        monkeypatch.setattr(report, "console", lambda: console)
+        return buffer
+
+    return make
+
+
+def rendered(renderable: RenderableType) -> str:
+    # A console with markup on: the tables must not depend on ours.
+    console = Console(file=io.StringIO(), width=100, force_terminal=False, color_system=None)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def cells(text: str, first: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.strip("│┃ ").startswith(first)]
+    return [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+
+
+def test_console_is_one_and_literal(capsys: pytest.CaptureFixture[str]) -> None:
+    report.console.cache_clear()
+    assert report.console() is report.console()
+    assert report.console().width == 100
+    report.console().print("[bold] :smile: [/x]")
+    assert capsys.readouterr().out == "[bold] :smile: [/x]\n"
+
+
+def test_parameter_table_adds_up() -> None:
+    text = rendered(report.parameter_table([("encoder", 1_234_567, 1_000), ("decoder", 1, 1)]))
+    assert cells(text, "encoder") == ["encoder", "1,234,567", "1,000"]
+    assert cells(text, "total") == ["total", "1,234,568", "1,001"]
+
+
+def test_corpus_table() -> None:
+    text = rendered(
+        report.corpus_table(
+            {"train": 29_000, "test/test2016": 1_000},
+            {"source": 7_853, "target": 5_893},
+            {"train/source": 0.0123, "train/target": 0.0},
+        )
+    )
+    assert cells(text, "train") == ["train", "29,000", "1.23%", "0.00%"]
+    assert cells(text, "test/test2016") == ["test/test2016", "1,000", "–", "–"]
+    assert cells(text, "vocabulary") == ["vocabulary", "", "7,853 types", "5,893 types"]
+
+
+ODD = "[bold] [/x] :smile: \\[red]"
+
+
+def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
+    assert cells(rendered(report.pairs_table([(ODD.split(), ["[/b]"])])), "source")[1] == ODD
+    assert cells(rendered(report.sample_translations([("a", "b", ODD)])), "hypothesis")[1] == ODD
+    assert cells(rendered(report.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
+    assert f"$ {ODD}" in rendered(report.result_table({ODD: 1}, [(ODD, Path("x"))], [ODD])).splitlines()
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    text = rendered(report.pairs_table([(["\x1b[31m", "\n", "\x00", "\udcff", "é", "\u202f"], ["b"])]))
+    assert cells(text, "source")[1] == "\\x1b[31m \\n \\x00 \\udcff é \u202f".strip()
+
+
+def test_result_table_and_lines_to_copy(screen: Callable[[bool], io.StringIO], tmp_path: Path) -> None:
+    out = screen(False)
+    signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    path = Path("outputs", "x" * 150)
+    command = "python -m seq2seq_lab.translate run=" + "y" * 150
+    scores: dict[str, float | int | str | Score] = {
+        "bleu": Score(37.618, signature),
+        "aer": 0.12345,
+        "perplexity": 1234.5,
+        "updates": 9_000,
+        "v": "s",
+    }
+    with report.setup_logging(tmp_path / "run.log"):
+        report.say(report.result_table(scores, [("best checkpoint", path), ("log", Path("l"))], [command]))
+    for text in (out.getvalue(), (tmp_path / "run.log").read_text(encoding="utf-8")):
+        assert cells(text, "bleu") == ["bleu", "37.62", signature]
+        assert cells(text, "aer")[1] == "0.1235"
+        assert cells(text, "perplexity")[1] == "1,234.50"
+        assert cells(text, "updates")[1] == "9,000"
+        assert cells(text, "v ")[1] == "s"
+        assert f"best checkpoint  {path}" in text.splitlines()
+        assert f"$ {command}" in text.splitlines()
+        assert text.count("best checkpoint") == 1
+
+
+def test_say_prints_colours_and_logs_plain_text(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path
+) -> None:
+    out = screen(True)
+    with report.setup_logging(tmp_path / "run.log"):
+        report.say(report.parameter_table([("encoder", 1, 1)]))
+        report.say("[bold] text")
+    assert "\x1b[" in out.getvalue()
+    log = (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert "\x1b" not in log
+    assert "│ encoder" in log
+    assert "[bold] text" in log
+
+
+def test_logging_goes_to_both_and_is_removed(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = screen(False)
+    root = logging.getLogger()
+    package = logging.getLogger("seq2seq_lab")
+    monkeypatch.setattr(package, "level", logging.WARNING)
+    before = (list(root.handlers), root.level, package.level)
+    for run in ("one", "two"):
+        with report.setup_logging(tmp_path / f"{run}.log"):
+            logging.getLogger("seq2seq_lab.trainer").info("[/x] run %s %s", run, "z" * 150)
+            logging.getLogger("other").info("not heard")
+            logging.getLogger("other").warning("careful")
+    logging.getLogger("seq2seq_lab.trainer").warning("after")
+    assert (list(root.handlers), root.level, package.level) == before
+    z = "z" * 150
+    assert out.getvalue().splitlines() == [
+        f"[/x] run one {z}",
+        "WARNING: careful",
+        f"[/x] run two {z}",
+        "WARNING: careful",
+    ]
+    lines = (tmp_path / "two.log").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("20")
+    assert lines[0].endswith(f"INFO seq2seq_lab.trainer: [/x] run two {z}")
+
+
+def test_logging_is_removed_after_an_error_and_appends(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path
+) -> None:
+    screen(False)
+    handlers = list(logging.getLogger().handlers)
+
+    def failing_run() -> None:
+        with report.setup_logging(tmp_path / "run.log"):
+            logging.getLogger("seq2seq_lab").info("started")
+            raise RuntimeError
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            failing_run()
+    assert logging.getLogger().handlers == handlers
+    assert len((tmp_path / "run.log").read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_progress_in_plain_lines(screen: Callable[[bool], io.StringIO], clock: Clock) -> None:
+    out = screen(False)
+    with report.Progress(total=10_000, completed=1_000, plain_seconds=10) as progress:
+        clock.now += 9.9
+        assert not progress.due()
+        clock.now += 0.1
+        assert progress.due()
+        progress.show(update=2_000, epoch=3, loss=2.34567, tokens_per_second=5500.6)
+        assert not progress.due()
+        logging.getLogger("seq2seq_lab").warning("in between")
+    # 1,000 updates in 10 s: the other 8,000 take 80 s.
+    assert out.getvalue() == (
+        "epoch 3  update 2,000/10,000  loss 2.346  5,501 target tokens/s  0:01:20 left\n"
+    )
+
+
+def test_progress_before_the_first_update_and_past_the_end(
+    screen: Callable[[bool], io.StringIO], clock: Clock
+) -> None:
+    out = screen(False)
+    with report.Progress(total=10, completed=5, plain_seconds=0) as progress:
+        progress.show(update=5, epoch=1, loss=float("nan"), tokens_per_second=0.0)
+        clock.now += 60
+        progress.show(update=11, epoch=1, loss=0.0, tokens_per_second=0.0)
+    first, last = out.getvalue().splitlines()
+    assert first.endswith("loss nan  0 target tokens/s  ? left")
+    assert last.endswith("0:00:00 left")
+
+
+def test_progress_bar_lives_with_log_lines(
+    screen: Callable[[bool], io.StringIO], clock: Clock, tmp_path: Path
+) -> None:
+    out = screen(True)
+    with (
+        report.setup_logging(tmp_path / "run.log"),
+        report.Progress(total=100, completed=0, plain_seconds=10) as progress,
+    ):
+        assert not progress.due()
+        clock.now += 0.25
+        assert progress.due()
+        progress.show(update=50, epoch=1, loss=1.0, tokens_per_second=1000.0)
+        position = out.tell()
+        logging.getLogger("seq2seq_lab").info("validation [x]")
+    text = out.getvalue()
+    assert "update 50/100" in text[:position]
+    # The line erases the bar, stands alone, and the bar is drawn again below it.
+    erased, after = text[position:].split("validation [x]\n", 1)
+    assert erased.endswith("\x1b[2K")
+    assert "update 50/100" in after
+    assert text.endswith("\x1b[?25h"), "the cursor is shown again"
+    assert "update" not in (tmp_path / "run.log").read_text(encoding="utf-8")
+
+
+def test_a_quiet_console_silences_everything(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report.console.cache_clear()
+    monkeypatch.setattr(report.console(), "quiet", True)
+    with (
+        report.setup_logging(tmp_path / "run.log"),
+        report.Progress(total=1, completed=0, plain_seconds=0) as progress,
+    ):
+        progress.show(update=1, epoch=1, loss=0.0, tokens_per_second=0.0)
+        report.say("table")
+        logging.getLogger("seq2seq_lab").warning("line")
+    assert capsys.readouterr().out == ""
+    report.console.cache_clear()
