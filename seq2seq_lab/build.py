@@ -6,21 +6,21 @@ data is read; the objects only known at run time are passed on top.
 
 import importlib
 import inspect
-import os
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from hydra.utils import instantiate
 from torch import nn
 
-from seq2seq_lab.config import SLOTS, Config, ModelConfig, Slot, TiedEmbeddings
+from seq2seq_lab.config import SLOTS, TRUST_VARIABLE, Config, ModelConfig, Slot, TiedEmbeddings, user_trusted
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import PAD, Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.hints import fits, wrong_type
+from seq2seq_lab.models.attention import Attention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.readout import LinearReadout
@@ -31,7 +31,20 @@ from seq2seq_lab.teacher_forcing import TeacherForcing
 from seq2seq_lab.tracker.base import Logger
 
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
-TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
+
+# What a slot's class has to be: a subclass, or for a protocol a class with its methods.
+KINDS: dict[str, type] = {
+    "encoder": Encoder,
+    "decoder": Decoder,
+    "attention": Attention,
+    "dataset": Dataset,
+    "tokenizer": Tokenizer,
+    "teacher_forcing": TeacherForcing,
+    "optimizer": torch.optim.Optimizer,
+    "schedule": Schedule,
+    "search": Search,
+    "logger": Logger,
+}
 
 # What the program passes to a slot's constructor itself; a configuration may not.
 RUNTIME: dict[str, frozenset[str]] = {
@@ -42,9 +55,12 @@ RUNTIME: dict[str, frozenset[str]] = {
     "logger": frozenset({"folder", "config", "flat", "run_id"}),
 }
 
+# Keys that tell Hydra's `instantiate` to call something or to call it in another way.
+INSTRUCTIONS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
+
 
 def check_slots(config: Config) -> None:
-    """Check every open slot: its target is trusted, its keys are the constructor's, its values of their types.
+    """Check every open slot: its target is trusted, its keys are the constructor's, its values of its types.
 
     Raises:
         UserError: names the key, the value, what is allowed and the nearest spelling.
@@ -56,113 +72,115 @@ def check_slots(config: Config) -> None:
 def check_slot(name: str, slot: Slot) -> None:
     """Check one open slot; see `check_slots`."""
     target = locate(name, slot)
-    runtime = RUNTIME.get(name, frozenset())
+    settings = {key: value for key, value in slot.items() if key != "_target_"}
+    refuse_instructions(name, settings)
     parameters = inspect.signature(target).parameters
-    allowed = [key for key in parameters if key not in runtime]
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    for key, value in slot.items():
-        if key == "_target_":
-            continue
+    allowed = [key for key in parameters if key not in RUNTIME.get(name, ())]
+    hints = annotations(target)
+    for key, value in settings.items():
         if key not in allowed:
             raise UserError(
                 f"{name}.{key}={value}: {slot['_target_']} has no such setting.{did_you_mean(key, allowed)} "
                 f"Allowed: {', '.join(allowed) or 'none'}."
             )
         if key in hints and not fits(value, hints[key]):
-            hint = hints[key]
-            near = did_you_mean(str(value), map(str, typing.get_args(hint))) if _is_literal(hint) else ""
-            raise UserError(f"{name}.{key}={value} has the wrong type. Allowed: {describe(hint)}.{near}")
-    missing = [key for key in allowed if key not in slot and parameters[key].default is inspect.Parameter.empty]
+            raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]))
+    missing = [
+        key for key in allowed if key not in slot and parameters[key].default is inspect.Parameter.empty
+    ]
     if missing:
         raise UserError(f"{name}.{missing[0]} is missing: {slot['_target_']} needs {', '.join(missing)}.")
 
 
-def locate(name: str, slot: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return what a slot's `_target_` names, if it is trusted: a configuration that names code is code.
+def refuse_instructions(path: str, value: object) -> None:
+    """Refuse `_target_` and its like anywhere below a slot's own: nothing but the slot's class is called."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key in INSTRUCTIONS:
+                raise UserError(
+                    f"{path}.{key}={item} is refused: a slot names one class, by its own _target_, and "
+                    f"otherwise holds plain values. Leave {key} out."
+                )
+            refuse_instructions(f"{path}.{key}", item)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            refuse_instructions(f"{path}[{number}]", item)
+
+
+def annotations(target: type) -> dict[str, Any]:
+    """Return the annotated types of a constructor's arguments, by name."""
+    try:
+        return typing.get_type_hints(target.__init__)  # type: ignore[misc]  # the constructor of this very class
+    except NameError:
+        # A class of another library may annotate with names that only type checkers import; then its
+        # constructor is the judge.
+        return {}
+
+
+def locate(name: str, slot: Slot) -> type:
+    """Return the class that a slot's `_target_` names, if it is trusted: a config that names code is code.
 
     Raises:
-        UserError: the target is not trusted, or there is no such thing.
+        UserError: the target is not trusted, there is no such thing, or it is not what the slot holds.
     """
     path = slot.get("_target_")
     if not isinstance(path, str):
         raise UserError(f"{name}._target_={path} names no class. Choose one of the group's values, {name}=…")
-    trusted = TRUSTED + tuple(f"{module}." for module in os.environ.get(TRUST_VARIABLE, "").split(",") if module)
+    trusted = (*TRUSTED, *user_trusted())
+    refusal = (
+        f"{name}._target_={path} is refused: a configuration may only name classes of {', '.join(trusted)} "
+        f"and of modules you trust. If you do, set {TRUST_VARIABLE}={path.split('.')[0]} in the environment."
+    )
     if not path.startswith(trusted):
-        raise UserError(
-            f"{name}._target_={path} is refused: a configuration may only name classes of {', '.join(trusted)} and of "
-            f"modules you trust. If you do trust it, set {TRUST_VARIABLE}={path.split('.')[0]} in the environment."
-        )
+        raise UserError(refusal)
     module, _, attribute = path.rpartition(".")
     try:
         target = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UserError(f"{name}._target_={path} cannot be imported: {error}.") from error
-    assert callable(target)
-    return typing.cast("Callable[..., Any]", target)
+    # What a trusted module imports from elsewhere is not trusted with it.
+    if not f"{getattr(target, '__module__', '')}.".startswith(trusted):
+        raise UserError(refusal)
+    kind = KINDS[name]
+    if not inspect.isclass(target) or inspect.isabstract(target) or not is_kind(target, kind):
+        raise UserError(
+            f"{name}._target_={path} is no {name}. "
+            f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
+        )
+    return target
 
 
-def fits(value: object, hint: Any) -> bool:
-    """Say whether a plain value of a configuration is of an annotated type."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any or isinstance(hint, typing.TypeVar):
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, argument) for argument in arguments)
-    if origin is Literal:
-        return value in arguments and type(value) in {type(argument) for argument in arguments}
-    if origin in (list, Sequence) or origin is tuple:
-        items = arguments[:1] if origin is not tuple or arguments[-1] is Ellipsis else arguments
-        if not isinstance(value, list | tuple) or (len(items) > 1 and len(value) != len(items)):
-            return False
-        return all(fits(item, items[i % len(items)]) for i, item in enumerate(value)) if items else True
-    if origin in (dict, Mapping):
-        return isinstance(value, dict)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (bool, str, list, dict, tuple):
-        return isinstance(value, hint) or (hint is tuple and isinstance(value, list))
-    if hint is None or hint is type(None):
-        return value is None
-    return False
-
-
-def describe(hint: Any) -> str:
-    """Return an annotated type in words."""
-    arguments = typing.get_args(hint)
-    if _is_literal(hint):
-        return ", ".join(map(str, arguments))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        plain = [describe(argument) for argument in arguments if fits_plain(argument)]
-        return " or ".join(plain)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    return names.get(hint, str(hint))
-
-
-def fits_plain(hint: Any) -> bool:
-    """Say whether a value of this type can stand in a configuration at all (a tensor cannot)."""
-    return hint in (int, float, bool, str, type(None), list, dict, tuple) or typing.get_origin(hint) is not None
-
-
-def _is_literal(hint: Any) -> bool:
-    return typing.get_origin(hint) is Literal
+def is_kind(target: type, kind: type) -> bool:
+    """Say whether a class is of a kind; of a protocol it need not be a subclass, but needs its methods."""
+    if not getattr(kind, "_is_protocol", False):
+        return issubclass(target, kind)
+    methods = [
+        name
+        for name, member in vars(kind).items()
+        if inspect.isfunction(member) and (name == "__call__" or not name.startswith("_"))
+    ]
+    return all(any(method in vars(base) for base in target.__mro__) for method in methods)
 
 
 def part(name: str, slot: Slot) -> Callable[..., Any]:
     """Return a slot's constructor with the slot's arguments bound, to be called with the run-time ones.
 
-    A mistake that the constructor finds in its arguments (a ValueError) is the user's.
+    A mistake that the constructor finds in its arguments is the user's: a ValueError, or from torch's
+    constructors a RuntimeError.
     """
-    make = instantiate(slot, _partial_=True, _convert_="all")
+    make = instantiate(slot, _partial_=True, _convert_="all", _recursive_=False)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return make(*args, **kwargs)
         except UserError:
             raise
-        except ValueError as error:
-            raise UserError(f"{name}: {error}") from error
+        except (ValueError, RuntimeError) as error:
+            said = str(error)
+            if not said.startswith(name):
+                settings = ", ".join(f"{name}.{key}={value}" for key, value in slot.items())
+                said = f"{name}: {said.rstrip('.')}. It was given {settings}."
+            raise UserError(said) from error
 
     return call
 
@@ -238,7 +256,8 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         )
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Seq2Seq(source_embedding, target_embedding, encoder, decoder, readout, sizes.dropout)
+    scale = sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0
+    return Seq2Seq(source_embedding, target_embedding, encoder, decoder, readout, scale, sizes.dropout)
 
 
 def embedding(vocabulary_size: int, size: int) -> nn.Embedding:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 
@@ -21,37 +22,69 @@ from seq2seq_lab.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
-def save(folder: Path, name: str, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> Path:
-    """Write a checkpoint and return its folder, `folder/name`; one of that name is replaced."""
+def save(
+    folder: Path,
+    name: str,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+    best: str | None,
+) -> Path:
+    """Write a new checkpoint and return its folder, `folder/name`.
+
+    Args:
+        state: plain values, returned by `load_state`.
+        best: the name of the best checkpoint so far, which `prune` keeps for as long as it keeps this one.
+
+    Raises:
+        UserError: it cannot be written, for example on a full disk; those there are stay as they are.
+    """
     final, temporary = folder / name, folder / f".{name}.writing"
+    assert not final.exists(), final
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    save_model(model, str(temporary / "model.safetensors"))
-    tensors, rest = _flatten(optimizer.state_dict())
-    save_file(tensors, temporary / "optimizer.safetensors")
-    _write_json(temporary / "state.json", {"optimizer": rest, **state})
-    files = {path.name: _sha256(path) for path in sorted(temporary.iterdir())}
-    _write_json(temporary / "manifest.json", {"format": FORMAT, "files": files})
-    for path in temporary.iterdir():
-        _flush(path)
-    shutil.rmtree(final, ignore_errors=True)
-    temporary.rename(final)
-    _flush(folder)
+    try:
+        temporary.mkdir(parents=True)
+        save_model(model, str(temporary / "model.safetensors"))
+        tensors, rest = _flatten(optimizer.state_dict())
+        save_file(tensors, temporary / "optimizer.safetensors")
+        _write_json(temporary / "state.json", {"optimizer": rest, "best": best, **state})
+        files = {file: _sha256(temporary / file) for file in FILES}
+        _write_json(temporary / "manifest.json", {"format": FORMAT, "files": files})
+        for path in temporary.iterdir():
+            _flush(path)
+        _flush(temporary)
+        temporary.rename(final)
+        _flush(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise UserError(
+            f"The checkpoint {final} cannot be written: {error}. The checkpoints before it are as they were: "
+            f"make room or mend the disk, then go on with resume=RUN_FOLDER."
+        ) from error
     return final
 
 
-def is_valid(checkpoint: Path) -> bool:
-    """Say whether every file of a checkpoint is there as it was written."""
+def damage(checkpoint: Path) -> str | None:
+    """Return what is wrong with the files of a checkpoint, or None where nothing is."""
     try:
         manifest = json.loads((checkpoint / "manifest.json").read_text("utf-8"))
-        return manifest["format"] == FORMAT and all(
-            _sha256(checkpoint / name) == digest for name, digest in manifest["files"].items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+        if manifest["format"] != FORMAT:
+            return f"it is of format {manifest['format']}, and this version reads {FORMAT}"
+        digests = {file: manifest["files"][file] for file in FILES}
+    except FileNotFoundError:
+        return "manifest.json is missing"
+    except (ValueError, KeyError, TypeError):
+        return "manifest.json is damaged"
+    for file, digest in digests.items():
+        if not (checkpoint / file).is_file():
+            return f"{file} is missing"
+        if _sha256(checkpoint / file) != digest:
+            return f"{file} is damaged"
+    return None
 
 
 def newest(folder: Path) -> Path:
@@ -60,20 +93,33 @@ def newest(folder: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    candidates = sorted(folder.glob("step_*"), reverse=True)
-    for checkpoint in candidates:
-        if is_valid(checkpoint):
+    damaged = []
+    for checkpoint in sorted(folder.glob("step_*"), reverse=True):
+        reason = damage(checkpoint)
+        if reason is None:
             return checkpoint
-        log.warning("The checkpoint %s is damaged; trying the one before it.", checkpoint)
-    what = f"all damaged ({', '.join(path.name for path in candidates)})" if candidates else "missing"
+        log.warning("The checkpoint %s cannot be used (%s); trying the one before it.", checkpoint, reason)
+        damaged.append(f"{checkpoint.name}: {reason}")
+    what = f"none that can be used ({'; '.join(damaged)})" if damaged else "none yet"
     raise UserError(f"{folder} holds no checkpoint to go on from: {what}. Start a new run.")
 
 
-def prune(folder: Path, keep: int, best: str | None) -> None:
-    """Remove all checkpoints but the newest `keep` and the best."""
-    for old in sorted(folder.glob("step_*"))[:-keep]:
-        if old.name != best:
-            shutil.rmtree(old)
+def prune(folder: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest `keep`, and the best one as each of these knows it."""
+    checkpoints = sorted(folder.glob("step_*"))
+    kept = {checkpoint.name for checkpoint in checkpoints[-keep:]}
+    # The newest may turn out damaged: the one before it must then find the best of its own time.
+    kept |= {best for checkpoint in checkpoints[-keep:] if (best := _best(checkpoint)) is not None}
+    for checkpoint in checkpoints:
+        if checkpoint.name not in kept:
+            shutil.rmtree(checkpoint)
+
+
+def remove_newer(checkpoint: Path) -> None:
+    """Remove the checkpoints, all damaged, that are newer than the one a run goes on from."""
+    for other in checkpoint.parent.glob("step_*"):
+        if other.name > checkpoint.name:
+            shutil.rmtree(other)
 
 
 def load_weights(checkpoint: Path, model: nn.Module) -> None:
@@ -82,12 +128,16 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     Raises:
         UserError: the checkpoint is damaged, or of another model.
     """
-    if not is_valid(checkpoint):
-        raise UserError(f"The checkpoint {checkpoint} is missing or damaged (its manifest does not match its files).")
+    reason = damage(checkpoint)
+    if reason is not None:
+        raise UserError(f"The checkpoint {checkpoint} cannot be used: {reason}.")
     try:
         load_model(model, str(checkpoint / "model.safetensors"))
     except RuntimeError as error:
-        raise UserError(f"The weights in {checkpoint} are not of this model: {error}") from error
+        raise UserError(
+            f"The weights in {checkpoint} are not of this model. Use the model, encoder, decoder and "
+            f"attention of the run that they are from (its config.yaml). {error}"
+        ) from error
 
 
 def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:
@@ -107,6 +157,23 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it."""
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(text, "utf-8")
+    _flush(temporary)
+    temporary.replace(path)
+
+
+def _best(checkpoint: Path) -> str | None:
+    """Return the best checkpoint's name as a checkpoint has it; one that is damaged knows of none."""
+    try:
+        best = load_state(checkpoint)["best"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return best if isinstance(best, str) else None
+
+
 def _flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Part an optimizer's state into tensors, named "parameter.key", and the rest."""
     tensors: dict[str, Tensor] = {}
@@ -120,16 +187,8 @@ def _flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any
     return tensors, {"state": rest, "param_groups": state["param_groups"]}
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(text, "utf-8")
-    _flush(temporary)
-    temporary.replace(path)
-
-
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, ensure_ascii=False), "utf-8")
+    path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False), "utf-8")
 
 
 def _sha256(path: Path) -> str:

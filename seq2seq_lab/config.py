@@ -4,21 +4,41 @@ The closed sections are dataclasses without defaults (every default stands in co
 class with `_target_` and are checked against its constructor in `seq2seq_lab.build`.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, did_you_mean
 
 _PACKAGED = Path(__file__).parent / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
 Slot = dict[str, Any]
+
+# Names the modules (with commas between) whose classes a configuration may name besides the program's own.
+TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
+
+# What a validation measures; the last three where the data set has gold alignments and the model attention.
+FIGURES = tuple(
+    f"val/{name}"
+    for name in (
+        "bleu",
+        "chrf",
+        "loss_teacher_forced",
+        "loss_free_running",
+        "perplexity_teacher_forced",
+        "perplexity_free_running",
+        "aer",
+        "alignment_precision",
+        "alignment_recall",
+    )
+)
 
 
 class TiedEmbeddings(Enum):
@@ -80,6 +100,7 @@ class ModelConfig:
     dropout: float
     state_dropout: float
     tied_embeddings: TiedEmbeddings
+    scale_embeddings: bool
 
 
 @dataclass
@@ -139,8 +160,12 @@ ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
 
 
 def typed(node: DictConfig) -> Config:
-    """Return the composed configuration as dataclasses with plain values, every interpolation resolved."""
-    config = OmegaConf.to_object(node)
+    """Return the composed configuration as dataclasses with plain values, every interpolation resolved.
+
+    Raises:
+        OmegaConfBaseException: a key that no section has (Hydra lets `+key=value` add it), or a wrong type.
+    """
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain(node)))
     assert isinstance(config, Config)
     return config
 
@@ -185,7 +210,10 @@ def check(config: Config) -> None:
         "trainer.label_smoothing": trainer.label_smoothing,
     }.items():
         _require(0 <= value < 1, key, value, "0 up to, not including, 1")
-    for key, value in {"trainer.samples": trainer.samples, "trainer.overfit_batches": trainer.overfit_batches}.items():
+    for key, value in {
+        "trainer.samples": trainer.samples,
+        "trainer.overfit_batches": trainer.overfit_batches,
+    }.items():
         _require(value >= 0, key, value, "0 or more")
     _require(
         trainer.validate_unit is ValidateUnit.epoch or trainer.validate_every == int(trainer.validate_every),
@@ -193,7 +221,13 @@ def check(config: Config) -> None:
         trainer.validate_every,
         "a whole number of steps, or a share of an epoch with trainer.validate_unit=epoch",
     )
-    _require(trainer.monitor.startswith("val/"), "trainer.monitor", trainer.monitor, "a validation figure, as val/bleu")
+    _require(
+        trainer.monitor in FIGURES,
+        "trainer.monitor",
+        trainer.monitor,
+        ", ".join(FIGURES),
+        did_you_mean(trainer.monitor, FIGURES),
+    )
     bounds = trainer.length_bounds
     _require(
         bounds == sorted(set(bounds)) and all(bound > 0 for bound in bounds),
@@ -212,7 +246,10 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
     """
     return {
         "model": config["model"]["name"],
-        **{group: canonical(group, choices[group]) for group in ("encoder", "decoder", "attention", "dataset", "tokenizer")},
+        **{
+            group: canonical(group, choices[group])
+            for group in ("encoder", "decoder", "attention", "dataset", "tokenizer")
+        },
         "cell": config["encoder"].get("cell"),
         "teacher_forcing": choices["teacher_forcing"],
         "teacher_forcing_ratio": config["teacher_forcing"].get("ratio"),
@@ -223,7 +260,7 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
 
 
 def canonical(group: str, choice: str) -> str:
-    """Return the name a group's value has in logs: an alias is a YAML that does nothing but include another."""
+    """Return a group's value as it is logged: an alias is a YAML that does nothing but include another."""
     path = CONF_DIR / group / f"{choice}.yaml"
     if not path.is_file():
         return choice
@@ -243,14 +280,27 @@ def groups() -> list[str]:
     return sorted(path.name for path in CONF_DIR.iterdir() if path.is_dir())
 
 
-def leaf_keys(node: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
-    """Return every dotted key of a plain configuration, sections included."""
+def user_trusted() -> tuple[str, ...]:
+    """Return the prefixes of names that the user trusts."""
+    return tuple(f"{module}." for module in os.environ.get(TRUST_VARIABLE, "").split(",") if module)
+
+
+def dotted_keys(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield every dotted key of a plain configuration, sections included."""
     for key, value in node.items():
-        yield prefix + key
+        yield f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from leaf_keys(value, f"{prefix}{key}.")
+            yield from dotted_keys(value, f"{prefix}{key}.")
 
 
-def _require(holds: bool, key: str, value: object, allowed: str) -> None:
+def annotation(key: str) -> Any:
+    """Return the annotated type of a closed section's dotted key, or None where there is none."""
+    node: Any = Config
+    for name in key.split("."):
+        node = get_type_hints(node).get(name) if is_dataclass(node) else None
+    return node
+
+
+def _require(holds: bool, key: str, value: object, allowed: str, near: str = "") -> None:
     if not holds:
-        raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")
+        raise UserError(f"{key}={value} is not allowed.{near} Allowed: {allowed}.")

@@ -14,7 +14,7 @@ CACHED_LOGITS = 2**18  # logits in work at a time on a CPU: 1 MiB in float32
 
 
 def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float) -> Tensor:
-    """Return the cross-entropy in nats, summed over the real target tokens, as a float32 scalar.
+    """Return the cross-entropy in nats, summed over the real target tokens: a scalar, of float32 at least.
 
     With label smoothing ε the target distribution is (1 − ε) one-hot + ε uniform (Szegedy 2016, §7).
     """
@@ -25,8 +25,8 @@ def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy that computes the gradient together with the loss, a few rows at a time.
 
-    The rows in work stay in the cache in float32, whatever the precision of the logits, and nothing of the size
-    N·V is kept but the gradient. `functional.cross_entropy` is what the tests hold it equal to.
+    The rows in work stay in the cache, in float32 for logits of less, and nothing of the size N·V is kept
+    but the gradient. `functional.cross_entropy` is what the tests hold it equal to.
     """
 
     @staticmethod
@@ -34,12 +34,13 @@ class _CrossEntropy(torch.autograd.Function):
         size = logits_NV.shape[1]
         needs_gradient = ctx.needs_input_grad[0]
         gradient_NV = torch.empty_like(logits_NV) if needs_gradient else None
-        total = torch.zeros((), device=logits_NV.device)
+        dtype = torch.promote_types(logits_NV.dtype, torch.float32)
+        total = torch.zeros((), dtype=dtype, device=logits_NV.device)
         rows = max(1, CACHED_LOGITS // size) if logits_NV.device.type == "cpu" else max(1, len(logits_NV))
         for start in range(0, len(logits_NV), rows):
             outputs_C1 = outputs_N[start : start + rows, None]
             real_C1 = outputs_C1 != PAD
-            log_probs_CV = logits_NV[start : start + rows].log_softmax(-1, dtype=torch.float32)
+            log_probs_CV = logits_NV[start : start + rows].log_softmax(-1, dtype=dtype)
             loss_C1 = log_probs_CV.gather(1, outputs_C1) * (label_smoothing - 1)
             if label_smoothing:
                 loss_C1 -= log_probs_CV.sum(-1, keepdim=True) * (label_smoothing / size)

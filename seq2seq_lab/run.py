@@ -2,6 +2,9 @@
 
 import json
 import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,16 @@ import torch
 
 from seq2seq_lab import build, checkpoint, showcase
 from seq2seq_lab.checkpoint import write_atomically
-from seq2seq_lab.config import Config, check, flat_keys
+from seq2seq_lab.config import Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, corpus_key, tokenize_corpus
+from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import choose_device, choose_precision, peak_memory
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
-from seq2seq_lab.tracker import FileTracker, Trackers
+from seq2seq_lab.tracker import FileTracker, Logger, Tracker, Trackers
 from seq2seq_lab.trainer import Trainer, TrainState
 
 log = logging.getLogger(__name__)
@@ -49,159 +53,301 @@ class Job:
 def run(job: Job) -> dict[str, Any]:
     """Run one experiment in its folder and return what stands in its `result.json`.
 
+    One that fails or is interrupted leaves there how it ended, unless it was refused before it went on from
+    an earlier result.
+
     Raises:
         UserError: the configuration, the data or the checkpoint is not what it should be.
     """
-    config, trainer_config, folder = job.config, job.config.trainer, job.folder
+    try:
+        return experiment(job)
+    except KeyboardInterrupt:
+        write_end(
+            job.folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run"
+        )
+        raise
+    except Exception as error:
+        if not isinstance(error, UserError):
+            # Not on the console, where the traceback appears anyway.
+            log.error("The run failed.", exc_info=True, extra={"on_console": True})
+        write_end(job.folder, "failed", f"{type(error).__name__}: {error}")
+        raise
+
+
+def experiment(job: Job) -> dict[str, Any]:
+    """Run one experiment from its data to its result; see `run`."""
+    config, settings, folder = job.config, job.config.trainer, job.folder
     check(config)
     build.check_parts(config)
-    device = choose_device(trainer_config.device)
-    precision = choose_precision(trainer_config.precision, device)
+    record = read_record(folder) if job.resume else None
+    device = choose_device(settings.device)
+    precision = resolve_precision(settings.precision, device, record)
 
     corpus = build.dataset(config).load()
-    tokenized = tokenize_corpus(corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir))
+    fitted = inherited_tokenizers(job)
+    tokenized = tokenize_corpus(
+        corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
+    )
     tokenizers = tokenized.tokenizers
-    tokenizers.save(folder / "tokenizer")
-    train, validation, tests = splits(config, corpus, tokenized)
+    train, validation, tests = splits(settings, corpus, tokenized)
 
     torch.manual_seed(config.seed)
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint).to(device)
-    if config.init_from is not None and not job.resume:
-        checkpoint.load_weights(best_checkpoint(Path(config.init_from)), model)
+    if not job.resume:
+        tokenizers.save(folder / "tokenizer")
+        if config.init_from is not None:
+            checkpoint.load_weights(best_checkpoint(Path(config.init_from)), model)
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
     num_parameters = showcase.describe(model, corpus, tokenized, machine)
 
     search = build.search(config)
-    evaluators = {
-        split.prefix: TranslationEvaluator(
-            model, split, tokenizers, search, trainer_config.eval_batch_size, trainer_config.length_bounds, device, precision
+    evaluators = [
+        TranslationEvaluator(
+            model,
+            split,
+            tokenizers,
+            search,
+            settings.eval_batch_size,
+            settings.length_bounds,
+            device,
+            precision,
         )
         for split in (validation, *tests)
-    }
-    record = read_record(folder) if job.resume else {}
-    logger = build.logger(config, folder, job.plain, flat_keys(job.plain, job.choices), record.get("run_id"))
-    exit_code = 1
-    try:
-        write_record(folder, {"choices": job.choices, "run_id": logger.run_id})
-        resumed = checkpoint.newest(folder / "checkpoints") if job.resume else None
-        update = None if resumed is None else checkpoint.load_state(resumed)["train_state"]["update"]
-        tracker = Trackers([FileTracker(folder, update), logger])
-        samples = choose_samples(validation.text, trainer_config.samples)
+    ]
+    resumed = checkpoint.newest(folder / "checkpoints") if job.resume else None
+    with tracking(job, precision, record, resumed) as (tracker, logger):
+        samples = choose_samples(validation.text, settings.samples)
         show = showcase.Showcase(
-            folder, validation.text, tokenizers, tracker, samples, trainer_config.join_subwords
+            folder, validation.text, tokenizers, tracker, samples, settings.join_subwords
         )
 
         def validate(state: TrainState) -> dict[str, float]:
-            evaluation = evaluators["val"](samples)
+            evaluation = evaluators[0](samples)
             show.validation(evaluation, state.update)
             return evaluation.values
 
+        data_key = corpus_key(corpus, config.tokenizer, fitted)
         trainer = Trainer(
-            task=TranslationTask(model, build.teacher_forcing(config), trainer_config.label_smoothing, config.seed),
+            task=TranslationTask(model, build.teacher_forcing(config), settings.label_smoothing, config.seed),
             batches=BatchMaker(train, device),
             validate=validate,
             optimizer=build.optimizer(config, model),
             schedule=build.schedule(config),
-            config=trainer_config,
+            config=settings,
             tracker=tracker,
             folder=folder / "checkpoints",
             seed=config.seed,
             device=device,
             precision=precision,
-            identity={"data and tokenizer": corpus_key(corpus, config.tokenizer), "precision": precision.value},
+            identity={"the data or the tokenizer": data_key, "trainer.precision": precision.value},
         )
+        result = None
         if resumed is not None:
             trainer.load(resumed)
-            log.info("Going on from update %s.", f"{trainer.state.update:,}")
-        trainer.fit()
-
-        state = trainer.state
-        assert state.best is not None, "a run that ends has validated"
-        best = folder / "checkpoints" / state.best
-        checkpoint.load_weights(best, model)
-        result: dict[str, Any] = {
-            "format": RESULT_FORMAT,
-            "status": "finished",
-            "num_parameters": num_parameters,
-            "best_checkpoint": state.best,
-            "updates": state.update,
-            "train/target_tokens_per_second": round(state.target_tokens_per_second, 1),
-            "train/seconds": round(state.seconds, 1),
-            "val/seconds": round(state.validation_seconds, 1),
-            "peak_memory_mib": round(peak_memory(device) / 2**20),
-            "device": device.type,
-            "precision": precision.value,
-            **state.best_values,
-        }
-        for split in (validation, *tests):
-            evaluation = evaluators[split.prefix](())
-            result |= showcase.evaluation_result(evaluation, split.prefix)
-            rows = showcase.write_translations(
-                folder / f"translations.{split.prefix.replace('/', '.')}.jsonl", split.text, evaluation
+            result = finished_result(folder)
+        if result is None or not trainer.done:
+            # What lies there from before is not what the run comes to.
+            (folder / "result.json").unlink(missing_ok=True)
+            trainer.fit()
+            assert trainer.state.best is not None, "a run that ends has validated"
+            best = folder / "checkpoints" / trainer.state.best
+            checkpoint.load_weights(best, model)
+            scores = showcase.score_splits(evaluators, folder, tracker, trainer.state.update)
+            result = training_result(trainer, num_parameters) | scores
+            tracker.artifact(
+                "checkpoint", "model", best, {"step": trainer.state.update, **best_scores(scores)}
             )
-            if split is not validation:
-                tracker.metrics(evaluation.values, state.update)
-                columns = ["source", "reference", "hypothesis", "sentence BLEU"]
-                tracker.table(f"{split.prefix}/translations", columns, rows, state.update)
-        tracker.artifact("checkpoint", "model", best, {"update": state.update, **state.best_values})
-        tracker.summary(result)
-        write_atomically(folder / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-        exit_code = 0
-    finally:
-        logger.finish(exit_code)
-    showcase.say_result(result, tests[0].prefix, folder, logger.sync_command(), logger.url)
+            tracker.summary(summary(result))
+            write_result(folder, result)
+    showcase.say_result(result, folder, logger.sync_command(), logger.url)
     return result
 
 
+@contextmanager
+def tracking(
+    job: Job, precision: Precision, record: Mapping[str, Any] | None, resumed: Path | None
+) -> Iterator[tuple[Tracker, Logger]]:
+    """Open the run's own record of figures and its logger, and note in `run.json` what a resumed run needs.
+
+    Both are closed whatever happens, with exit code 1 after an error.
+    """
+    run_id = None if record is None else record["run_id"]
+    update = None if resumed is None else checkpoint.load_state(resumed)["train_state"]["update"]
+    logger = build.logger(job.config, job.folder, job.plain, flat_keys(job.plain, job.choices), run_id)
+    opened: list[Tracker] = [logger]
+    exit_code = 1
+    try:
+        # What a resumed run asks for may yet be refused: the precision stays what the run began in.
+        noted = {
+            "choices": job.choices,
+            "precision": precision.value,
+            **(record or {}),
+            "run_id": logger.run_id,
+        }
+        write_atomically(job.folder / "run.json", json.dumps(noted, indent=2) + "\n")
+        opened.append(FileTracker(job.folder, update))
+        yield Trackers(opened), logger
+        exit_code = 0
+    finally:
+        Trackers(opened).finish(exit_code)
+
+
+def resolve_precision(wanted: Precision, device: torch.device, record: Mapping[str, Any] | None) -> Precision:
+    """Return the precision; `auto` is measured once in the life of a run, since a measurement may waver."""
+    if wanted is Precision.auto and record is not None:
+        return Precision(record["precision"])
+    return choose_precision(wanted, device)
+
+
+def inherited_tokenizers(job: Job) -> TokenizerPair | None:
+    """Return the tokenizers of the run that `init_from` names: weights mean nothing without their vocabulary.
+
+    A resumed run has them in its own folder.
+
+    Raises:
+        UserError: there is no run, or its tokenizers are not of the kind this run is to have.
+    """
+    if job.config.init_from is None:
+        return None
+    origin = Path(job.config.init_from)
+    if not job.resume and not (origin / "config.yaml").is_file():
+        raise UserError(
+            f"init_from={origin}: no run lies there (no config.yaml). "
+            f"Give the folder of a run, outputs/DATE/TIME."
+        )
+    pair = TokenizerPair.load((job.folder if job.resume else origin) / "tokenizer")
+    wanted = build.tokenizer(job.config)()
+    if type(pair.source) is not type(wanted) or pair.source.options() != wanted.options():
+        raise UserError(
+            f"init_from={origin} brings its vocabulary, of a {type(pair.source).__name__} with "
+            f"{pair.source.options()}; this run asks for a {type(wanted).__name__} with {wanted.options()}. "
+            f"Set tokenizer=… and tokenizer.… as that run has them."
+        )
+    return pair
+
+
 def splits(
-    config: Config, corpus: Corpus, tokenized: TokenizedCorpus
+    config: TrainerConfig, corpus: Corpus, tokenized: TokenizedCorpus
 ) -> tuple[TokenizedText, Split, list[Split]]:
     """Return the training tokens, the validation split and the test splits.
 
     The first test set's figures are `test/…`, those of any further one `test/NAME/…`.
+
+    Raises:
+        UserError: no training pair is short enough.
     """
-    train, longest = tokenized.train, config.trainer.max_length
+    train, longest = tokenized.train, config.max_length
     fitting = (train.source_lengths <= longest) & (train.target_lengths <= longest)
     left_out = len(train) - int(fitting.sum())
+    if left_out == len(train):
+        raise UserError(
+            f"trainer.max_length={longest} leaves no training pair: all have more tokens. Raise it."
+        )
     if left_out:
-        log.info("%s training pairs of more than %s tokens are left out (trainer.max_length).", left_out, longest)
+        log.info(
+            "%s training pairs of more than %s tokens are left out (trainer.max_length).",
+            f"{left_out:,}",
+            longest,
+        )
         train = train.select(fitting.nonzero().squeeze(1))
-    if not len(train):
-        raise UserError(f"No training pair is left: all have more than trainer.max_length={longest} tokens.")
-    names = list(corpus.tests)
-    made = [Split("val", corpus.validation, tokenized.validation)] + [
-        Split("test" if name == names[0] else f"test/{name}", corpus.tests[name], tokenized.tests[name]) for name in names
-    ]
-    if config.trainer.fast_dev_run:
+    made = [Split("val", corpus.validation, tokenized.validation)]
+    for name, text in corpus.tests.items():
+        made.append(Split(f"test/{name}" if len(made) > 1 else "test", text, tokenized.tests[name]))
+    if config.fast_dev_run:
         made = [first_sentences(split, DEV_RUN_SENTENCES) for split in made]
     return train, made[0], made[1:]
 
 
 def first_sentences(split: Split, count: int) -> Split:
     """Return the first sentences of a split."""
-    text = split.text
-    cut = ParallelText(text.source[:count], text.target[:count], None if text.gold is None else text.gold[:count])
+    text, gold = split.text, split.text.gold
+    cut = ParallelText(text.source[:count], text.target[:count], None if gold is None else gold[:count])
     return Split(split.prefix, cut, split.tokens.select(torch.arange(min(count, len(text)))))
 
 
 def best_checkpoint(folder: Path) -> Path:
-    """Return the best checkpoint of a finished run, else the newest of one that was cut off.
+    """Return the best checkpoint of a run so far, the newest where it has not validated yet.
 
     Raises:
         UserError: the folder holds no checkpoint.
     """
-    result = folder / "result.json"
-    if result.is_file():
-        return folder / "checkpoints" / json.loads(result.read_text("utf-8"))["best_checkpoint"]
-    return checkpoint.newest(folder / "checkpoints")
+    newest = checkpoint.newest(folder / "checkpoints")
+    best = checkpoint.load_state(newest)["best"]
+    return newest if best is None else newest.with_name(best)
+
+
+def training_result(trainer: Trainer, num_parameters: int) -> dict[str, Any]:
+    """Return what `result.json` holds of the training; a throughput not measured (warm-up) is null."""
+    state = trainer.state
+    return {
+        "format": RESULT_FORMAT,
+        "status": "finished",
+        "num_parameters": num_parameters,
+        "best_checkpoint": state.best,
+        "updates": state.update,
+        "train/target_tokens_per_second": round(state.target_tokens_per_second, 1) or None,
+        "train/seconds": round(state.seconds, 1),
+        "val/seconds": round(state.validation_seconds, 1),
+        "peak_memory_mib": round(peak_memory(trainer.device) / 2**20),
+        "device": trainer.device.type,
+        "precision": trainer.precision.value,
+    }
+
+
+def best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the validation figures of the best checkpoint as `best/…`.
+
+    Under their own names, `val/…`, a logger's summary holds what it makes of the curve.
+    """
+    return {
+        f"best/{name.removeprefix('val/')}": value
+        for name, value in result.items()
+        if name.startswith("val/") and name != "val/seconds"
+    }
+
+
+def summary(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result as a logger's summary has it."""
+    others = {name: value for name, value in result.items() if not name.startswith("val/")}
+    return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what a run notes of itself besides its configuration: the groups' choices, the logger's run id."""
-    record: dict[str, Any] = json.loads((folder / "run.json").read_text("utf-8"))
+    """Return what a run notes of itself besides its configuration.
+
+    That is the groups' choices, the logger's run id and the resolved precision.
+
+    Raises:
+        UserError: the run was cut off before it began to train.
+    """
+    try:
+        text = (folder / "run.json").read_text("utf-8")
+    except FileNotFoundError:
+        raise UserError(
+            f"resume={folder}: this run has not begun to train (no run.json). Start it anew."
+        ) from None
+    record: dict[str, Any] = json.loads(text)
     return record
 
 
-def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write what `read_record` reads."""
-    write_atomically(folder / "run.json", json.dumps(record, indent=2) + "\n")
+def finished_result(folder: Path) -> dict[str, Any] | None:
+    """Return the result of a run that has ended well, else None."""
+    path = folder / "result.json"
+    result: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return result if result and result["status"] == "finished" else None
+
+
+def write_end(folder: Path, status: str, error: str) -> None:
+    """Note in `result.json` how a run ended without a result, if no result lies there."""
+    if finished_result(folder) is None:
+        write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": error})
+
+
+def write_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write `result.json`. JSON has no infinity and no NaN: they are written as null."""
+    plain = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in result.items()
+    }
+    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / "result.json", text + "\n")

@@ -37,6 +37,8 @@ class Warmup(Schedule):
     """Linear up to the full rate over `warmup_steps` updates, then constant."""
 
     def __init__(self, warmup_steps: int) -> None:
+        if warmup_steps < 0:
+            raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 0.")
         self.warmup_steps = warmup_steps
 
     def factor(self, update: int, total: int, history: Sequence[float]) -> float:
@@ -96,7 +98,7 @@ class OneCycle(Schedule):
 
     def _cycle(self, update: int, total: int, start: float, top: float, end: float) -> float:
         peak = self.warmup_share * total - 1
-        if update <= peak:
+        if update < peak:
             return _cosine(start, top, update / peak)
         return _cosine(top, end, (update - peak) / max(1.0, total - 1 - peak))
 

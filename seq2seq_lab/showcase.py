@@ -1,7 +1,8 @@
-"""What a run shows of itself: tables before training, translations and heatmaps during it, results after it."""
+"""What a run shows of itself: tables at first, translations and heatmaps on its way, results at the end."""
 
 import json
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import Any
 from torch import nn
 
 from seq2seq_lab import plots, report
-from seq2seq_lab.alignment import group_tokens, join_subwords, whitespace_words
+from seq2seq_lab.alignment import Link, Span, group_tokens, join_subwords, whitespace_words, word_spans
 from seq2seq_lab.checkpoint import write_atomically
-from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.scores import Score, sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.task import Evaluation
+from seq2seq_lab.task import Evaluation, TranslationEvaluator
 from seq2seq_lab.tracker import Tracker
 
 log = logging.getLogger(__name__)
+
+EXAMPLES = 3  # tokenised training pairs shown before training
+TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
 def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machine: str) -> int:
@@ -28,51 +32,50 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
     rows = component_parameters(model)
     report.say(report.parameter_table(rows))
     pair = tokenized.tokenizers
-    splits = {"train": corpus.train, "validation": corpus.validation, **{f"test/{k}": v for k, v in corpus.tests.items()}}
+    tests = {f"test/{name}": len(text) for name, text in corpus.tests.items()}
     report.say(
         report.corpus_table(
-            {name: len(text) for name, text in splits.items()},
+            {"train": len(corpus.train), "validation": len(corpus.validation), **tests},
             {"source": pair.source.size, "target": pair.target.size},
             tokenized.unknown_rate,
         )
     )
-    examples = list(zip(corpus.train.source[:3], corpus.train.target[:3], strict=True))
-    report.say(
-        report.pairs_table(
-            [
-                (pair.source.tokens(pair.source.encode([s])[0]), pair.target.tokens(pair.target.encode([t])[0]))
-                for s, t in examples
-            ]
-        )
-    )
-    for what, count in corpus.counts.items():
-        log.info("%s: %s", what, f"{count:,}")
+    sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
+    source_tokens = map(pair.source.tokens, pair.source.encode(sources))
+    target_tokens = map(pair.target.tokens, pair.target.encode(targets))
+    report.say(report.pairs_table(list(zip(source_tokens, target_tokens, strict=True))))
+    counts = [f"{count:,} {what.replace('_', ' ')}" for what, count in corpus.counts.items() if count]
+    if counts:
+        log.info("Found in the corpus: %s.", ", ".join(counts))
     log.info("Computing on %s.", machine)
     return sum(parameters for _, parameters, _ in rows)
 
 
 def component_parameters(model: nn.Module) -> list[tuple[str, int, int]]:
-    """Return (component, parameters, trainable ones); a tensor that components share counts for the first."""
+    """Return (component, parameters, trainable ones) of a model, its decoder in parts.
+
+    A tensor that components share counts for the first.
+    """
+    components: list[tuple[str, nn.Module]] = []
+    for name, child in model.named_children():
+        if name == "decoder":
+            components += [(f"{name}.{part}", module) for part, module in child.named_children()]
+        components.append((name, child))  # of the decoder: what stands in no part
     seen: set[int] = set()
     rows = []
-
-    def count(name: str, module: nn.Module, below: Sequence[str]) -> None:
-        for child in below:
-            count(f"{name}.{child}", module.get_submodule(child), ())
-        new = [p for p in module.parameters() if id(p) not in seen]
+    for name, module in components:
+        own = list(module.parameters())
+        new = [parameter for parameter in own if id(parameter) not in seen]
         seen.update(map(id, new))
-        if new or not below:
-            trainable = sum(p.numel() for p in new if p.requires_grad)
-            rows.append((name, sum(p.numel() for p in new), trainable))
-
-    for name, child in model.named_children():
-        if any(True for _ in child.parameters()):
-            count(name, child, [n for n, c in child.named_children() if name == "decoder" and any(True for _ in c.parameters())])
+        # A readout with no table but the target's gets a row of 0; a decoder that is all parts gets none.
+        if new or (own and name != "decoder"):
+            trainable = sum(parameter.numel() for parameter in new if parameter.requires_grad)
+            rows.append((name, sum(parameter.numel() for parameter in new), trainable))
     return rows
 
 
 class Showcase:
-    """Shows the same few validation sentences at each validation, and writes what the test gave.
+    """Shows the same few validation sentences at each validation.
 
     Args:
         samples: the sentences' numbers in the split.
@@ -80,7 +83,13 @@ class Showcase:
     """
 
     def __init__(
-        self, folder: Path, text: ParallelText, tokenizers: TokenizerPair, tracker: Tracker, samples: Sequence[int], join: bool
+        self,
+        folder: Path,
+        text: ParallelText,
+        tokenizers: TokenizerPair,
+        tracker: Tracker,
+        samples: Sequence[int],
+        join: bool,
     ) -> None:
         self.folder = folder
         self.text = text
@@ -97,99 +106,134 @@ class Showcase:
         if not rows:
             return
         report.say(report.sample_translations(rows))
-        self.tracker.table(
-            "val/translations",
-            ["source", "reference", "hypothesis", "sentence BLEU"],
-            [[*row, sentence_bleu(row[2], row[1])] for row in rows],
-            update,
-        )
-        drawn = [
-            (path, rows[n][0])
-            for n, i in enumerate(self.samples)
-            if (path := self.draw(i, evaluation.hypotheses[i], f"attention/sample_{n + 1}_step_{update:08d}.png", update))
-        ]
-        if drawn:
-            self.tracker.images("val/attention", [path for path, _ in drawn], [caption for _, caption in drawn], update)
+        scored = [[*row, sentence_bleu(row[2], row[1])] for row in rows]
+        self.tracker.table("val/translations", TRANSLATION_COLUMNS, scored, update)
+        for number, i in enumerate(self.samples, start=1):
+            path = self.folder / f"attention/sample_{number}_step_{update:08d}.png"
+            if self.draw(i, evaluation.hypotheses[i], path, update):
+                # A name for each sentence: W&B wants the pictures of one name to be of one size.
+                self.tracker.images(f"val/attention/{number}", [path], [self.text.source[i]], update)
 
-    def draw(self, i: int, hypothesis: Hypothesis, name: str, update: int) -> Path | None:
-        """Draw the attention of a hypothesis, if the model attends; return the picture's path."""
-        if hypothesis.weights_TS is None:
-            return None
-        source, target = self.tokenizers.source, self.tokenizers.target
-        line = self.text.source[i]
+    def draw(self, i: int, hypothesis: Hypothesis, path: Path, update: int) -> bool:
+        """Draw the attention of a hypothesis; False where there is none, or no word to draw.
+
+        A translation that is the reference gets the gold links outlined, where there are gold links.
+        """
         weights_TS = hypothesis.weights_TS
+        if weights_TS is None:
+            return False
+        source, target, line = self.tokenizers.source, self.tokenizers.target, self.text.source[i]
+        column_spans, columns = source.spans(line), source.tokens(source.encode([line])[0])
+        output, row_spans = target.decode_spans(hypothesis.tokens)
         rows = target.tokens(hypothesis.tokens) + ["<eos>"] * (len(weights_TS) - len(hypothesis.tokens))
-        columns = ["<sos>", *source.tokens(source.encode([line])[0]), "<eos>"]
         if self.join:
-            output, output_spans = target.decode_spans(hypothesis.tokens)
             source_words, target_words = whitespace_words(line), whitespace_words(output)
-            source_groups = group_tokens(source.spans(line), source_words)
-            target_groups = group_tokens(output_spans, target_words)
-            weights_TS = join_subwords(
-                weights_TS,
-                [[0], *([token + 1 for token in group] for group in source_groups), [weights_TS.shape[1] - 1]],
-                target_groups,
-            ) if target_words else weights_TS[:0]
-            columns = ["<sos>", *(line[a:b] for a, b in source_words), "<eos>"]
-            rows = [output[a:b] for a, b in target_words]
-        if not rows:
-            return None
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        plots.save_figure(plots.attention_heatmap(weights_TS, columns, rows, f"update {update:,}: {line}"), path)
-        return path
+            if not target_words:
+                return False
+            groups = [[token + 1 for token in group] for group in group_tokens(column_spans, source_words)]
+            groups = [[0], *groups, [weights_TS.shape[1] - 1]]
+            weights_TS = join_subwords(weights_TS, groups, group_tokens(row_spans, target_words))
+            column_spans, columns = source_words, [line[start:end] for start, end in source_words]
+            row_spans, rows = target_words, [output[start:end] for start, end in target_words]
+        links: set[Link] = set()
+        if self.text.gold is not None and output == self.text.target[i]:
+            links = gold_links(self.text.gold[i], line, output, column_spans, row_spans)
+        title = f"update {update:,}: {line}"
+        figure = plots.attention_heatmap(weights_TS, ["<sos>", *columns, "<eos>"], rows, title, links)
+        plots.save_figure(figure, path)
+        return True
 
 
-def figures_line(values: Mapping[str, float]) -> str:
-    """Return the figures of an evaluation on one line, without their prefix."""
-    return "  ".join(f"{name.split('/')[-1].replace('_', ' ')} {value:.3f}" for name, value in values.items())
-
-
-def write_translations(path: Path, text: ParallelText, evaluation: Evaluation) -> list[list[object]]:
-    """Write every translation of a split as JSON lines and return the rows (source, reference, hypothesis, BLEU)."""
-    rows: list[list[object]] = [
-        [source, reference, hypothesis, round(sentence_bleu(hypothesis, reference), 2)]
-        for source, reference, hypothesis in zip(text.source, text.target, evaluation.translations, strict=True)
-    ]
-    names = ("source", "reference", "hypothesis", "sentence_bleu")
-    write_atomically(path, "".join(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows))
-    return rows
-
-
-def evaluation_result(evaluation: Evaluation, prefix: str) -> dict[str, Any]:
-    """Return what `result.json` holds of an evaluation."""
+def gold_links(
+    gold: Gold, source: str, target: str, columns: Sequence[Span], rows: Sequence[Span]
+) -> set[Link]:
+    """Return the (column, row) cells of a heatmap that gold links join; column 0 is `<sos>`."""
+    source_groups = group_tokens(columns, word_spans(source, gold.source_words))
+    target_groups = group_tokens(rows, word_spans(target, gold.target_words))
     return {
-        **evaluation.values,
-        **evaluation.signatures,
-        f"{prefix}/bleu_by_length": [asdict(length_bin) for length_bin in evaluation.by_length],
+        (column + 1, row)
+        for source_word, target_word in gold.links
+        for column in source_groups[source_word]
+        for row in target_groups[target_word]
     }
 
 
-def say_result(result: Mapping[str, Any], prefix: str, folder: Path, sync: str | None, url: str | None) -> None:
-    """Print the closing table: scores, where the files are, how to look at them."""
-    scores: dict[str, float | int | str | Score] = {"parameters": result["num_parameters"]}
-    for name, value in result.items():
-        if name.startswith(f"{prefix}/") and isinstance(value, float):
-            signature = result.get(f"{name}_signature")
-            scores[name] = value if signature is None else Score(value, signature)
-    scores["target tokens/s"] = int(result["train/target_tokens_per_second"])
-    for length_bin in result[f"{prefix}/bleu_by_length"]:
-        high = length_bin["high"]
-        label = f"{length_bin['low']}–{high} words" if high is not None else f"{length_bin['low']} words and more"
-        value = "–" if length_bin["bleu"] is None else f"{length_bin['bleu']:.2f}"
-        scores[f"BLEU, {label}"] = f"{value} ({length_bin['count']} sentences)"
-    files = [
-        (what, folder / name)
-        for what, name in (
-            ("run folder", "."),
-            ("scores", "result.json"),
-            ("translations", "translations.test.jsonl"),
-            ("attention", "attention"),
-            ("log", "run.log"),
-        )
-        if (folder / name).exists()
+def figures_line(values: Mapping[str, float]) -> str:
+    """Return the figures of an evaluation on one line."""
+    figures = {name.rpartition("/")[2]: value for name, value in values.items()}
+    shown = [f"BLEU {figures['bleu']:.2f}", f"chrF {figures['chrf']:.2f}"]
+    if "aer" in figures:
+        shown.append(f"AER {figures['aer']:.3f}")
+    for mode in ("teacher_forced", "free_running"):
+        loss, perplexity = figures[f"loss_{mode}"], figures[f"perplexity_{mode}"]
+        shown.append(f"{mode.replace('_', '-')} loss {loss:.3f} (perplexity {perplexity:.4g})")
+    return ", ".join(shown)
+
+
+def score_splits(
+    evaluators: Sequence[TranslationEvaluator], folder: Path, tracker: Tracker, update: int
+) -> dict[str, Any]:
+    """Score validation split and test sets, write their translations, return what the result holds."""
+    result: dict[str, Any] = {}
+    for evaluator in evaluators:
+        prefix, text = evaluator.split.prefix, evaluator.split.text
+        evaluation = evaluator(())
+        result |= evaluation.values | evaluation.signatures
+        result[f"{prefix}/bleu_by_length"] = [asdict(length_bin) for length_bin in evaluation.by_length]
+        path = folder / f"translations.{prefix.replace('/', '.')}.jsonl"
+        rows = write_translations(path, text, evaluation.translations)
+        if prefix != "val":
+            tracker.metrics(evaluation.values, update)
+            tracker.table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
+    return result
+
+
+def write_translations(path: Path, text: ParallelText, translations: Sequence[str]) -> list[list[object]]:
+    """Write every translation of a split as JSON lines; return the rows of `TRANSLATION_COLUMNS`."""
+    rows: list[list[object]] = [
+        [source, reference, hypothesis, round(sentence_bleu(hypothesis, reference), 2)]
+        for source, reference, hypothesis in zip(text.source, text.target, translations, strict=True)
     ]
+    names = [column.replace(" ", "_").lower() for column in TRANSLATION_COLUMNS]
+    lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows]
+    write_atomically(path, "".join(lines))
+    return rows
+
+
+def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: str | None) -> None:
+    """Print the closing table: the test scores, where the files are, how to look at them."""
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    table: dict[str, float | int | str | Score] = {"parameters": result["num_parameters"]}
+    if (speed := result["train/target_tokens_per_second"]) is not None:
+        table["target tokens/s"] = int(speed)
+    scores = {name: value for name, value in result.items() if name.startswith("test/")}
+    for name, value in scores.items():
+        if isinstance(value, float):
+            signature = scores.get(f"{name}_signature")
+            table[name] = value if signature is None else Score(value, signature)
+    for name, bins in scores.items():
+        if name.endswith("/bleu_by_length"):
+            for length_bin in bins:
+                low, high, bleu = length_bin["low"], length_bin["high"], length_bin["bleu"]
+                words = f"{low}–{high}" if high is not None else f"{low} or more"
+                label = f"{name.removesuffix('_by_length')}, {words} words"
+                table[label] = f"{'–' if bleu is None else f'{bleu:.2f}'} ({length_bin['count']:,} sentences)"
     if url:
-        scores["W&B"] = url
-    commands = [f"python -m seq2seq_lab resume={folder} trainer.max_epochs=N     # train longer"]
-    report.say(report.result_table(scores, files, [*([sync] if sync else []), *commands]))
+        table["W&B"] = url
+    translations = sorted(path.name for path in folder.glob("translations.test*.jsonl"))
+    named = [
+        ("run folder", "."),
+        ("scores", "result.json"),
+        ("curves", "metrics.jsonl"),
+        *(("translations", name) for name in translations),
+        ("attention pictures", "attention"),
+        ("log", "run.log"),
+    ]
+    files = [(what, shown / name) for what, name in named if (folder / name).exists()]
+    commands = [
+        f"python -m seq2seq_lab resume={shlex.quote(str(shown))} trainer.max_epochs=N  # train longer"
+    ]
+    if sync is not None:
+        look = f"wandb leet {shlex.quote(str(shown / 'wandb'))}  # look at the curves, in the terminal"
+        commands = [look, f"{sync}  # send the record to W&B", *commands]
+    report.say(report.result_table(table, files, commands))

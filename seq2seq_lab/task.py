@@ -1,5 +1,7 @@
 """Translation as a task: what the trainer minimises, and how a split is scored."""
 
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -75,7 +77,7 @@ class Evaluation:
 
 
 class TranslationEvaluator:
-    """Scores a model on a split: loss teacher-forced and free-running, BLEU, chrF, and AER where there is gold."""
+    """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention."""
 
     def __init__(
         self,
@@ -126,8 +128,8 @@ class TranslationEvaluator:
             "loss_teacher_forced": teacher_forced.item() / tokens,
             "loss_free_running": free_running.item() / tokens,
         }
-        values["perplexity_teacher_forced"] = float(np.exp(values["loss_teacher_forced"]))
-        values["perplexity_free_running"] = float(np.exp(values["loss_free_running"]))
+        for mode in ("teacher_forced", "free_running"):
+            values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
         references = self.split.text.target
         scores = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
         values |= {name: score.value for name, score in scores.items()}
@@ -139,7 +141,7 @@ class TranslationEvaluator:
             }
         return Evaluation(
             values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
-            signatures={f"{self.split.prefix}/{name}_signature": score.signature for name, score in scores.items()},
+            signatures={f"{self.split.prefix}/{name}_signature": s.signature for name, s in scores.items()},
             by_length=bleu_by_length(translations, references, self._lengths, self.length_bounds),
             translations=translations,
             hypotheses=kept,
@@ -164,16 +166,24 @@ class _GoldAlignments:
                 )
             )
 
-    def count(self, counts: AlignmentCounts, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> None:
+    def count(
+        self, counts: AlignmentCounts, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]
+    ) -> None:
         """Add the links that the attention of a batch makes under teacher forcing."""
         for i, weights_TS in zip(index, weights_BTS, strict=True):
             source_tokens, target_tokens, source_words, target_words = self._spans[i]
             rows = weights_TS[: len(target_tokens) + 1, : len(source_tokens) + 2]
-            counts.add(predicted_links(rows, source_tokens, target_tokens, source_words, target_words), self._links[i])
+            links = predicted_links(rows, source_tokens, target_tokens, source_words, target_words)
+            counts.add(links, self._links[i])
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the loss in nats; infinite where that is beyond a float."""
+    return math.inf if loss > math.log(sys.float_info.max) else math.exp(loss)
 
 
 def source_lengths_in_words(text: ParallelText) -> list[int]:
-    """Return the lengths of the source sentences: words without punctuation marks where gold says what they are."""
+    """Return the source sentences' lengths in words, where there is gold without punctuation marks."""
     if text.gold is not None:
         return [sum(any(map(str.isalnum, word)) for word in gold.source_words) for gold in text.gold]
     return [len(whitespace_words(line)) for line in text.source]
@@ -182,19 +192,22 @@ def source_lengths_in_words(text: ParallelText) -> list[int]:
 def choose_samples(text: ParallelText, count: int) -> list[int]:
     """Return the sentences whose translation and attention are shown at each validation.
 
-    Where there is gold, those of 6 to 14 words whose links cross most: reordering is what attention shows. Else
-    sentences of such a length spread evenly over the split.
+    Of the sentences of 6 to 14 words, those whose word order differs most from the source's where there is gold
+    (reordering is what attention shows), else some spread evenly over the split.
     """
     lengths = source_lengths_in_words(text)
     candidates = [i for i, length in enumerate(lengths) if 6 <= length <= 14] or list(range(len(lengths)))
     if text.gold is not None:
         gold = text.gold
-        candidates.sort(key=lambda i: -_crossings(gold[i].links))
+        candidates.sort(key=lambda i: -_inversions(gold[i].links) / lengths[i])
         return candidates[:count]
     return candidates[:: max(1, len(candidates) // max(1, count))][:count]
 
 
-def _crossings(links: frozenset[tuple[int, int]]) -> int:
-    """Return how many pairs of links cross."""
-    return sum(a < c and b > d for a, b in links for c, d in links)
-
+def _inversions(links: frozenset[tuple[int, int]]) -> int:
+    """Return how many pairs of target words stand in the other order than what they are linked to."""
+    linked: dict[int, list[int]] = {}
+    for source, target in links:
+        linked.setdefault(target, []).append(source)
+    positions = [sum(sources) / len(sources) for _, sources in sorted(linked.items())]
+    return sum(first > second for n, first in enumerate(positions) for second in positions[n + 1 :])

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +29,10 @@ WARM_UP_UPDATES = 10  # not counted in the throughput: the first updates choose 
 class Task(Protocol):
     """What the trainer minimises."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """The module whose weights are trained and saved."""
+        ...
 
     def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
         """Return (the summed loss, the number of real target tokens it is the sum over)."""
@@ -45,7 +48,8 @@ class TrainState:
     """Where a training is: all that a checkpoint holds besides weights and the optimizer's tensors.
 
     `update` counts optimizer updates done; `position` those done in the epoch. `history` is the monitored
-    figure at each validation, oriented so that greater is better.
+    figure at each validation, oriented so that greater is better. `pending_losses` (of updates) and
+    `pending_tokens` are of the updates since the last log line.
     """
 
     update: int = 0
@@ -53,7 +57,8 @@ class TrainState:
     position: int = 0
     history: list[float] = field(default_factory=list)
     best: str | None = None
-    best_values: dict[str, float] = field(default_factory=dict)
+    pending_losses: list[float] = field(default_factory=list)
+    pending_tokens: int = 0
     seconds: float = 0.0
     validation_seconds: float = 0.0
     counted_seconds: float = 0.0
@@ -62,7 +67,7 @@ class TrainState:
 
     @property
     def target_tokens_per_second(self) -> float:
-        """Real target tokens a second of training, warm-up and validation left out."""
+        """Real target tokens a second of training, without warm-up and validation; 0 during the warm-up."""
         return self.counted_tokens / self.counted_seconds if self.counted_seconds else 0.0
 
 
@@ -107,6 +112,7 @@ class Trainer:
         self.identity = identity
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is Precision.fp16)
         self.state = TrainState()
+        self._pending = _Pending()
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.epoch_updates = len(self.plan(0))
@@ -129,36 +135,54 @@ class Trainer:
             return steps[:3]
         return steps[: config.overfit_batches] if fixed else steps
 
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.state.update >= self.total or self._out_of_patience()
+
     def fit(self) -> None:
-        """Train until `max_epochs` or `max_steps`, or until patience runs out; resumes from `self.state`."""
-        state, config = self.state, self.config
-        pending = _Pending()
+        """Train until `max_epochs` or `max_steps`, or until patience runs out; goes on from `self.state`.
+
+        Raises:
+            UserError: the loss is not finite, `trainer.monitor` names no figure, or the disk is full.
+        """
+        state = self.state
         with Progress(self.total, state.update, plain_seconds=10.0) as progress:
-            while state.update < self.total and not self._out_of_patience():
+            while not self.done:
                 steps = self.plan(state.epoch)
-                while state.position < len(steps) and state.update < self.total:
-                    self._timed_step(steps[state.position], pending)
+                epoch = state.epoch
+                while state.epoch == epoch and not self.done:
+                    self._timed_step(steps[state.position])
                     state.update += 1
                     state.position += 1
                     if state.position == len(steps):
-                        state.epoch, state.position = state.epoch + 1, 0
+                        state.epoch, state.position = epoch + 1, 0
                     if progress.due():
-                        progress.show(
-                            state.update, state.epoch, pending.mean_loss(), state.target_tokens_per_second
-                        )
-                    if state.update % config.log_every_steps == 0 or state.update == self.total:
-                        self._log(pending)
-                    if self._validation_due():
-                        self._validate()
-                    elif config.checkpoint_every_steps and state.update % config.checkpoint_every_steps == 0:
-                        self._save()
-                    if state.position == 0 or self._out_of_patience():
-                        break
-        if self._out_of_patience() and state.update < self.total:
-            log.info("Stopped early: %s has not improved for %s validations.", config.monitor, config.patience)
+                        loss, speed = self._pending.mean_loss(), state.target_tokens_per_second
+                        progress.show(state.update, state.epoch, loss, speed)
+                    self._after_update()
+        if state.update < self.total:
+            log.info(
+                "Stopped early: %s has not improved for %s validations (trainer.patience).",
+                self.config.monitor,
+                self.config.patience,
+            )
+
+    def _after_update(self) -> None:
+        """Log, validate and save what is due."""
+        config, update = self.config, self.state.update
+        if update % config.log_every_steps == 0 or update == self.total:
+            self._log()
+        if self._validation_due():
+            self._validate()
+        elif config.checkpoint_every_steps and update % config.checkpoint_every_steps == 0:
+            self._save()
 
     def step(self, step: Step) -> tuple[Tensor, Tensor, int]:
-        """Do one optimizer update; return (summed loss, gradient norm, target tokens), the first two on the device."""
+        """Do one optimizer update; return (summed loss, gradient norm, target tokens).
+
+        The first two stay on the device.
+        """
         state = self.state
         # Dropout's masks are a function of (seed, update): a resumed run draws what it would have drawn.
         torch.manual_seed((self.seed << 32) + state.update)
@@ -181,39 +205,42 @@ class Trainer:
         return total, norm, tokens
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint.
+        """Go on from a checkpoint, the newest that is valid.
 
         Raises:
             UserError: the checkpoint belongs to another vocabulary, other data or another precision.
         """
         saved = checkpoint.load_state(path)
         for what, value in self.identity.items():
-            if saved["identity"].get(what) != value:
+            if saved["identity"][what] != value:
                 raise UserError(
-                    f"This run cannot go on from {path}: its {what} is {saved['identity'].get(what)}, now it is {value}. "
-                    f"Put it back as it was, or start a new run with init_from=."
+                    f"This run cannot go on from {path}: {what} was {saved['identity'][what]} and is now "
+                    f"{value}. Put it back as it was, or start a new run with init_from=RUN_FOLDER."
                 )
         checkpoint.load_weights(path, self.task.model)
         checkpoint.load_optimizer(path, self.optimizer)
+        checkpoint.remove_newer(path)
         self.state = TrainState(**saved["train_state"])
         self.scaler.load_state_dict(self.state.scaler)
+        self._pending.restore(self.state.pending_losses, self.state.pending_tokens, self.device)
+        log.info("Going on from update %s.", f"{self.state.update:,}")
         if saved["total"] != self.total:
             log.info(
-                "The run now has %s updates instead of %s: a schedule that depends on the length is stretched.",
-                self.total,
-                saved["total"],
+                "The run now has %s updates, not %s: a schedule that depends on the length is stretched.",
+                f"{self.total:,}",
+                f"{saved['total']:,}",
             )
 
-    def _timed_step(self, step: Step, pending: "_Pending") -> None:
+    def _timed_step(self, step: Step) -> None:
         start = time.perf_counter()
         loss_sum, norm, tokens = self.step(step)
-        pending.add(loss_sum, norm, tokens)
+        self._pending.add(loss_sum, norm, tokens)
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
         if self.state.update % self.config.log_every_steps == 0:
             synchronize(self.device)
         seconds = time.perf_counter() - start
         self.state.seconds += seconds
-        if pending.steps_this_start > WARM_UP_UPDATES:
+        if self._pending.steps_this_start > WARM_UP_UPDATES:
             self.state.counted_seconds += seconds
             self.state.counted_tokens += tokens
 
@@ -228,35 +255,51 @@ class Trainer:
             elif momentum is not None and "momentum" in group:
                 group["momentum"] = momentum
 
-    def _log(self, pending: "_Pending") -> None:
-        loss = pending.mean_loss()
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"The training loss is {loss} at update {self.state.update}. Try a smaller optimizer.lr, "
-                f"trainer.clip_norm=1, or trainer.precision=fp32."
-            )
+    def _log(self) -> None:
+        self._check_losses()
+        figures = self.task.figures(self.state.update - 1)
         self.tracker.metrics(
             {
-                "train/loss": loss,
-                "train/gradient_norm": pending.last_norm(),
+                "train/loss": self._pending.mean_loss(),
+                "train/gradient_norm": self._pending.last_norm(),
                 "train/learning_rate": self.optimizer.param_groups[0]["lr"],
                 "train/epoch": self.state.update / self.epoch_updates,
                 "train/target_tokens_per_second": self.state.target_tokens_per_second,
                 "train/peak_memory_mib": peak_memory(self.device) / 2**20,
-                **{f"train/{name}": value for name, value in self.task.figures(self.state.update - 1).items()},
+                **{f"train/{name}": value for name, value in figures.items()},
             },
             self.state.update,
         )
-        pending.clear()
+        self._pending.clear()
+
+    def _check_losses(self) -> None:
+        if self._pending.losses():
+            self._check_finite("training loss", self._pending.mean_loss())
+
+    def _check_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            clip = self.config.clip_norm
+            raise UserError(
+                f"The {what} is {value} at update {self.state.update}, allowed are finite numbers: the "
+                f"training has diverged. Use a smaller optimizer.lr (now {max(self._rates):g}), a smaller "
+                f"trainer.clip_norm (now {'null' if clip is None else clip}), or trainer.precision=fp32 "
+                f"(now {self.precision.value})."
+            )
 
     def _validation_due(self) -> bool:
         config, update = self.config, self.state.update
         interval = config.validate_every
         if config.validate_unit is ValidateUnit.epoch:
             interval *= self.epoch_updates
-        return update == self.total or math.floor(update / interval) > math.floor((update - 1) / interval)
+
+        def count(updates: int) -> int:
+            # A tenth of 30 updates may come out as a little more than 3.
+            return math.floor(updates / interval + 1e-9)
+
+        return update == self.total or count(update) > count(update - 1)
 
     def _validate(self) -> None:
+        self._check_losses()
         start = time.perf_counter()
         values = self.validate(self.state)
         self.state.validation_seconds += time.perf_counter() - start
@@ -266,23 +309,27 @@ class Trainer:
                 f"trainer.monitor={monitor} is no figure of this run.{did_you_mean(monitor, values)} "
                 f"Allowed: {', '.join(values)}."
             )
+        self._check_finite(monitor, values[monitor])
         value = values[monitor] if self.config.monitor_mode is MonitorMode.max else -values[monitor]
         if not self.state.history or value > max(self.state.history):
             self.state.best = self._name()
-            self.state.best_values = dict(values)
         self.state.history.append(value)
         self._save()
 
     def _save(self) -> None:
-        self.state.scaler = self.scaler.state_dict()
+        self._check_losses()
+        state = self.state
+        state.scaler = self.scaler.state_dict()
+        state.pending_losses, state.pending_tokens = self._pending.losses(), self._pending.tokens
         checkpoint.save(
             self.folder,
             self._name(),
             self.task.model,
             self.optimizer,
-            {"train_state": asdict(self.state), "total": self.total, "identity": dict(self.identity)},
+            {"train_state": asdict(state), "total": self.total, "identity": dict(self.identity)},
+            state.best,
         )
-        checkpoint.prune(self.folder, self.config.keep_checkpoints, self.state.best)
+        checkpoint.prune(self.folder, self.config.keep_checkpoints)
 
     def _name(self) -> str:
         return f"step_{self.state.update:08d}"
@@ -302,19 +349,26 @@ class _Pending:
         self.clear()
 
     def clear(self) -> None:
+        self.tokens = 0
         self._losses: list[Tensor] = []
-        self._tokens = 0
         self._norm: Tensor | None = None
+
+    def restore(self, losses: Sequence[float], tokens: int, device: torch.device) -> None:
+        self.tokens = tokens
+        self._losses = [torch.tensor(loss, device=device) for loss in losses]
 
     def add(self, loss_sum: Tensor, norm: Tensor, tokens: int) -> None:
         self.steps_this_start += 1
+        self.tokens += tokens
         self._losses.append(loss_sum)
-        self._tokens += tokens
         self._norm = norm
 
+    def losses(self) -> list[float]:
+        return [float(loss) for loss in torch.stack(self._losses).tolist()] if self._losses else []
+
     def mean_loss(self) -> float:
-        return float(torch.stack(self._losses).sum().item()) / self._tokens if self._losses else math.nan
+        return float(torch.stack(self._losses).sum().item()) / self.tokens
 
     def last_norm(self) -> float:
-        return math.nan if self._norm is None else float(self._norm.item())
-
+        assert self._norm is not None
+        return float(self._norm.item())

@@ -29,7 +29,7 @@ def plan_epoch(
     The plan is a function of (seed, epoch). Every sentence occurs once.
 
     Args:
-        batch_size: sentences, or target tokens, of one optimizer step; every step but the last has as many
+        batch_size: sentences, or target tokens, of one optimizer step; every step but one has as many
             sentences (of tokens: at most as many, unless one sentence alone has more).
         micro_batch_size: the most sentences that run together; None for no such bound.
     """
@@ -48,10 +48,13 @@ def plan_epoch(
 
 
 def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
-    """Return batches of at most `batch_size` sentences of one exact source length; every sentence occurs once."""
-    source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
-    groups = _by_source_length(source, np.argsort(target, kind="stable"))
-    return [part for group in groups for part in _split(group, batch_size)]
+    """Return batches of at most `batch_size` sentences of similar length; every sentence occurs once.
+
+    Unlike in training the source lengths may differ: a search takes as many steps for a batch of three sentences
+    as for a full one, so few full batches are worth a packed encoder.
+    """
+    order = np.lexsort((text.target_lengths.numpy(), text.source_lengths.numpy()))
+    return _split(order, batch_size)
 
 
 def _by_source_length(source_lengths: Index, order: Index) -> list[Index]:

@@ -81,34 +81,40 @@ class TokenizedCorpus:
 
 
 def tokenize_corpus(
-    corpus: Corpus, make: Callable[[], Tokenizer], options: Mapping[str, object], cache: Path | None
+    corpus: Corpus,
+    make: Callable[[], Tokenizer],
+    options: Mapping[str, object],
+    cache: Path | None,
+    fitted: TokenizerPair | None = None,
 ) -> TokenizedCorpus:
     """Fit tokenizers on the training split and encode every split, or read the result of an earlier call.
 
     `make` gives an untrained tokenizer and `options` says as plain (JSON) values all that it was configured
-    with. Entries are `cache`/tokenized/KEY; None keeps nothing. Jobs may share a cache: an entry appears
-    whole or not at all, and one that is damaged is logged and made anew.
+    with; where `fitted` is given, these tokenizers are used and none is fitted. Entries are
+    `cache`/tokenized/KEY; None keeps nothing. Jobs may share a cache: an entry appears whole or not at all,
+    and one that is damaged is logged and made anew.
     """
     if cache is None:
-        return _build(corpus, make)
-    entry = cache / "tokenized" / corpus_key(corpus, options)
+        return _build(corpus, make, fitted)
+    entry = cache / "tokenized" / corpus_key(corpus, options, fitted)
     entry.parent.mkdir(parents=True, exist_ok=True)
     found = _read(entry, corpus)
     if found is not None:
         logger.info("Tokenised corpus read from %s", entry)
         return found
-    built = _build(corpus, make)
+    built = _build(corpus, make, fitted)
     if _publish(built, entry):
         return built
     logger.info("Another job has written %s first; its files are used", entry)
     return _read(entry, corpus) or built
 
 
-def corpus_key(corpus: Corpus, options: Mapping[str, object]) -> str:
+def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:
     """SHA-256, in hexadecimal, of all that the tokenised corpus follows from.
 
-    That is the text of every split, the options, the format of the entry and the version of the
-    `tokenizers` library. Lengths stand before texts, so that no two corpora run together alike.
+    That is the text of every split, the options, the tokenizers if they are `fitted` already, the format of
+    the entry and the version of the `tokenizers` library. Lengths stand before texts, so that no two corpora
+    run together alike.
     """
     digest = hashlib.sha256()
 
@@ -117,6 +123,10 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object]) -> str:
         digest.update(len(data).to_bytes(8, "little") + data)
 
     add(json.dumps([FORMAT, tokenizers.__version__, dict(options)], sort_keys=True))
+    if fitted is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            fitted.save(Path(folder))
+            add(json.dumps(_hashes(Path(folder)), sort_keys=True))
     for name, text in _splits(corpus).items():
         add(name)
         add(str(len(text)))
@@ -130,8 +140,8 @@ def _splits(corpus: Corpus) -> dict[str, ParallelText]:
     return {"train": corpus.train, "validation": corpus.validation, **tests}
 
 
-def _build(corpus: Corpus, make: Callable[[], Tokenizer]) -> TokenizedCorpus:
-    pair = fit_tokenizers(make, corpus.train)
+def _build(corpus: Corpus, make: Callable[[], Tokenizer], fitted: TokenizerPair | None) -> TokenizedCorpus:
+    pair = fit_tokenizers(make, corpus.train) if fitted is None else fitted
     texts = [
         TokenizedText(*_encode(pair.source, text.source), *_encode(pair.target, text.target))
         for text in _splits(corpus).values()

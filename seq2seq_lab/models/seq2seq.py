@@ -16,6 +16,7 @@ class Seq2Seq(nn.Module):
     """p(y_t | y_<t, x): encoder, decoder and readout between two embedding tables.
 
     Args:
+        scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         dropout: probability on the embeddings of both sides.
     """
 
@@ -26,6 +27,7 @@ class Seq2Seq(nn.Module):
         encoder: Encoder,
         decoder: Decoder,
         readout: LinearReadout,
+        scale: float,
         dropout: float,
     ) -> None:
         super().__init__()
@@ -34,11 +36,12 @@ class Seq2Seq(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.readout = readout
+        self.scale = scale
         self.dropout = Dropout(dropout)
 
     def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[RecurrentState, Source]:
         """Encode a batch of source tokens, padded where the host-side `lengths` differ."""
-        encoded = self.encoder(self.dropout(self.source_embedding(source_BS)), lengths)
+        encoded = self.encoder(self._embed(self.source_embedding, source_BS), lengths)
         mask = None
         if min(lengths) < source_BS.shape[1]:
             position_S = torch.arange(source_BS.shape[1], device=source_BS.device)
@@ -50,18 +53,18 @@ class Seq2Seq(nn.Module):
         self, token_N: Tensor, state: RecurrentState, source: Source
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None)."""
-        features_NF, state, weights_NS = self.decoder.step(self.embed_target(token_N), state, source)
-        return self.readout(features_NF).float().log_softmax(-1), state, weights_NS
+        features_NF, state, weights_NS = self.decoder.step(self._embed(self.target_embedding, token_N), state, source)
+        logits_NV = self.readout(features_NF)
+        dtype = torch.promote_types(logits_NV.dtype, torch.float32)
+        return logits_NV.log_softmax(-1, dtype=dtype), state, weights_NS
 
     def forward(
         self, source_BS: Tensor, lengths: Sequence[int], inputs_BT: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
         state, source = self.start(source_BS, lengths)
-        features_BTF, weights_BTS = self.decoder.unroll(self.embed_target(inputs_BT), state, source)
+        features_BTF, weights_BTS = self.decoder.unroll(self._embed(self.target_embedding, inputs_BT), state, source)
         return self.readout(features_BTF), weights_BTS
 
-    def embed_target(self, token: Tensor) -> Tensor:
-        """Return the embeddings of target tokens, with dropout."""
-        embedded: Tensor = self.dropout(self.target_embedding(token))
-        return embedded
+    def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
+        return self.dropout(table(tokens) * self.scale)

@@ -12,9 +12,16 @@ class GreedySearch:
     """Takes the arg-max until `<eos>`, or until the sentence has `max_length_factor` · S + `max_length_extra` tokens.
 
     S is the source length with its `<sos>` and `<eos>`. `<pad>` and `<sos>` are never chosen.
+
+    Raises:
+        ValueError: a limit that could leave a sentence no token.
     """
 
     def __init__(self, max_length_factor: float, max_length_extra: int) -> None:
+        if max_length_factor < 0:
+            raise ValueError(f"search.max_length_factor={max_length_factor} must be at least 0.")
+        if max_length_extra < 1:
+            raise ValueError(f"search.max_length_extra={max_length_extra} must be at least 1.")
         self.max_length_factor = max_length_factor
         self.max_length_extra = max_length_extra
 

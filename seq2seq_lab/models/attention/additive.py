@@ -1,8 +1,14 @@
 """The additive attention function."""
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.attention.base import Attention
+
+# B·T·S·K numbers in work at a time: what stays in a CPU's cache, and what a GPU has room for.
+CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**27
 
 
 class AdditiveAttention(Attention):
@@ -22,5 +28,51 @@ class AdditiveAttention(Attention):
         return self.key(memory_BSM)
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        sum_BTSK = self.query(query_BTQ)[:, :, None] + keys_BSK[:, None]
-        return self.energy(sum_BTSK.tanh()).squeeze(-1)
+        scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])
+        return scores_BTS
+
+
+class _Score(torch.autograd.Function):
+    """vᵀ tanh(q + k) for every query and key, a few sentences at a time.
+
+    The B·T·S·K sums are never kept: the backward pass computes them again, in the cache, which is faster than
+    writing and reading them. Computed in float32 at least, also under autocast.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query_BTK: Tensor, keys_BSK: Tensor, v_K: Tensor) -> Tensor:
+        ctx.save_for_backward(query_BTK, keys_BSK, v_K)
+        query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
+        scores_BTS = query.new_empty(*query.shape[:2], keys.shape[1])
+        with torch.autocast(query.device.type, enabled=False):
+            for rows in _sentences(query, keys):
+                scores_BTS[rows] = _tanh(query[rows], keys[rows]) @ v
+        return scores_BTS
+
+    @staticmethod
+    def backward(ctx: Any, gradient_BTS: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        query_BTK, keys_BSK, v_K = ctx.saved_tensors
+        query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
+        to_query, to_keys, to_v = torch.empty_like(query), torch.empty_like(keys), torch.zeros_like(v)
+        for rows in _sentences(query, keys):
+            tanh_CTSK, gradient_CTS = _tanh(query[rows], keys[rows]), gradient_BTS[rows]
+            to_v += gradient_CTS.reshape(1, -1).mm(tanh_CTSK.view(-1, len(v)))[0]
+            inner_CTSK = tanh_CTSK.square_().neg_().add_(1).mul_(gradient_CTS[..., None])
+            to_query[rows] = inner_CTSK.sum(2).mul_(v)
+            to_keys[rows] = inner_CTSK.sum(1).mul_(v)
+        return to_query.to(query_BTK.dtype), to_keys.to(keys_BSK.dtype), to_v.to(v_K.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _tanh(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
+    return (query_CTK[:, :, None] + keys_CSK[:, None]).tanh_()
+
+
+def _sentences(query_BTK: Tensor, keys_BSK: Tensor) -> list[slice]:
+    """Return slices of the batch whose B·T·S·K numbers are few enough."""
+    limit = CPU_NUMBERS if query_BTK.device.type == "cpu" else GPU_NUMBERS
+    rows = max(1, limit // (query_BTK[0].numel() * keys_BSK.shape[1]))
+    return [slice(start, start + rows) for start in range(0, len(query_BTK), rows)]

@@ -43,9 +43,10 @@ class Attention(nn.Module, ABC):
         Args:
             mask: true where a position may be attended to, broadcastable to BTS; None where all may.
 
-        Each row of the weights sums to 1; a masked position gets exactly 0.
+        Each row of the weights, which are float32 at least, sums to 1; a masked position gets exactly 0.
         """
-        scores_BTS = self.score(query_BTQ, keys_BSK).float()
+        scores_BTS = self.score(query_BTQ, keys_BSK)
+        scores_BTS = scores_BTS.to(torch.promote_types(scores_BTS.dtype, torch.float32))
         if mask is not None:
             scores_BTS = scores_BTS.masked_fill(~mask, float("-inf"))
         weights_BTS = scores_BTS.softmax(dim=-1)

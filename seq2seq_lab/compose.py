@@ -1,0 +1,314 @@
+"""From the command line to a configuration that can run, before Hydra makes a folder or calls anything."""
+
+import argparse
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml  # type: ignore[import-untyped]
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
+
+from seq2seq_lab import config as configuration
+from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.hints import wrong_type
+
+MAY_CHANGE = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "trainer.keep_checkpoints")
+
+# A job takes about a tenth of a second; beyond these, each value is checked but not each combination.
+MOST_JOBS_CHECKED = 32
+
+PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")
+LOGGING = (
+    "logging.StreamHandler",
+    "logging.FileHandler",
+    "logging.NullHandler",
+    "logging.Formatter",
+    "colorlog.ColoredFormatter",
+)
+
+
+def preflight(arguments: Sequence[str]) -> None:
+    """Compose and check what the command line asks for, every job of a multirun.
+
+    Raises:
+        UserError: names the key, the value, what is allowed and the nearest spelling.
+    """
+    line = parse_line(arguments)
+    if line.hydra_help or line.shell_completion:
+        return
+    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+        search_path = (
+            [f"hydra.searchpath=['file://{Path(line.config_dir).resolve()}']"] if line.config_dir else []
+        )
+        overrides = parse_overrides([*search_path, *line.overrides])
+        first = compose([values(override)[0] for override in overrides])
+        check_hydra(first.hydra)
+        if line.help or line.cfg or line.info:
+            return
+        multirun = line.multirun or first.hydra.mode is RunMode.MULTIRUN
+        check_output(overrides)
+        if multirun:
+            params = first.hydra.sweeper.get("params") or {}
+            overrides = [*parse_overrides([f"{key}={value}" for key, value in params.items()]), *overrides]
+        for override in overrides:
+            if override.is_sweep_override() and not multirun:
+                raise UserError(
+                    f"{override.input_line} gives several values, a job each. Add -m to run them all; "
+                    f"a list is written [a,b], a text with a comma in quotation marks."
+                )
+        for job in jobs(overrides):
+            node = compose(job)
+            check_hydra(node.hydra)
+            check_job(node, parse_overrides(job))
+
+
+def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the command line in Hydra's parts.
+
+    Raises:
+        UserError: an option that would go round the checks, or options that exclude each other.
+    """
+    line = get_args_parser().parse_args(list(arguments))
+    for option in ("config_path", "config_name", "experimental_rerun"):
+        if getattr(line, option) is not None:
+            raise UserError(
+                f"--{option.replace('_', '-')} is not supported: every run starts from conf/config.yaml. "
+                f"Give a folder of your own groups with --config-dir, and a whole run as an experiment in it."
+            )
+    modes = ("run", "multirun", "cfg", "info", "shell_completion")
+    given = [f"--{mode.replace('_', '-')}" for mode in modes if getattr(line, mode)]
+    if len(given) > 1:
+        raise UserError(f"{' '.join(given)}: only one of these can be given at a time.")
+    if line.resolve and not (line.cfg or line.help):
+        raise UserError("--resolve goes with --cfg: add --cfg job, or leave it out.")
+    if line.config_dir is not None and not Path(line.config_dir).is_dir():
+        raise UserError(f"--config-dir={line.config_dir}: there is no such folder.")
+    return line
+
+
+def parse_overrides(lines: Sequence[str]) -> list[Override]:
+    """Return parsed overrides.
+
+    Raises:
+        UserError: one is not written as Hydra's grammar asks.
+    """
+    loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
+    try:
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
+    except OverrideParseException as error:
+        groups = ", ".join(configuration.groups())
+        raise UserError(
+            f"{error.override} cannot be read as a setting. Write key=value, or group=value with one of the "
+            f"groups {groups}; a value with brackets, commas or spaces goes in quotation marks."
+        ) from error
+    for override in overrides:
+        if override.key_or_group in configuration.groups() and not override.is_sweep_override():
+            check_choice(override)
+    return overrides
+
+
+def check_choice(override: Override) -> None:
+    """Refuse a group's value that is no single name; Hydra would merge a list of them into one."""
+    group = override.key_or_group
+    if override.is_add():
+        raise UserError(
+            f"{override.input_line}: {group} has a value already. To choose another leave out the +."
+        )
+    if not override.is_delete() and not isinstance(override.value(), str):
+        raise UserError(
+            f"{override.input_line} is not allowed: choose one {group}. "
+            f"Allowed: {', '.join(configuration.group_values(group))}."
+        )
+
+
+def jobs(overrides: Sequence[Override]) -> Iterator[list[str]]:
+    """Yield the overrides of each job, combined as Hydra's basic sweeper does; a single run is one job."""
+    choices = list({override.get_key_element(): values(override) for override in overrides}.values())
+    combinations = itertools.product(*choices)
+    yield from map(list, itertools.islice(combinations, MOST_JOBS_CHECKED))
+    if next(combinations, None) is not None:
+        firsts = [choice[0] for choice in choices]
+        for number, choice in enumerate(choices):
+            for value in choice[1:]:
+                yield [*firsts[:number], value, *firsts[number + 1 :]]
+
+
+def values(override: Override) -> list[str]:
+    """Return an override as it stands, or a sweep over several values as an override each."""
+    if not override.is_sweep_override():
+        assert override.input_line is not None
+        return [override.input_line]
+    key = override.get_key_element()
+    if override.is_discrete_sweep():
+        return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    # A sweeper that samples draws from an interval; its start stands for all of it.
+    interval: Any = override.value()
+    return [f"{key}={interval.start}"]
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """Compose a configuration, Hydra's own node included, as Hydra will.
+
+    Raises:
+        UserError: an unknown key or group, or a value of a wrong type.
+    """
+    try:
+        return hydra.compose("config", list(overrides), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, parse_overrides(overrides))) from error
+    except yaml.YAMLError as error:
+        raise UserError(f"A configuration file is no YAML: {error}") from error
+
+
+def explain(error: Exception, overrides: Sequence[Override]) -> str:
+    """Return in this program's words what Hydra or OmegaConf have against a configuration."""
+    said = str(error).splitlines()[0]
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, value = error.missing_cfg_file.rpartition("/")
+        allowed = [str(option) for option in error.options or ()]
+        near = did_you_mean(value, allowed)
+        return f"{group}={value}: there is no such {group}.{near} Allowed: {', '.join(allowed) or 'nothing'}."
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
+    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
+        return said
+    key = cause.full_key.partition("[")[0]
+    guilty = [override for override in overrides if f"{override.key_or_group}.".startswith(f"{key}.")]
+    reason = str(cause).splitlines()[0]
+    if not guilty:
+        # A file says it; Hydra's first line names that file.
+        setting, value = f"{key} ({said.split(': ')[0]}: {reason})", ""
+    elif guilty[-1].is_delete():
+        return f"{guilty[-1].input_line}: {key} cannot be left out. Give it another value."
+    else:
+        setting, value = str(guilty[-1].input_line), guilty[-1].get_value_element_as_str()
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        return unknown_key(key, setting, overrides if guilty else ())
+    if isinstance(cause, MissingMandatoryValue):
+        return f"{key} is missing: it needs a value."
+    hint = configuration.annotation(key)
+    return wrong_type(setting, value, hint) if hint else f"{setting}: {reason}."
+
+
+def unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
+    """Return what to say of a key that is not there: its neighbours and the nearest spelling."""
+    kept = (*configuration.groups(), "hydra.searchpath")
+    choices = [str(override.input_line) for override in overrides if override.key_or_group in kept]
+    node = hydra.compose("config", choices, return_hydra_config=True)
+    container = OmegaConf.to_container(node, resolve=False)
+    assert isinstance(container, dict)
+    keys = configuration.dotted_keys({str(name): item for name, item in container.items()})
+    known = [name for name in keys if not name.endswith("_target_") and name != "hydra"]
+    section = key.rpartition(".")[0]
+    neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
+    near = did_you_mean(key, [name for name in known if not key.startswith(f"{name}.")])
+    within = f" in {section}" if section else ""
+    return (
+        f"{setting}: there is no setting {key!r}.{near} "
+        f"Allowed{within}: {', '.join(neighbours) or 'nothing'}. `--cfg job` prints every setting."
+    )
+
+
+def check_job(node: DictConfig, overrides: Sequence[Override]) -> None:
+    """Check a composed job: its values, the parts it names, and that these make a model.
+
+    Raises:
+        UserError: names the key, the value, what is allowed and the remedy.
+    """
+    from seq2seq_lab import build  # brings torch, which mistakes of spelling need not wait for
+
+    with read_write(node), open_dict(node):
+        node.pop("hydra", None)
+    try:
+        config = configuration.typed(node)
+    except OmegaConfBaseException as error:
+        raise UserError(explain(error, overrides)) from error
+    configuration.check(config)
+    build.check_parts(config)
+
+
+def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
+    """Return the checked configuration of a run that goes on, with the few changes it may be given.
+
+    Raises:
+        UserError: a setting is changed that may not change, or the run's config.yaml is no configuration.
+    """
+    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+        changes = parse_overrides(lines)
+        try:
+            node = OmegaConf.merge(
+                OmegaConf.structured(configuration.Config), OmegaConf.load(folder / "config.yaml")
+            )
+            assert isinstance(node, DictConfig)
+            allowed = [*MAY_CHANGE, *(f"logger.{key}" for key in node.logger if key != "_target_")]
+            for change in changes:
+                key = change.key_or_group
+                if key not in allowed or change.is_delete() or change.is_sweep_override():
+                    raise UserError(
+                        f"{change.input_line}: this cannot be changed when a run goes on."
+                        f"{did_you_mean(key, allowed)} Allowed: {', '.join(allowed)}. "
+                        f"To start a new run from its weights use init_from={folder}."
+                    )
+                OmegaConf.update(node, key, change.value())
+        except OmegaConfBaseException as error:
+            raise UserError(f"resume={folder}: {explain(error, changes)}") from error
+        except yaml.YAMLError as error:
+            raise UserError(f"resume={folder}: its config.yaml cannot be read. {error}") from error
+        check_job(node, changes)
+        return node
+
+
+def check_hydra(node: DictConfig) -> None:
+    """Refuse classes that Hydra or Python's logging would call before this program could look at them.
+
+    A prefix would not do: both follow attributes, so that `logging.os.system` is a name too.
+    """
+    trusted = configuration.user_trusted()
+    plugin_slots = ("hydra.launcher._target_", "hydra.sweeper._target_")
+
+    def walk(value: object, path: str) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                where, named = f"{path}.{key}", str(item)
+                # Hydra itself makes nothing but registered plugins of these two.
+                is_plugin = where in plugin_slots and named.startswith(PLUGINS)
+                calls = key in ("_target_", "class", "()")
+                if calls and not is_plugin and named not in LOGGING and not named.startswith(trusted):
+                    raise UserError(
+                        f"{where}={item} is refused: a configuration may not name code to call there. "
+                        f"Allowed: {', '.join(LOGGING)}, plugins of Hydra as launcher and sweeper, and "
+                        f"modules named in the environment variable {configuration.TRUST_VARIABLE}."
+                    )
+                walk(item, where)
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                walk(item, f"{path}[{number}]")
+
+    walk(OmegaConf.to_container(node, resolve=False), "hydra")
+
+
+def check_output(overrides: Sequence[Override]) -> None:
+    """Refuse to start where a run or a multirun lies already: Hydra would overwrite its record."""
+    for override in overrides:
+        record = {"hydra.run.dir": "config.yaml", "hydra.sweep.dir": "multirun.yaml"}.get(
+            override.key_or_group
+        )
+        if record and not override.is_sweep_override() and (Path(str(override.value())) / record).exists():
+            folder = override.value()
+            raise UserError(
+                f"{override.input_line}: a run lies there already. Choose another folder, or go on with "
+                f"a run by resume={folder}."
+            )

@@ -1,0 +1,59 @@
+"""What all tests share: an environment of their own, and a closing word on the tests that were left out."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def missing(marker: str) -> str | None:
+    """Return why tests with this marker cannot run here, or None where they can."""
+    import shutil
+
+    if marker == "corpora" and CORPORA_VARIABLE not in os.environ:
+        return f"set {CORPORA_VARIABLE} to a folder with multi30k/ and tatoeba/"
+    if marker == "gpu" and not torch.cuda.is_available():
+        return "no CUDA device"
+    if marker == "browser" and not any(map(shutil.which, BROWSERS)):
+        return f"none of {', '.join(BROWSERS)} is installed"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in ("corpora", "gpu", "browser"):
+            reason = missing(marker)
+            if item.get_closest_marker(marker) and reason:
+                item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons: Counter[str] = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"left out: {count} tests: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep tests off the user's caches, credentials and services."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
+    monkeypatch.delenv("SEQ2SEQ_LAB_TRUST", raising=False)
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(home))
+    monkeypatch.setenv("NETRC", str(home / "netrc"))
+
+
+@pytest.fixture(scope="session")
+def corpora() -> Path:
+    """The folder of the real corpora, for tests marked `corpora`."""
+    return Path(os.environ[CORPORA_VARIABLE])

@@ -1,0 +1,207 @@
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from seq2seq_lab.data.batching import BatchMaker, Index, Step, Unit, plan_epoch, plan_evaluation
+from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+
+
+def text_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> TokenizedText:
+    """A split of these sentences, given without `<sos>` and `<eos>`."""
+    return TokenizedText(*flat(sources), *flat(targets))
+
+
+def flat(sentences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = [[SOS, *tokens, EOS] for tokens in sentences]
+    offsets = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+    return torch.tensor([token for row in rows for token in row], dtype=torch.int32), offsets
+
+
+def random_text(count: int, longest: int = 12, seed: int = 0) -> TokenizedText:
+    rng = np.random.default_rng(seed)
+
+    def sentences() -> list[list[int]]:
+        return [
+            rng.integers(4, 50, size=int(length)).tolist() for length in rng.integers(1, longest, size=count)
+        ]
+
+    return text_of(sentences(), sentences())
+
+
+UNITS: tuple[Unit, ...] = ("sentences", "tokens")
+TEXTS = {
+    "usual": random_text(500),
+    "one sentence": random_text(1),
+    "two sentences": random_text(2),
+    "one source length": text_of([[5, 6]] * 40, [[7] * (1 + i % 9) for i in range(40)]),
+    "every length once": text_of([[5] * (i + 1) for i in range(30)], [[7] * (30 - i) for i in range(30)]),
+    "none": text_of([], []),
+}
+every_text = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+every_unit = pytest.mark.parametrize("unit", UNITS)
+every_size = pytest.mark.parametrize("batch_size", [1, 7, 32, 10_000])
+micro = pytest.mark.parametrize("micro_batch_size", [None, 1, 5])
+
+
+def steps_of(
+    text: TokenizedText,
+    batch_size: int = 32,
+    unit: Unit = "sentences",
+    micro_batch_size: int | None = None,
+    seed: int = 1,
+    epoch: int = 0,
+) -> list[Step]:
+    return plan_epoch(text, batch_size, unit, micro_batch_size, seed, epoch)
+
+
+def plain(plan: Sequence[Step]) -> list[list[list[int]]]:
+    return [[part.tolist() for part in step] for step in plan]
+
+
+def check_cover(text: TokenizedText, parts: Sequence[Index]) -> None:
+    """Every sentence once, and one source length in a part."""
+    assert sorted(number for part in parts for number in part.tolist()) == list(range(len(text)))
+    lengths = text.source_lengths
+    for part in parts:
+        assert len(part) > 0
+        assert len(set(lengths[torch.from_numpy(part)].tolist())) == 1
+
+
+@every_text
+@every_unit
+@every_size
+@micro
+def test_an_epoch_has_every_sentence_once(
+    text: TokenizedText, unit: Unit, batch_size: int, micro_batch_size: int | None
+) -> None:
+    plan = steps_of(text, batch_size, unit, micro_batch_size)
+    assert all(plan)
+    check_cover(text, [part for step in plan for part in step])
+    if micro_batch_size is not None:
+        assert all(len(part) <= micro_batch_size for step in plan for part in step)
+
+
+@every_text
+@every_size
+@micro
+def test_a_step_has_exactly_the_batch_size(
+    text: TokenizedText, batch_size: int, micro_batch_size: int | None
+) -> None:
+    sizes = Counter(sum(map(len, step)) for step in steps_of(text, batch_size, "sentences", micro_batch_size))
+    whole, rest = divmod(len(text), batch_size)
+    assert sizes == Counter({batch_size: whole}) + Counter({rest: 1 if rest else 0})
+
+
+@every_text
+@every_size
+@micro
+def test_a_step_has_at_most_so_many_target_tokens(
+    text: TokenizedText, batch_size: int, micro_batch_size: int | None
+) -> None:
+    plan = steps_of(text, batch_size, "tokens", micro_batch_size)
+    for step in plan:
+        numbers = torch.from_numpy(np.concatenate(step))
+        tokens = int((text.target_lengths[numbers] - 1).sum())
+        assert tokens <= batch_size or len(numbers) == 1
+
+
+def test_steps_of_tokens_are_well_filled() -> None:
+    text = random_text(2000)
+    plan = steps_of(text, 200, "tokens")
+    assert int((text.target_lengths - 1).sum()) / (200 * len(plan)) > 0.9
+
+
+@every_unit
+def test_a_sentence_longer_than_a_step_is_a_step(unit: Unit) -> None:
+    text = text_of([[5], [5], [5, 6], [5, 6]], [[7] * 50, [7], [7], [7] * 50])
+    plan = steps_of(text, 4 if unit == "tokens" else 1, unit)
+    assert [0] in [np.concatenate(step).tolist() for step in plan]
+    assert [3] in [np.concatenate(step).tolist() for step in plan]
+
+
+@every_unit
+@micro
+def test_a_plan_is_a_function_of_seed_and_epoch(unit: Unit, micro_batch_size: int | None) -> None:
+    text = TEXTS["usual"]
+
+    def plan(seed: int, epoch: int) -> list[list[list[int]]]:
+        return plain(steps_of(text, 32, unit, micro_batch_size, seed, epoch))
+
+    assert plan(1, 0) == plan(1, 0)
+    different = [plan(1, 0), plan(1, 1), plan(2, 0), plan(0, 1)]
+    for i, one in enumerate(different):
+        for other in different[:i]:
+            assert one != other
+            assert sorted(map(str, one)) != sorted(map(str, other))
+
+
+def test_the_order_of_the_steps_is_random() -> None:
+    """Neither the lengths nor the short step stand at a certain place."""
+    text = random_text(500)
+    first = {int(text.source_lengths[steps_of(text, epoch=epoch)[0][0][0]]) for epoch in range(20)}
+    assert len(first) > 4
+    short = {
+        [sum(map(len, step)) < 32 for step in steps_of(text, epoch=epoch)].index(True) for epoch in range(20)
+    }
+    assert len(short) > 4
+
+
+def test_sentences_of_like_target_length_run_together() -> None:
+    text = TEXTS["one source length"]
+    (first, second, *_) = sorted(
+        (text.target_lengths[torch.from_numpy(step[0])].tolist() for step in steps_of(text, 20)), key=max
+    )
+    assert max(first) <= min(second)
+
+
+@every_text
+@every_size
+def test_evaluation_has_every_sentence_once(text: TokenizedText, batch_size: int) -> None:
+    plan = plan_evaluation(text, batch_size)
+    check_cover(text, plan)
+    assert all(len(part) <= batch_size for part in plan)
+    assert [part.tolist() for part in plan] == [part.tolist() for part in plan_evaluation(text, batch_size)]
+
+
+def test_batch_golden() -> None:
+    text = text_of([[5, 6, 7], [8], []], [[9], [10, 11, 12], [13]])
+    batch = BatchMaker(text, torch.device("cpu"))(np.array([2, 0, 1]))
+    assert batch.index_B.tolist() == [2, 0, 1]
+    assert batch.source_BS.tolist() == [
+        [SOS, EOS, PAD, PAD, PAD],
+        [SOS, 5, 6, 7, EOS],
+        [SOS, 8, EOS, PAD, PAD],
+    ]
+    assert batch.source_lengths == (2, 5, 3)
+    assert batch.target_BU.tolist() == [
+        [SOS, 13, EOS, PAD, PAD],
+        [SOS, 9, EOS, PAD, PAD],
+        [SOS, 10, 11, 12, EOS],
+    ]
+    assert batch.target_tokens == 2 + 2 + 4
+    assert batch.source_BS.dtype == batch.target_BU.dtype == torch.int64
+    assert batch.inputs_BT.tolist()[1] == [SOS, 9, EOS, PAD]
+    assert batch.outputs_BT.tolist()[1] == [9, EOS, PAD, PAD]
+
+
+@pytest.mark.parametrize("name", ["usual", "one sentence", "one source length", "every length once"])
+def test_batches_hold_the_text(name: str) -> None:
+    text = TEXTS[name]
+    plan = plan_evaluation(text, 16)
+    batches = list(BatchMaker(text, torch.device("cpu")).all(plan))
+    assert len(batches) == len(plan)
+    for batch, index in zip(batches, plan, strict=True):
+        assert batch.index_B.tolist() == index.tolist()
+        assert batch.target_tokens == int((batch.outputs_BT != PAD).sum())
+        assert set(batch.source_lengths) == {batch.source_BS.shape[1]}
+        for row, i in enumerate(index.tolist()):
+            start, end = text.source_offsets[i : i + 2].tolist()
+            assert batch.source_BS[row].tolist() == text.source_tokens[start:end].tolist()
+            start, end = text.target_offsets[i : i + 2].tolist()
+            target = text.target_tokens[start:end].tolist()
+            assert batch.target_BU[row].tolist() == target + [PAD] * (batch.target_BU.shape[1] - len(target))
+        assert batch.target_BU.shape[1] == int(text.target_lengths[torch.from_numpy(index)].max())

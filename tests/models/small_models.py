@@ -1,0 +1,74 @@
+"""Small models, built from conf/ as the program builds them, and random batches for them."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
+
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from seq2seq_lab import build
+from seq2seq_lab.config import CONF_DIR, Config, typed
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.models.seq2seq import Seq2Seq
+
+VOCABULARY = 13
+PARTS = ("encoder", "decoder", "attention")
+
+
+def values_of(group: str) -> list[str]:
+    """The values of a group: its files in conf/."""
+    return sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))
+
+
+@cache
+def composed(override: str) -> DictConfig:
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return compose("config", overrides=[override])
+
+
+def small_config(
+    encoder: str = "bigru", decoder: str = "luong", attention: str = "additive", **model: object
+) -> Config:
+    """A run's configuration with these parts; sizes differ and nothing is dropped unless `model` says so."""
+    return deepcopy(_config((encoder, decoder, attention), tuple(model.items())))
+
+
+@cache
+def _config(parts: tuple[str, str, str], model: tuple[tuple[str, object], ...]) -> Config:
+    """Hydra composes once for each value of a group, as it takes its time; the parts are joined here."""
+    node = deepcopy(composed("model=attn"))
+    for group, value in zip(PARTS, parts, strict=True):
+        node[group] = composed(f"{group}={value}")[group]
+    sizes = {"embedding_size": 6, "encoder_hidden_size": 4, "hidden_size": 10, "dropout": 0.0}
+    node.model.update(sizes | dict(model))
+    return typed(node)
+
+
+def small_model(config: Config, seed: int = 0, vocabulary: int = VOCABULARY) -> Seq2Seq:
+    torch.manual_seed(seed)
+    return build.model(config, source_vocabulary=vocabulary, target_vocabulary=vocabulary, joint=True)
+
+
+def batch_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+    """The batch of these sentences, given without `<sos>` and `<eos>`."""
+    return Batch(
+        index_B=torch.arange(len(sources)),
+        source_BS=_padded(sources),
+        source_lengths=tuple(len(tokens) + 2 for tokens in sources),
+        target_BU=_padded(targets),
+        target_tokens=sum(len(tokens) + 1 for tokens in targets),
+    )
+
+
+def _padded(sentences: Sequence[Sequence[int]]) -> torch.Tensor:
+    width = max(map(len, sentences))
+    rows = [[SOS, *tokens, EOS] + [PAD] * (width - len(tokens)) for tokens in sentences]
+    return torch.tensor(rows)
+
+
+def random_sentences(lengths: Sequence[int], seed: int, vocabulary: int = VOCABULARY) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(4, vocabulary, (length,), generator=generator).tolist() for length in lengths]

@@ -1,0 +1,264 @@
+import math
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from small_models import values_of
+from torch import Tensor, nn
+
+from seq2seq_lab.models.attention import (
+    AdditiveAttention,
+    Attention,
+    DotAttention,
+    MultiplicativeAttention,
+    ScaledDotAttention,
+    additive,
+)
+
+B, T, S, M, D = 3, 2, 4, 3, 5
+LENGTHS = (4, 2, 1)
+
+# One score, number by number, from the formula of each function; h is a memory row, s a query row.
+Score = Callable[[Attention, Tensor, Tensor], Tensor]
+
+
+def dot(_: Attention, h: Tensor, s: Tensor) -> Tensor:
+    return total(h[i] * s[i] for i in range(len(h)))
+
+
+def multiplicative(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
+    """h_j^T W s; the layer holds W transposed."""
+    w = matrix(attention, "key")
+    return total(h[i] * w[j, i] * s[j] for i, j in product(range(len(h)), range(len(s))))
+
+
+def additive_score(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
+    u, w, v = matrix(attention, "key"), matrix(attention, "query"), matrix(attention, "energy")[0]
+    b = linear(attention, "key").bias
+    terms = []
+    for k in range(len(v)):
+        inner = total(w[k, i] * s[i] for i in range(len(s))) + total(u[k, i] * h[i] for i in range(len(h)))
+        terms.append(v[k] * torch.tanh(inner + b[k]))
+    return total(terms)
+
+
+def scaled_dot(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
+    w, u = matrix(attention, "key"), matrix(attention, "query")
+    terms = []
+    for k in range(len(w)):
+        key, query = (
+            total(w[k, i] * h[i] for i in range(len(h))),
+            total(u[k, i] * s[i] for i in range(len(s))),
+        )
+        terms.append(key * query)
+    return total(terms) / math.sqrt(len(w))
+
+
+def total(terms: object) -> Tensor:
+    return torch.stack(list(terms)).sum()  # type: ignore[call-overload]
+
+
+def linear(attention: Attention, name: str) -> nn.Linear:
+    layer = attention.get_submodule(name)
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+def matrix(attention: Attention, name: str) -> Tensor:
+    return linear(attention, name).weight
+
+
+FUNCTIONS: dict[str, tuple[Callable[[], Attention], Score]] = {
+    "dot": (lambda: DotAttention(query_size=M, memory_size=M), dot),
+    "multiplicative": (lambda: MultiplicativeAttention(query_size=2, memory_size=M), multiplicative),
+    "additive": (lambda: AdditiveAttention(query_size=2, memory_size=M, size=D), additive_score),
+    "scaled_dot": (lambda: ScaledDotAttention(query_size=2, memory_size=M, size=D), scaled_dot),
+}
+
+every_function = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def inputs(attention: Attention, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Random query_BTQ and memory_BSM."""
+    query_BTQ = torch.randn(B, T, attention.query_size, dtype=dtype, requires_grad=True)
+    memory_BSM = torch.randn(B, S, attention.memory_size, dtype=dtype, requires_grad=True)
+    return query_BTQ, memory_BSM
+
+
+def mask_of(lengths: tuple[int, ...]) -> Tensor:
+    """B1S, true at real positions."""
+    return (torch.arange(S) < torch.tensor(lengths)[:, None])[:, None]
+
+
+def attend(
+    attention: Attention, query_BTQ: Tensor, memory_BSM: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    context_BTM, weights_BTS = attention(query_BTQ, attention.project(memory_BSM), memory_BSM, mask)
+    assert weights_BTS is not None
+    return context_BTM, weights_BTS
+
+
+def slow(
+    attention: Attention, score: Score, query_BTQ: Tensor, memory_BSM: Tensor, lengths: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, context and weights in loops: softmax over the real positions, then the weighted sum."""
+    zero = torch.zeros((), dtype=torch.float64)
+    scores, contexts, weights = [], [], []
+    for b, t in product(range(B), range(T)):
+        row = [score(attention, memory_BSM[b, j], query_BTQ[b, t]) for j in range(S)]
+        real = range(lengths[b])
+        denominator = total(torch.exp(row[j]) for j in real)
+        weight = [torch.exp(row[j]) / denominator if j in real else zero for j in range(S)]
+        contexts += [total(weight[j] * memory_BSM[b, j, m] for j in range(S)) for m in range(M)]
+        scores += row
+        weights += weight
+    return (
+        torch.stack(scores).view(B, T, S),
+        torch.stack(contexts).view(B, T, M),
+        torch.stack(weights).view(B, T, S),
+    )
+
+
+def gradients(output: Tensor, attention: Attention, *leaves: Tensor) -> list[Tensor]:
+    direction = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view_as(output)
+    leaves += tuple(attention.parameters())
+    found = torch.autograd.grad((output * direction).sum(), leaves, allow_unused=True, retain_graph=True)
+    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
+
+
+def test_every_function_in_conf_is_tested() -> None:
+    assert set(values_of("attention")) - {"linear", "none"} <= {*FUNCTIONS, "location"}
+
+
+@every_function
+@pytest.mark.parametrize("lengths", [(S, S, S), LENGTHS], ids=["whole", "masked"])
+def test_equals_the_formula_in_values_and_gradients(name: str, lengths: tuple[int, ...]) -> None:
+    make, score = FUNCTIONS[name]
+    torch.manual_seed(1)
+    attention = make().double()
+    query_BTQ, memory_BSM = inputs(attention)
+    mask = None if min(lengths) == S else mask_of(lengths)
+    scores_BTS = attention.score(query_BTQ, attention.project(memory_BSM))
+    found = (scores_BTS, *attend(attention, query_BTQ, memory_BSM, mask))
+    expected = slow(attention, score, query_BTQ, memory_BSM, lengths)
+    for output, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(output, wanted, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            gradients(output, attention, query_BTQ, memory_BSM),
+            gradients(wanted, attention, query_BTQ, memory_BSM),
+            rtol=1e-10,
+            atol=1e-12,
+        )
+
+
+@every_function
+def test_every_parameter_matters(name: str) -> None:
+    attention = FUNCTIONS[name][0]().double()
+    query_BTQ, memory_BSM = inputs(attention)
+    context_BTM, _ = attend(attention, query_BTQ, memory_BSM, None)
+    assert all(g.abs().max() > 0 for g in gradients(context_BTM, attention, query_BTQ, memory_BSM))
+
+
+@pytest.mark.parametrize("numbers", [1, T * S * D, 2 * T * S * D])
+def test_additive_scores_do_not_depend_on_how_many_are_in_work(
+    numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention = FUNCTIONS["additive"][0]().double()
+    query_BTQ, memory_BSM = inputs(attention)
+    whole = attend(attention, query_BTQ, memory_BSM, None)[0]
+    expected = [whole, *gradients(whole, attention, query_BTQ, memory_BSM)]
+    monkeypatch.setattr(additive, "CPU_NUMBERS", numbers)
+    parts = attend(attention, query_BTQ, memory_BSM, None)[0]
+    torch.testing.assert_close([parts, *gradients(parts, attention, query_BTQ, memory_BSM)], expected)
+
+
+def with_weights(attention: Attention, **weights: list[list[float]] | list[float]) -> Attention:
+    """The function with the weights of its layers set; `NAME_bias` sets a bias."""
+    with torch.no_grad():
+        for name, value in weights.items():
+            layer = linear(attention, name.removesuffix("_bias"))
+            (layer.bias if name.endswith("_bias") else layer.weight).copy_(torch.tensor(value))
+    return attention
+
+
+# Worked by hand, so they hold as long as the formulas do. All scores are 0 or a logarithm: for memory
+# rows (1, 0) and (0, 1), scores (ln a, 0) give weights (a, 1) / (a + 1), and the context is the weights.
+GOLDEN = [
+    pytest.param(
+        DotAttention(query_size=2, memory_size=2),
+        [math.log(2), 0.0],
+        (2 / 3, 1 / 3),
+        id="dot",
+    ),
+    pytest.param(  # W s = (0, ln 3): W exchanges the two numbers
+        with_weights(MultiplicativeAttention(query_size=2, memory_size=2), key=[[0.0, 1.0], [1.0, 0.0]]),
+        [math.log(3), 0.0],
+        (1 / 4, 3 / 4),
+        id="multiplicative",
+    ),
+    pytest.param(  # W s + U h + b = 3 - 2 + (0, -1), and v tanh of it = ln 4 and 0
+        with_weights(
+            AdditiveAttention(query_size=1, memory_size=2, size=1),
+            query=[[0.5]],
+            key=[[0.0, -1.0]],
+            key_bias=[-2.0],
+            energy=[[math.log(4) / math.tanh(1)]],
+        ),
+        [6.0],
+        (4 / 5, 1 / 5),
+        id="additive",
+    ),
+    pytest.param(  # (W h)(U s) = 4 · ln 5 / 2 for the first row, divided by √4
+        with_weights(
+            ScaledDotAttention(query_size=1, memory_size=2, size=4), key=[[1.0, 0.0]] * 4, query=[[0.5]] * 4
+        ),
+        [math.log(5)],
+        (5 / 6, 1 / 6),
+        id="scaled_dot",
+    ),
+]
+
+
+@pytest.mark.parametrize(("attention", "query", "expected"), GOLDEN)
+def test_golden(attention: Attention, query: list[float], expected: tuple[float, float]) -> None:
+    context_BTM, weights_BTS = attend(attention, torch.tensor([[query]]), torch.eye(2)[None], None)
+    torch.testing.assert_close(weights_BTS, torch.tensor([[expected]]))
+    torch.testing.assert_close(context_BTM, torch.tensor([[expected]]))
+
+
+@every_function
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_sum_to_1_and_padding_gets_exactly_0(name: str, dtype: torch.dtype) -> None:
+    attention = FUNCTIONS[name][0]().to(dtype)
+    query_BTQ, memory_BSM = inputs(attention, dtype)
+    mask = mask_of(LENGTHS)
+    context_BTM, weights_BTS = attend(attention, query_BTQ, memory_BSM, mask)
+    assert context_BTM.dtype == dtype
+    assert weights_BTS.dtype == torch.float32
+    assert weights_BTS.min() >= 0
+    assert torch.all(weights_BTS.masked_select(~mask.expand_as(weights_BTS)) == 0)
+    torch.testing.assert_close(weights_BTS.sum(-1), torch.ones(B, T))
+
+
+@every_function
+def test_padding_has_no_say(name: str) -> None:
+    """A masked batch equals each sentence alone, whatever stands at padding; no gradient goes there."""
+    attention = FUNCTIONS[name][0]().double()
+    query_BTQ, memory_BSM = inputs(attention)
+    noise = torch.where(mask_of(LENGTHS).transpose(1, 2), 0.0, 100.0)
+    context_BTM, weights_BTS = attend(attention, query_BTQ, memory_BSM + noise, mask_of(LENGTHS))
+    for b, length in enumerate(LENGTHS):
+        alone = attend(attention, query_BTQ[b : b + 1], memory_BSM[b : b + 1, :length], None)
+        torch.testing.assert_close(context_BTM[b : b + 1], alone[0])
+        torch.testing.assert_close(weights_BTS[b : b + 1, :, :length], alone[1])
+    (gradient_BSM,) = torch.autograd.grad(context_BTM.sum(), memory_BSM)
+    assert torch.all(gradient_BSM.abs().sum(-1)[~mask_of(LENGTHS)[:, 0]] == 0)
+
+
+def test_a_causal_mask_may_differ_between_queries() -> None:
+    attention = FUNCTIONS["additive"][0]().double()
+    query_BTQ, memory_BSM = inputs(attention)
+    causal_TS = torch.arange(S) <= torch.arange(T)[:, None]
+    _, weights_BTS = attend(attention, query_BTQ, memory_BSM, causal_TS)
+    assert torch.all((weights_BTS > 0) == causal_TS)

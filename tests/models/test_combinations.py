@@ -1,0 +1,207 @@
+"""Every encoder with every attention function and decoder, built from conf/ as the program builds them."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from small_models import batch_of, random_sentences, small_config, small_model, values_of
+from torch import Tensor, nn
+
+from seq2seq_lab import build
+from seq2seq_lab.config import Config, TiedEmbeddings
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.loss import cross_entropy
+from seq2seq_lab.models.decoders import Decoder
+from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.seq2seq import Seq2Seq
+
+ENCODERS, DECODERS, ATTENTIONS = map(values_of, ("encoder", "decoder", "attention"))
+
+COMBINATIONS = [
+    pytest.param(encoder, decoder, attention, num_layers, id=f"{encoder}-{decoder}-{attention}-{num_layers}")
+    for encoder, decoder, attention, num_layers in product(ENCODERS, DECODERS, ATTENTIONS, (1, 2))
+    if decoder != "plain" or attention == "none"
+]
+every_combination = pytest.mark.parametrize(("encoder", "decoder", "attention", "num_layers"), COMBINATIONS)
+
+
+def test_the_walk_is_not_empty() -> None:
+    assert set(ENCODERS) >= {"rnn", "lstm", "gru", "birnn", "bilstm", "bigru"}
+    assert set(DECODERS) >= {"plain", "luong"}
+    assert set(ATTENTIONS) >= {"additive", "linear", "multiplicative", "scaled_dot", "dot", "none"}
+    assert len(COMBINATIONS) >= 6 * 7 * 2
+
+
+def config_of(
+    encoder: str, decoder: str, attention: str, num_layers: int, tied: TiedEmbeddings = TiedEmbeddings.none
+) -> Config:
+    """Sizes that differ wherever they may."""
+    sizes: dict[str, Any] = {"num_layers": num_layers}
+    if attention == "dot":
+        sizes["hidden_size"] = 8 if encoder.startswith("bi") else 4
+    if decoder == "plain" and tied is not TiedEmbeddings.none:
+        sizes["embedding_size"] = sizes.get("hidden_size", 10)
+    config = small_config(encoder, decoder, attention, **sizes)
+    config.model.tied_embeddings = tied
+    return config
+
+
+def ragged_batch() -> Batch:
+    return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
+
+
+@every_combination
+@pytest.mark.parametrize("tied", TiedEmbeddings, ids=lambda tied: tied.value)
+def test_takes_an_optimizer_step(
+    encoder: str, decoder: str, attention: str, num_layers: int, tied: TiedEmbeddings
+) -> None:
+    config = config_of(encoder, decoder, attention, num_layers, tied)
+    build.check_slots(config)
+    model = small_model(config).train()
+    batch = ragged_batch()
+    optimizer = build.optimizer(config, model)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    assert (weights_BTS is None) == (attention == "none")
+    loss = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.1)
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all(), name
+        assert not torch.equal(parameter, before[name]), name
+    tables = [model.source_embedding.weight, model.target_embedding.weight, model.readout.linear.weight]
+    assert len({id(table) for table in tables}) == {"none": 3, "target": 2, "all": 1}[tied.value]
+
+
+def unroll_by_steps(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    state, source = model.start(batch.source_BS, batch.source_lengths)
+    log_probs, rows = [], []
+    for token_B in batch.inputs_BT.unbind(1):
+        log_probs_BV, state, weights_BS = model.step(token_B, state, source)
+        log_probs.append(log_probs_BV)
+        rows += [] if weights_BS is None else [weights_BS]
+    return torch.stack(log_probs, dim=1), torch.stack(rows, dim=1) if rows else None
+
+
+def gradients(model: nn.Module, output: Tensor) -> list[Tensor]:
+    direction = torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view_as(output)
+    return list(torch.autograd.grad((output * direction).sum(), [*model.parameters()]))
+
+
+@every_combination
+def test_unroll_equals_repeated_step(encoder: str, decoder: str, attention: str, num_layers: int) -> None:
+    model = small_model(config_of(encoder, decoder, attention, num_layers)).double()
+    for training in (False, True):
+        compare_unroll_with_steps(model.train(training), ragged_batch())
+
+
+def compare_unroll_with_steps(model: Seq2Seq, batch: Batch) -> None:
+    logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    log_probs_BTV, rows_BTS = unroll_by_steps(model, batch)
+    whole_BTV = logits_BTV.log_softmax(-1)
+    torch.testing.assert_close(whole_BTV, log_probs_BTV, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(weights_BTS, rows_BTS, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        gradients(model, whole_BTV), gradients(model, log_probs_BTV), rtol=1e-8, atol=1e-11
+    )
+
+
+def test_the_loop_of_the_base_class_equals_the_decoders_own_unroll() -> None:
+    model = small_model(small_config("bilstm", num_layers=2)).double()
+    batch = ragged_batch()
+    state, source = model.start(batch.source_BS, batch.source_lengths)
+    embedded_BTE = torch.randn(*batch.inputs_BT.shape, 6, dtype=torch.float64)
+    torch.testing.assert_close(
+        Decoder.unroll(model.decoder, embedded_BTE, state, source),
+        model.decoder.unroll(embedded_BTE, state, source),
+    )
+
+
+REFUSED = [
+    pytest.param(
+        small_config("bigru", attention="dot"),
+        ["attention=dot", "model.hidden_size", "10", "8", "model.hidden_size=8", "attention=multiplicative"],
+        id="dot between unequal sizes",
+    ),
+    pytest.param(
+        small_config("gru", decoder="plain", attention="additive"),
+        ["attentional_size is null", "attention=none", "decoder=luong"],
+        id="attention for a decoder without",
+    ),
+    pytest.param(
+        small_config("gru", decoder="plain", attention="none", tied_embeddings=TiedEmbeddings.target),
+        ["model.tied_embeddings", "10", "model.embedding_size is 6", "model.embedding_size=10", "=none"],
+        id="tied embeddings of another size",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), REFUSED)
+def test_parts_that_do_not_fit_are_refused(config: Config, words: list[str]) -> None:
+    with pytest.raises(UserError) as error:
+        build.check_model(config)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_copying_bridge_between_unequal_sizes_is_refused() -> None:
+    config = small_config("bilstm")
+    config.decoder["bridge"] = "copy"
+    with pytest.raises(
+        UserError, match=r"decoder\.bridge=copy .* has 10 .* 8 .*model\.hidden_size=8, or .*=tanh"
+    ):
+        build.check_model(config)
+
+
+def test_unequal_numbers_of_layers_are_refused() -> None:
+    config = small_config("bilstm")
+    config.encoder["num_layers"] = 3
+    with pytest.raises(UserError, match=r"encoder has 3 layers and the decoder 1.*model\.num_layers"):
+        build.check_model(config)
+
+
+def test_one_table_for_two_vocabularies_is_refused() -> None:
+    config = small_config(tied_embeddings=TiedEmbeddings.all)
+    with pytest.raises(UserError, match=r"model\.tied_embeddings=all .*tokenizer\.joint=true.*=target"):
+        build.model(config, source_vocabulary=8, target_vocabulary=8, joint=False)
+
+
+@pytest.mark.parametrize("encoder", ["gru", "bilstm"])
+def test_a_copying_bridge_copies(encoder: str) -> None:
+    config = small_config(encoder, hidden_size=8 if encoder.startswith("bi") else 4)
+    config.decoder["bridge"] = "copy"
+    model = small_model(config)
+    batch = ragged_batch()
+    state, source = model.start(batch.source_BS, batch.source_lengths)
+    torch.testing.assert_close(state, source.final)
+
+
+CELLS = ("rnn", "lstm", "gru")
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["equal_sizes", "unequal_sizes"])
+@pytest.mark.parametrize(("encoder", "decoder_cell"), list(product(CELLS, CELLS)))
+def test_the_tanh_bridge(encoder: str, decoder_cell: str, same: bool) -> None:
+    """h_0 = tanh(W h + b); a memory cell is copied, projected, dropped, or made of h."""
+    config = small_config(encoder, encoder_hidden_size=10 if same else 4)
+    config.decoder["cell"] = decoder_cell
+    model = small_model(config)
+    batch = ragged_batch()
+    state, source = model.start(batch.source_BS, batch.source_lengths)
+    weights = dict(model.decoder.named_parameters())
+    w, b = weights["bridge.hidden.0.weight"], weights["bridge.hidden.0.bias"]
+    final = source.final
+    torch.testing.assert_close(state.hidden_LBH, torch.tanh(final.hidden_LBH @ w.T + b))
+    assert (state.cell_LBH is None) == (decoder_cell != "lstm")
+    if state.cell_LBH is not None:
+        memory = final.hidden_LBH if final.cell_LBH is None else final.cell_LBH
+        if not same:
+            memory = memory @ weights["bridge.cell.weight"].T + weights["bridge.cell.bias"]
+        torch.testing.assert_close(state.cell_LBH, memory)
+    assert isinstance(state, RecurrentState)

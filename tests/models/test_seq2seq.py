@@ -1,0 +1,132 @@
+"""What a sentence gives does not depend on the company it is in."""
+
+import pytest
+import torch
+from small_models import batch_of, random_sentences, small_config, small_model
+from torch import Tensor
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.search.greedy import GreedySearch
+
+LENGTHS = (4, 2, 4, 7, 1)
+SOURCES = random_sentences(LENGTHS, seed=3)
+TARGETS = random_sentences([3, 6, 5, 2, 4], seed=4)
+
+PARTS = [
+    ("rnn", "luong", "multiplicative"),
+    ("gru", "plain", "none"),
+    ("lstm", "luong", "scaled_dot"),
+    ("bilstm", "luong", "additive"),
+    ("bigru", "luong", "dot"),
+    ("birnn", "plain", "none"),
+]
+every_model = pytest.mark.parametrize("parts", PARTS, ids="-".join)
+
+# Sentences that run together: all, another order, some, of one exact length (0 and 2 have it), and alone.
+COMPANIES = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 1], [0, 2], [2, 0, 2], [0], [3], [4]]
+
+
+def model_of(parts: tuple[str, str, str], num_layers: int = 2) -> Seq2Seq:
+    return small_model(small_config(*parts, hidden_size=8, num_layers=num_layers), seed=5).double().eval()
+
+
+def batch(company: list[int]) -> Batch:
+    return batch_of([SOURCES[i] for i in company], [TARGETS[i] for i in company])
+
+
+@every_model
+@pytest.mark.parametrize("company", COMPANIES, ids=str)
+def test_logits_and_weights_do_not_depend_on_the_batch(
+    parts: tuple[str, str, str], company: list[int]
+) -> None:
+    model = model_of(parts)
+    together = batch(company)
+    logits_BTV, weights_BTS = model(together.source_BS, together.source_lengths, together.inputs_BT)
+    for row, i in enumerate(company):
+        alone = batch([i])
+        steps, length = alone.inputs_BT.shape[1], alone.source_lengths[0]
+        logits_1TV, weights_1TS = model(alone.source_BS, alone.source_lengths, alone.inputs_BT)
+        torch.testing.assert_close(logits_BTV[row, :steps], logits_1TV[0], rtol=1e-10, atol=1e-12)
+        if weights_BTS is not None:
+            assert weights_1TS is not None
+            torch.testing.assert_close(
+                weights_BTS[row, :steps, :length], weights_1TS[0], rtol=1e-10, atol=1e-12
+            )
+            assert torch.all(weights_BTS[row, :, length:] == 0)
+
+
+@every_model
+def test_what_stands_at_padding_has_no_say(parts: tuple[str, str, str]) -> None:
+    model = model_of(parts)
+    with_padding = batch([0, 1, 2, 3, 4])
+    noise = torch.where(with_padding.source_BS == PAD, 7, with_padding.source_BS)
+    expected, _ = model(with_padding.source_BS, with_padding.source_lengths, with_padding.inputs_BT)
+    found, _ = model(noise, with_padding.source_lengths, with_padding.inputs_BT)
+    assert torch.equal(found, expected)
+
+
+@every_model
+@pytest.mark.parametrize("company", COMPANIES, ids=str)
+def test_greedy_search_does_not_depend_on_the_batch(parts: tuple[str, str, str], company: list[int]) -> None:
+    model = model_of(parts, num_layers=1)
+    search = GreedySearch(max_length_factor=1.0, max_length_extra=2)
+    for i, hypothesis in zip(company, search(model, batch(company), with_weights=True), strict=True):
+        (alone,) = search(model, batch([i]), with_weights=True)
+        assert hypothesis.tokens == alone.tokens
+        assert hypothesis.log_prob == pytest.approx(alone.log_prob, rel=1e-5)
+        assert (hypothesis.weights_TS is None) == (parts[2] == "none")
+        if hypothesis.weights_TS is not None and alone.weights_TS is not None:
+            assert hypothesis.weights_TS == pytest.approx(alone.weights_TS, abs=1e-6)
+            assert hypothesis.weights_TS.shape[1] == LENGTHS[i] + 2
+
+
+@every_model
+def test_later_target_tokens_have_no_say(parts: tuple[str, str, str]) -> None:
+    model = model_of(parts)
+    whole = batch([3])
+    changed = whole.inputs_BT.clone()
+    changed[:, 2:] = 5
+    logits_1TV, _ = model(whole.source_BS, whole.source_lengths, whole.inputs_BT)
+    found, _ = model(whole.source_BS, whole.source_lengths, changed)
+    torch.testing.assert_close(found[:, :2], logits_1TV[:, :2])
+    assert not torch.allclose(found[:, 2:], logits_1TV[:, 2:])
+
+
+@every_model
+def test_the_source_has_a_say(parts: tuple[str, str, str]) -> None:
+    model = model_of(parts)
+    whole = batch([3])
+    for position in range(whole.source_BS.shape[1]):
+        changed = whole.source_BS.clone()
+        changed[0, position] = (changed[0, position] + 1) % 13
+        logits, other = (
+            model(x, whole.source_lengths, whole.inputs_BT)[0] for x in (whole.source_BS, changed)
+        )
+        assert (logits - other).abs().max() > 1e-9
+
+
+def embedded(model: Seq2Seq, whole: Batch) -> tuple[Tensor, Tensor]:
+    """What the encoder and the decoder read."""
+    read: list[Tensor] = []
+    for module in (model.encoder, model.decoder.get_submodule("layers")):
+        module.register_forward_pre_hook(lambda _, args: read.append(args[0]))
+    model(whole.source_BS, whole.source_lengths, whole.inputs_BT)
+    return read[0], read[1]
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_both_sides_read_their_embeddings_with_dropout(scaled: bool) -> None:
+    config = small_config(embedding_size=64, dropout=0.5, state_dropout=0.0, scale_embeddings=scaled)
+    model = small_model(config)
+    whole = batch([0])
+    factor = 8 if scaled else 1
+    expected = (
+        factor * model.source_embedding(whole.source_BS),
+        factor * model.target_embedding(whole.inputs_BT),
+    )
+    torch.testing.assert_close(embedded(model.eval(), whole), expected)
+    for x, wanted in zip(embedded(model.train(), whole), expected, strict=True):
+        torch.testing.assert_close(x[x != 0], 2 * wanted[x != 0])
+        assert (x == 0).double().mean().item() == pytest.approx(0.5, abs=0.15)

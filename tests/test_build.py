@@ -1,0 +1,180 @@
+"""From the configuration to objects: what slots may say, and what is made of them."""
+
+import copy
+import inspect
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from seq2seq_lab import build
+from seq2seq_lab.config import CONF_DIR, FIGURES, SLOTS, Config, Precision, typed
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenized import tokenize_corpus
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.attention import AdditiveAttention
+from seq2seq_lab.models.decoders.base import Decoder
+from seq2seq_lab.task import Split, TranslationEvaluator
+from seq2seq_lab.tracker.base import Logger
+
+
+@pytest.fixture(scope="module")
+def composed() -> Config:
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return typed(compose("config"))
+
+
+@pytest.fixture
+def config(composed: Config) -> Config:
+    """A configuration that a test may change."""
+    return copy.deepcopy(composed)
+
+
+def test_the_default_configuration_passes(config: Config) -> None:
+    build.check_parts(config)
+    assert set(build.KINDS) == set(SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("slot", "key", "value", "said"),
+    [
+        ("encoder", "hiden_size", 3, ["encoder.hiden_size=3", "'hidden_size'", "Allowed: cell, "]),
+        ("encoder", "input_size", 3, ["encoder.input_size=3", "no such setting"]),
+        ("encoder", "hidden_size", "big", ["encoder.hidden_size=big", "a whole number"]),
+        ("encoder", "hidden_size", True, ["encoder.hidden_size=True", "a whole number"]),
+        ("attention", "size", 1.5, ["attention.size=1.5", "a whole number"]),
+        ("teacher_forcing", "scope", "tokens", ["scope=tokens", "'token'", "token, step, sequence, batch"]),
+        ("optimizer", "lr", "fast", ["optimizer.lr=fast", "a number"]),
+        ("optimizer", "betas", 0.9, ["optimizer.betas=0.9", "a list of 2"]),
+        ("optimizer", "params", [], ["optimizer.params", "no such setting"]),
+        ("logger", "folder", "x", ["logger.folder=x", "no such setting"]),
+        *(("encoder", key, 1, [f"encoder.{key}=1", "refused"]) for key in build.INSTRUCTIONS - {"_target_"}),
+        ("logger", "tags", [{"_target_": "os.system"}], ["logger.tags[0]._target_=os.system", "refused"]),
+        ("optimizer", "x", {"y": {"_target_": "os.system"}}, ["optimizer.x.y._target_=os.system", "refused"]),
+        ("encoder", "_target_", "os.system", ["encoder._target_=os.system", "SEQ2SEQ_LAB_TRUST=os "]),
+        ("encoder", "_target_", None, ["encoder._target_=None", "encoder=…"]),
+        ("encoder", "_target_", "seq2seq_lab.nothing.X", ["cannot be imported"]),
+        ("encoder", "_target_", "seq2seq_lab.models.encoders.X", ["cannot be imported"]),
+        ("encoder", "_target_", "seq2seq_lab.models.encoders.recurrent.Tensor", ["refused"]),
+        ("encoder", "_target_", "seq2seq_lab.models.encoders.base.Encoder", ["is no encoder"]),
+        ("encoder", "_target_", "seq2seq_lab.models.attention.DotAttention", ["is no encoder"]),
+        ("search", "_target_", "seq2seq_lab.data.grammar.Grammar", ["is no search"]),
+        ("dataset", "_target_", "seq2seq_lab.search.greedy.GreedySearch", ["is no dataset"]),
+        ("dataset", "_target_", "seq2seq_lab.checkpoint.write_atomically", ["is no dataset"]),
+        ("optimizer", "_target_", "torch.optim.Optimizer.step", ["optimizer._target_"]),
+    ],
+)
+def test_a_slot_is_refused(config: Config, slot: str, key: str, value: object, said: list[str]) -> None:
+    getattr(config, slot)[key] = value
+    with pytest.raises(UserError) as raised:
+        build.check_slots(config)
+    for fragment in said:
+        assert fragment in str(raised.value)
+
+
+def test_a_missing_setting_is_named(config: Config) -> None:
+    del config.encoder["cell"]
+    with pytest.raises(UserError, match=r"encoder\.cell is missing"):
+        build.check_slots(config)
+
+
+@pytest.mark.parametrize(
+    "name", ["Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta"]
+)
+def test_torchs_optimizers_pass_with_their_own_defaults(name: str) -> None:
+    """A new version of torch may annotate otherwise: every default has to fit its own annotation."""
+    optimizer = getattr(torch.optim, name)
+    parameters = {
+        key: item.default for key, item in inspect.signature(optimizer).parameters.items() if key != "params"
+    }
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in parameters.items()}
+    build.check_slot("optimizer", {"_target_": f"torch.optim.{name}", **plain})
+    for key, value in (("lr", "fast"), ("weight_decay", [1])):
+        with pytest.raises(UserError, match=rf"optimizer\.{key}"):
+            build.check_slot("optimizer", {"_target_": f"torch.optim.{name}", **plain, key: value})
+
+
+def test_annotations_that_cannot_be_resolved_leave_it_to_the_constructor() -> None:
+    class Odd:
+        def __init__(self, size: "OnlyForTypeCheckers") -> None:  # type: ignore[name-defined]  # noqa: F821
+            self.size = size
+
+    assert build.annotations(Odd) == {}
+    with pytest.raises(NameError):
+        typing.get_type_hints(Odd.__init__)
+
+
+def test_of_a_protocol_the_methods_are_asked_for() -> None:
+    class Some:
+        def sync_command(self) -> str | None:
+            return None
+
+    assert build.is_kind(Some, Logger)
+    assert not build.is_kind(object, Logger)
+    assert not build.is_kind(Some, Decoder)
+
+
+def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
+    for slot, key, value, said in (
+        ("optimizer", "lr", -1.0, "optimizer: Invalid learning rate: -1.0. It was given "),
+        ("attention", "size", -3, "attention: Trying to create tensor with negative dimension"),
+        ("teacher_forcing", "ratio", 2.0, "teacher_forcing.ratio=2.0"),
+        ("dataset", "train", 0, "dataset.train=0"),
+        ("tokenizer", "min_frequency", 0, "tokenizer.min_frequency=0"),
+        ("schedule", "warmup_share", 2.0, "schedule.warmup_share=2.0"),
+    ):
+        changed = copy.deepcopy(config)
+        getattr(changed, slot)[key] = value
+        with pytest.raises(UserError) as raised:
+            build.check_parts(changed)
+        assert str(raised.value).startswith(said)
+
+
+def test_a_part_is_made_of_its_settings_and_what_is_known_at_run_time(config: Config, tmp_path: Path) -> None:
+    made = build.part("attention", config.attention)(query_size=4, memory_size=6)
+    assert isinstance(made, AdditiveAttention)
+    assert (made.query_size, made.memory_size, made.key.out_features) == (4, 6, config.attention["size"])
+    assert type(build.optimizer(config, made)) is torch.optim.Adam
+    assert build.schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
+    assert build.teacher_forcing(config).ratio_at(0) == config.teacher_forcing["ratio"]
+    config.logger = {"_target_": "seq2seq_lab.tracker.NoTracker"}
+    assert build.logger(config, tmp_path, {}, {}, None).sync_command() is None
+
+
+def test_checking_a_model_takes_no_memory(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    real = build.model
+    monkeypatch.setattr(build, "model", lambda *given, **named: made.append(real(*given, **named)))
+    before = torch.get_rng_state()
+    build.check_model(config)
+    (model,) = made
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_tied_tables_need_one_vocabulary(config: Config) -> None:
+    config.model.tied_embeddings = type(config.model.tied_embeddings).all
+    with pytest.raises(UserError, match=r"model\.tied_embeddings=all.*tokenizer\.joint=true"):
+        build.check_model(config)
+    config.tokenizer["joint"] = True
+    build.check_model(config)
+    model = build.model(config, 8, 8, joint=True)
+    assert model.source_embedding is model.target_embedding
+
+
+def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
+    config: Config, tmp_path: Path
+) -> None:
+    """Their names stand in `config` as well, so that a misspelt one is refused before there is a model."""
+    corpus = Grammar(train=30, validation=4, test=4, seed=1, max_depth=1).load()
+    tokenized = tokenize_corpus(corpus, build.tokenizer(config), config.tokenizer, tmp_path)
+    tokenizers = tokenized.tokenizers
+    config.encoder["hidden_size"] = config.decoder["hidden_size"] = 8
+    model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
+    split = Split("val", corpus.validation, tokenized.validation)
+    search, cpu = build.search(config), torch.device("cpu")
+    evaluator = TranslationEvaluator(model, split, tokenizers, search, 4, [6], cpu, Precision.fp32)
+    assert set(evaluator(()).values) == set(FIGURES)

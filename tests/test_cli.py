@@ -1,0 +1,468 @@
+"""The command line: what is refused before any work, and what the rest leads to."""
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+import seq2seq_lab.run
+from seq2seq_lab import cli, compose
+from seq2seq_lab.config import CONF_DIR, FIGURES, group_values, groups, plain
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.run import Job
+
+MODULE = """
+from torch import Tensor
+from seq2seq_lab.models.attention.base import Attention
+
+class MyAttention(Attention):
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return query_BTQ.mean(-1, keepdim=True) + keys_BSK.mean(-1)[:, None]
+"""
+
+
+class Program:
+    """The program in this process; `jobs` are the runs it would have started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.jobs: list[Job] = []
+        self.error: dict[str, Exception] = {}
+
+    def run(self, job: Job) -> dict[str, Any]:
+        self.jobs.append(job)
+        (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
+        if error := self.error.get(job.choices["attention"]):
+            raise error
+        return {}
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Return (exit status, standard output, standard error)."""
+        self.monkeypatch.setattr(sys, "argv", ["seq2seq_lab", *arguments])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, *self.capsys.readouterr()
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    made = Program(monkeypatch, capsys)
+    monkeypatch.setattr(seq2seq_lab.run, "run", made.run)
+    return made
+
+
+def assert_refused(program: Program, arguments: str, *said: str) -> None:
+    before = sorted(Path.cwd().rglob("*"))
+    status, _, error = program(*arguments.split())
+    assert status == 2
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    for fragment in said:
+        assert fragment in error
+    assert program.jobs == []
+    assert sorted(Path.cwd().rglob("*")) == before
+    assert not Path(os.environ["SEQ2SEQ_LAB_CACHE"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        # unknown keys
+        ("trainer.max_epoch=3", ["trainer.max_epoch=3", "Did you mean 'trainer.max_epochs'?", "batch_size"]),
+        ("+trainer.foo=1", ["+trainer.foo=1", "Allowed in trainer: max_epochs, "]),
+        ("foo=1", ["foo=1", "Allowed: seed, "]),
+        ("+foo=1", ["+foo=1", "Allowed: seed, "]),
+        ("+encoder.hiden_size=3", ["encoder.hiden_size=3", "'hidden_size'", "Allowed: cell, "]),
+        ("encoder.hidden=3", ["encoder.hidden=3", "'encoder.hidden_size'", "Allowed in encoder: cell, "]),
+        ("attention=dot attention.size=3", ["attention.size=3", "Allowed in attention: nothing"]),
+        ("hydra.run.dirr=x", ["hydra.run.dirr=x", "'hydra.run.dir'"]),
+        ("~trainer.max_epochs", ["trainer.max_epochs", "cannot be left out"]),
+        ("~attention", ["attention cannot be left out"]),
+        # wrong types in closed sections
+        ("trainer.max_epochs=many", ["trainer.max_epochs=many", "a whole number"]),
+        ("trainer.max_epochs=null", ["trainer.max_epochs=null", "a whole number"]),
+        ("trainer.max_epochs.x=3", ["trainer.max_epochs.x=3", "a whole number"]),
+        ("trainer.clip_norm=abc", ["trainer.clip_norm=abc", "a number or null"]),
+        ("trainer.precision=bf17", ["trainer.precision=bf17", "'bf16'", "auto, fp32, bf16, fp16"]),
+        ("trainer.length_bounds=5", ["trainer.length_bounds=5", "a list, each a whole number"]),
+        ("trainer.length_bounds=[1,x]", ["trainer.length_bounds=[1,x]", "a list, each a whole number"]),
+        ("seed=[1,2]", ["seed=[1,2]", "a whole number"]),
+        # wrong types inside slots
+        ("encoder.hidden_size=big", ["encoder.hidden_size=big", "a whole number"]),
+        ("encoder.bidirectional=1", ["encoder.bidirectional=1", "true or false"]),
+        ("encoder.cell=gur", ["encoder.cell=gur", "'gru'", "rnn, lstm, gru"]),
+        ("attention.size=1.5", ["attention.size=1.5", "a whole number"]),
+        ("teacher_forcing.scope=tokens", ["scope=tokens", "'token'", "token, step, sequence, batch"]),
+        ("optimizer.lr=fast", ["optimizer.lr=fast", "a number"]),
+        ("optimizer.betas=0.9", ["optimizer.betas=0.9", "a list of 2: [a number, a number]"]),
+        ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "a list of 2"]),
+        ("encoder.cell=${nokey}", ["encoder.cell=${nokey}", "'nokey'"]),
+        # groups
+        ("attention=addtive", ["attention=addtive", "'additive'", "additive, dot, linear"]),
+        ("atention=dot", ["atention=dot", "'attention'"]),
+        ("hydra/launcher=foo", ["hydra/launcher=foo", "basic"]),
+        ("attention=[dot,none]", ["attention=[dot,none]", "choose one attention", "additive, dot, linear"]),
+        ("attention=null", ["attention=null", "choose one attention"]),
+        ("trainer=3", ["trainer=3", "choose one trainer", "default"]),
+        ("+attention=dot", ["+attention=dot", "leave out the +"]),
+        ("attention=additive,dot", ["attention=additive,dot", "Add -m"]),
+        # values that no run can have, parts that do not fit
+        ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "0 ", "to 1 "]),
+        ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", *FIGURES]),
+        ("attention.size=-3", ["attention.size=-3", "negative dimension"]),
+        ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
+        ("+optimizer.foreach=true", ["optimizer.foreach=True", "`fused` and `foreach`"]),
+        ("model=vanilla attention=additive", ["attention", "Set attention=none", "decoder=luong"]),
+        ("decoder=plain", ["attention", "Set attention=none", "decoder=luong"]),
+        ("attention=dot", ["attention=dot", "256", "512", "Set model.hidden_size=512"]),
+        ("model.tied_embeddings=all", ["model.tied_embeddings=all", "Set tokenizer.joint=true"]),
+        ("dataset=multi30k dataset.source=xx", ["dataset.source=xx", "de, en, fr"]),
+        # the line itself
+        ("trainer.max_epochs", ["trainer.max_epochs ", "Write key=value"]),
+        ("attention=[dot", ["attention=[dot ", "Write key=value"]),
+        ("--config-name=x", ["--config-name", "--config-dir"]),
+        ("--config-path=x", ["--config-path", "--config-dir"]),
+        ("--experimental-rerun=x", ["--experimental-rerun"]),
+        ("--config-dir=x", ["--config-dir=x", "no such folder"]),
+        ("-m --cfg job", ["--multirun --cfg", "only one"]),
+        ("--resolve", ["--resolve", "--cfg job"]),
+        # multiruns: every job is checked before the first
+        ("-m attention=additive,scaled_dot,addtive", ["attention=addtive", "'additive'"]),
+        ("-m seed=1,2 trainer.max_epochs=2,many", ["trainer.max_epochs=many", "a whole number"]),
+        ("-m seed=range(0,100) attention=additive,addtive", ["attention=addtive"]),
+        ("-m model=attn,vanilla attention=additive", ["Set attention=none"]),
+    ],
+)
+def test_refused_before_any_work(program: Program, arguments: str, said: list[str]) -> None:
+    assert_refused(program, arguments, *said)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(f"{slot}._target_=os.system" for slot in ("encoder", "dataset", "optimizer", "logger")),
+        "dataset._target_=seq2seq_lab.checkpoint.write_atomically",
+        "dataset._target_=seq2seq_lab.tracker.files.FileTracker +dataset.folder=. +dataset.resumed=null",
+        "dataset._target_=seq2seq_lab.cli.Path",
+        "dataset._target_=seq2seq_lab.cli.os.system",
+        "dataset._target_=torch.optim.os.system",
+        "+encoder.x._target_=os.system",
+        "+logger.tags=[{_target_:os.system}]",
+        "+optimizer._args_=[x]",
+        "+optimizer._partial_=true",
+        "+optimizer._recursive_=true",
+        "+optimizer._convert_=none",
+        "+x._target_=os.system",
+        "+trainer.x._target_=os.system",
+        "+hydra.callbacks.x._target_=os.system",
+        "+hydra.callbacks.x._target_=hydra.main.copy.os.system",
+        "hydra.launcher._target_=os.system",
+        "+hydra.launcher.x._target_=os.system",
+        "hydra.sweeper._target_=os.system",
+        "+hydra.job_logging.handlers.x.class=logging.os.system",
+        "+hydra.job_logging.formatters.x={'()':os.system}",
+        "+hydra.hydra_logging.handlers.x={'()':os.system}",
+        "-m +hydra.callbacks.x._target_=os.system",
+        "-m seed=1,2 encoder._target_=os.system",
+    ],
+)
+def test_nothing_a_configuration_names_is_called(
+    program: Program, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(os, "system", lambda *given, **named: called.append((given, named)))
+    assert_refused(program, arguments)
+    assert called == []
+
+
+def test_a_hostile_experiment_file_calls_nothing(program: Program, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    experiments = tmp_path / "mine" / "experiment"
+    experiments.mkdir(parents=True)
+    (experiments / "evil.yaml").write_text(
+        "# @package _global_\n"
+        f"hydra:\n  callbacks:\n    x:\n      _target_: subprocess.Popen\n      args: [touch, {canary}]\n"
+    )
+    assert_refused(program, f"--config-dir={tmp_path / 'mine'} experiment=evil", "subprocess.Popen")
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("trainer:\n  max_epoch: 3\n", ["trainer.max_epoch ", "experiment/mine", "'trainer.max_epochs'"]),
+        (
+            "trainer:\n  max_epochs: many\n",
+            ["trainer.max_epochs ", "experiment/mine", "'many'", "whole number"],
+        ),
+        ("defaults:\n  - override /attention: addtive\n", ["attention=addtive", "'additive'"]),
+        ("defaults:\n  - override /atention: dot\n", ["experiment/mine", "atention"]),
+        ("trainer: [\n", ["mine.yaml", "line 3"]),
+    ],
+)
+def test_mistakes_in_a_file_are_told_with_its_name(
+    program: Program, tmp_path: Path, content: str, said: list[str]
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\n" + content)
+    assert_refused(program, f"--config-dir={tmp_path} experiment=mine", *said)
+
+
+def test_a_module_the_user_trusts(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("path")
+    (folder / "mymodule_of_test_cli.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    chosen = "attention=multiplicative attention._target_=mymodule_of_test_cli.MyAttention"
+    assert_refused(program, chosen, "SEQ2SEQ_LAB_TRUST=mymodule_of_test_cli")
+    monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", "other,mymodule_of_test_cli")
+    assert program(*chosen.split())[0] == 0
+    assert len(program.jobs) == 1
+    # A trusted module vouches for its own classes, not for what it imports.
+    status, _, error = program("attention._target_=mymodule_of_test_cli.Tensor")
+    assert status == 2
+    assert "refused" in error
+
+
+def test_help_lists_every_group_and_value(program: Program, tmp_path: Path) -> None:
+    status, out, _ = program("--help")
+    assert status == 0
+    for group in groups():
+        line = next(line for line in out.splitlines() if line.strip().startswith(f"{group}:"))
+        assert set(group_values(group)) == set(re.split(r"[:,\s]+", line.strip())[1:])
+    assert len(out.splitlines()) <= 45
+    assert "resume=" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_in_the_help_composes(program: Program) -> None:
+    _, out, _ = program("--help")
+    commands = re.findall(r"^ +python -m seq2seq_lab(?: (.*?))?(?: {2,}.*)$", out, re.MULTILINE)
+    assert len(commands) > 5
+    for command in commands:
+        if "resume=" not in command:
+            compose.preflight(command.split())
+
+
+def test_cfg_job_prints_the_configuration(program: Program, tmp_path: Path) -> None:
+    status, out, _ = program("--cfg", "job", "trainer.max_epochs=77")
+    assert status == 0
+    assert OmegaConf.create(out).trainer.max_epochs == 77
+    assert program.jobs == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_gets_its_folder_configuration_and_choices(program: Program, tmp_path: Path) -> None:
+    assert program("attention=linear", "seed=3", "encoder=lstm")[0] == 0
+    (job,) = program.jobs
+    assert (job.config.seed, job.plain["seed"], job.resume) == (3, 3, False)
+    assert (job.choices["attention"], job.choices["encoder"]) == ("linear", "lstm")
+    assert job.folder.parts[:-2] == (tmp_path / "outputs").parts
+    assert OmegaConf.to_container(OmegaConf.load(job.folder / "config.yaml")) == job.plain
+    assert job.plain["decoder"]["cell"] == "lstm"
+
+
+def test_a_multirun_runs_every_combination(program: Program) -> None:
+    assert program("-m", "attention=additive,multiplicative", "seed=1,2")[0] == 0
+    ran = [(job.plain["attention"]["_target_"].rpartition(".")[2], job.plain["seed"]) for job in program.jobs]
+    functions = ("AdditiveAttention", "MultiplicativeAttention")
+    assert ran == [(function, seed) for function in functions for seed in (1, 2)]
+    assert len({job.folder for job in program.jobs}) == 4
+
+
+def test_two_jobs_do_not_share_a_folder(program: Program) -> None:
+    status, _, error = program("-m", "seed=1,2", "hydra.sweep.subdir=same")
+    assert status == 2
+    assert "a run lies there already" in error
+    assert [job.plain["seed"] for job in program.jobs] == [1]
+
+
+def test_a_failing_job_of_a_multirun_is_told_and_the_others_run(program: Program) -> None:
+    program.error["multiplicative"] = UserError("no such file: x.txt")
+    status, _, error = program("-m", "attention=additive,multiplicative,scaled_dot")
+    assert status == 2
+    assert len(program.jobs) == 3
+    assert f"attention=multiplicative in {program.jobs[1].folder}: no such file: x.txt" in error
+    assert "no such file" in (program.jobs[1].folder / "run.log").read_text()
+    assert error.count("Jobs that failed:") == 1
+
+
+def test_an_error_within_a_run_shows_its_message_only(program: Program) -> None:
+    program.error["additive"] = UserError("no such file: x.txt")
+    status, out, error = program()
+    assert (status, out) == (2, "")
+    assert error.endswith("\nerror: no such file: x.txt\n")
+    assert "Traceback" not in error
+    assert "ERROR seq2seq_lab.cli: no such file: x.txt" in (program.jobs[0].folder / "run.log").read_text()
+
+
+def test_a_fault_of_the_program_shows_its_traceback(program: Program) -> None:
+    program.error["additive"] = KeyError("fault")
+    with pytest.raises(KeyError, match="fault"):
+        program()
+
+
+def test_a_sweep_of_a_configuration_file(program: Program, tmp_path: Path) -> None:
+    experiments = tmp_path / "mine" / "experiment"
+    experiments.mkdir(parents=True)
+    (experiments / "grid.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      seed: 1,2\n"
+    )
+    assert program(f"--config-dir={tmp_path / 'mine'}", "experiment=grid")[0] == 0
+    assert [job.plain["seed"] for job in program.jobs] == [1, 2]
+    program.jobs.clear()
+    (experiments / "grid.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper: {params: {attention: 'dot,addtive'}}\n"
+    )
+    assert_refused(
+        program,
+        f"--config-dir={tmp_path / 'mine'} experiment=grid model.hidden_size=512",
+        "attention=addtive",
+    )
+
+
+def test_jobs_beyond_the_bound_still_show_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = compose.parse_overrides(["seed=range(0,50)", "trainer.max_epochs=1,2,3", "attention=dot"])
+    jobs = list(compose.jobs(overrides))
+    assert {line for job in jobs for line in job} == {
+        *(f"seed={seed}" for seed in range(50)),
+        *(f"trainer.max_epochs={epochs}" for epochs in (1, 2, 3)),
+        "attention=dot",
+    }
+    assert len(jobs) == compose.MOST_JOBS_CHECKED + 49 + 2
+    monkeypatch.setattr(compose, "MOST_JOBS_CHECKED", 150)
+    assert len(list(compose.jobs(overrides))) == 150
+    assert compose.values(compose.parse_overrides(["model.dropout=interval(0.1,0.5)"])[0]) == [
+        "model.dropout=0.1"
+    ]
+
+
+@pytest.fixture(scope="module")
+def configuration_of_a_run() -> str:
+    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return OmegaConf.to_yaml(OmegaConf.create(plain(hydra.compose("config", ["seed=5"]))))
+
+
+@pytest.fixture
+def finished(configuration_of_a_run: str, tmp_path: Path) -> Path:
+    """The folder of a run that has ended."""
+    folder = tmp_path / "outputs" / "run"
+    folder.mkdir(parents=True)
+    (folder / ".lock").touch()
+    (folder / "config.yaml").write_text(configuration_of_a_run)
+    (folder / "run.json").write_text(json.dumps({"choices": {"attention": "additive"}, "run_id": None}))
+    return folder
+
+
+def test_resume_goes_on_with_a_run(program: Program, finished: Path) -> None:
+    changes = ("trainer.max_epochs=9", "trainer.patience=null", "logger.tags=[a]")
+    assert program(f"resume={finished}", *changes)[0] == 0
+    (job,) = program.jobs
+    assert job.resume
+    assert job.folder == finished
+    assert (job.config.seed, job.config.trainer.max_epochs, job.config.logger["tags"]) == (5, 9, ["a"])
+    assert job.choices["attention"] == "additive"
+    assert OmegaConf.to_container(OmegaConf.load(finished / "config.yaml")) == job.plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("trainer.max_epoch=5", ["trainer.max_epoch=5", "'trainer.max_epochs'", "trainer.max_steps"]),
+        ("trainer.max_epochsx=5", ["trainer.max_epochsx=5", "'trainer.max_epochs'"]),
+        ("trainer.max_epochs=many", ["trainer.max_epochs=many", "a whole number"]),
+        ("trainer.max_epochs=0", ["trainer.max_epochs=0", "above 0"]),
+        ("trainer.max_epochs=1,2", ["trainer.max_epochs=1,2"]),
+        ("seed=2", ["seed=2", "trainer.max_epochs", "logger.tags", "init_from="]),
+        ("model=vanilla", ["model=vanilla", "trainer.max_epochs"]),
+        ("logger.tag=[a]", ["logger.tag=[a]", "'logger.tags'"]),
+        ("logger._target_=os.system", ["logger._target_=os.system"]),
+        ("trainer.max_epochs", ["Write key=value"]),
+        ("-m", ["--multirun", "resume="]),
+        ("--cfg job", ["--cfg", "resume="]),
+        ("resume=other", ["resume=other", "one folder"]),
+    ],
+)
+def test_resume_refuses(program: Program, finished: Path, arguments: str, said: list[str]) -> None:
+    before = (finished / "config.yaml").read_text()
+    assert_refused(program, f"resume={finished} {arguments}", *said)
+    assert (finished / "config.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("seed: [", ["config.yaml cannot be read"]),
+        ("seed: 1\nfoo: 2\n", ["foo"]),
+        ("seed: 1\n", ["is missing"]),
+        ("seed: many\n", ["seed", "a whole number"]),
+    ],
+)
+def test_resume_refuses_a_configuration_that_is_none(
+    program: Program, finished: Path, content: str, said: list[str]
+) -> None:
+    (finished / "config.yaml").write_text(content)
+    assert_refused(program, f"resume={finished}", *said)
+
+
+def test_resume_refuses_a_hostile_folder(program: Program, finished: Path) -> None:
+    saved = (finished / "config.yaml").read_text()
+    hostile = saved.replace("seq2seq_lab.data.grammar.Grammar", "os.system")
+    assert hostile != saved
+    (finished / "config.yaml").write_text(hostile)
+    assert_refused(program, f"resume={finished}", "dataset._target_=os.system")
+
+
+def test_resume_refuses_folders_without_a_run(program: Program, finished: Path) -> None:
+    assert_refused(program, "resume=nowhere", "resume=nowhere", "outputs/DATE/TIME")
+    (finished / "run.json").unlink()
+    assert_refused(program, f"resume={finished}", "no run.json", "start it anew")
+
+
+def test_a_folder_holds_one_run_at_a_time(program: Program, finished: Path) -> None:
+    with (finished / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert_refused(program, f"resume={finished}", str(finished), "is in use")
+    assert program(f"resume={finished}")[0] == 0
+
+
+def test_a_run_does_not_overwrite_another(program: Program, finished: Path) -> None:
+    assert_refused(program, f"hydra.run.dir={finished}", "a run lies there already", f"resume={finished}")
+    assert program("-m", "seed=1", "hydra.sweep.dir=many")[0] == 0
+    program.jobs.clear()
+    assert_refused(program, "-m hydra.sweep.dir=many", "a run lies there already")
+
+
+def run_module(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_help_and_misspellings_do_not_wait_for_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom seq2seq_lab import cli\nsys.argv[1:] = {!r}\n"
+        "try:\n    cli.main()\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
+    )
+    assert run_module("-c", code.format(["--help"]), cwd=tmp_path).stdout.endswith("0 False\n")
+    assert run_module("-c", code.format(["sed=3"]), cwd=tmp_path).stdout.endswith("2 False\n")
+
+
+def test_python_m(tmp_path: Path) -> None:
+    ended = run_module("-m", "seq2seq_lab", "attention=addtive", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(r"error: attention=addtive: .*'additive'.*\n", ended.stderr)
+    assert list(tmp_path.iterdir()) == []

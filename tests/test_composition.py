@@ -1,0 +1,222 @@
+"""What the files in conf/ compose to: every value of every group, and the rules that keep them sane."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq_lab import build
+from seq2seq_lab.compose import check_job
+from seq2seq_lab.config import (
+    CONF_DIR,
+    SLOTS,
+    Config,
+    canonical,
+    check,
+    flat_keys,
+    group_values,
+    groups,
+    plain,
+    typed,
+)
+
+FILES = sorted(CONF_DIR.glob("*/*.yaml"))
+BUNDLES = ("model", "experiment")
+PARTS = ("encoder", "decoder", "attention")
+
+# What goes with a value that does not fit the default run by itself.
+COMPANIONS = {
+    ("decoder", "plain"): ["attention=none"],
+    ("attention", "dot"): ["encoder=gru"],
+    ("model", "attn_tied"): ["tokenizer=bpe"],
+}
+
+
+@pytest.fixture(autouse=True)
+def composer() -> Iterator[None]:
+    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        yield
+
+
+def compose(*overrides: str) -> tuple[Config, dict[str, Any], dict[str, str]]:
+    """Return the typed and the plain configuration, and the groups' choices."""
+    node = hydra.compose("config", list(overrides), return_hydra_config=True)
+    choices = {str(group): str(choice) for group, choice in node.hydra.runtime.choices.items()}
+    check_job(node, [])
+    return typed(node), plain(node), choices
+
+
+def load(path: Path) -> dict[str, Any]:
+    node = OmegaConf.load(path)
+    assert isinstance(node, DictConfig)
+    return {str(key): value for key, value in node.items_ex(resolve=False)}
+
+
+def overridden(path: Path) -> dict[str, str]:
+    """Return the groups that a file's defaults list overrides, with their values."""
+    lines = [item for item in load(path).get("defaults", []) if not isinstance(item, str)]
+    pairs = [(str(key), str(value)) for line in lines for key, value in line.items()]
+    return {key.removeprefix("override").strip().lstrip("/"): value for key, value in pairs}
+
+
+def test_the_walk_over_the_files_is_not_empty() -> None:
+    assert len(FILES) >= 35
+    assert {path.parent.name for path in FILES} == set(groups())
+    assert set(SLOTS) | {"model", "trainer", "experiment"} <= set(groups())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}={path.stem}")
+def test_every_file_composes_to_a_model(path: Path) -> None:
+    group, value = path.parent.name, path.stem
+    config, _, choices = compose(f"{group}={value}", *COMPANIONS.get((group, value), ()))
+    assert choices[group] == value
+    check(config)
+    build.check_slots(config)
+    build.check_model(config)
+
+
+@pytest.mark.parametrize("encoder", group_values("encoder"))
+def test_the_decoder_has_the_encoders_cell(encoder: str) -> None:
+    config, _, _ = compose(f"encoder={encoder}", "attention=multiplicative")
+    assert config.decoder["cell"] == config.encoder["cell"] == encoder.removeprefix("bi")
+
+
+def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -> None:
+    defaults = [
+        item if isinstance(item, str) else next(iter(item))
+        for item in load(CONF_DIR / "config.yaml")["defaults"]
+    ]
+    order = [str(name) for name in defaults if not str(name).startswith("override")]
+    assert order[:2] == ["schema", "_self_"]
+    assert order[-2:] == ["model", "experiment"]
+    assert set(order[2:]) == set(groups())
+    for path in (path for path in FILES if path.parent.name in BUNDLES):
+        assert set(overridden(path)) <= set(groups()), path
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parent.name == "experiment"], ids=lambda path: path.stem
+)
+def test_an_experiment_names_a_bundle_and_never_the_parts(path: Path) -> None:
+    assert not set(PARTS) & set(overridden(path))
+    assert not set(PARTS) & set(load(path))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parent.name in BUNDLES], ids=lambda path: path.stem
+)
+def test_a_bundle_sets_no_key_inside_a_slot(path: Path) -> None:
+    assert not set(SLOTS) & set(load(path))
+    assert path.read_text("utf-8").startswith("# @package _global_\n")
+
+
+def test_every_slot_of_every_file_names_one_class() -> None:
+    slots = [path for path in FILES if path.parent.name in SLOTS]
+    assert len(slots) >= 30
+    for path in slots:
+        node = load(path)
+        alias = canonical(path.parent.name, path.stem) != path.stem
+        assert alias or isinstance(node.get("_target_"), str), path
+
+
+def test_every_default_stands_in_the_files() -> None:
+    """Neither the classes that slots name nor the dataclasses of the closed sections have defaults."""
+    targets = {load(path).get("_target_") for path in FILES} - {None}
+    ours = {str(target) for target in targets if str(target).startswith("seq2seq_lab.")}
+    assert len(ours) >= 15
+    for target in ours:
+        module, _, name = target.rpartition(".")
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters.values()
+        assert [
+            parameter.name for parameter in parameters if parameter.default is not inspect.Parameter.empty
+        ] == []
+    for section in (Config, Config.__annotations__["model"], Config.__annotations__["trainer"]):
+        parameters = inspect.signature(section).parameters.values()
+        assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
+
+
+@pytest.mark.parametrize("experiment", group_values("experiment"))
+def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
+    _, of_experiment, _ = compose(f"experiment={experiment}")
+    for model in group_values("model"):
+        joint = ["tokenizer=bpe"] if model == "attn_tied" else []
+        config, values, _ = compose(f"experiment={experiment}", f"model={model}", *joint)
+        alone, _, _ = compose(f"model={model}", *joint)
+        assert config.model.name == model
+        for part in PARTS:
+            assert getattr(config, part) == getattr(alone, part)
+        assert values["dataset"] == of_experiment["dataset"]
+        assert values["trainer"] == of_experiment["trainer"]
+    for attention in set(group_values("attention")) - {"dot", "none", "location"}:
+        config, _, _ = compose(f"experiment={experiment}", "model=attn", f"attention={attention}")
+        alone, _, _ = compose(f"attention={attention}")
+        assert config.attention["_target_"] == alone.attention["_target_"]
+
+
+def test_the_command_line_beats_all() -> None:
+    config, _, choices = compose(
+        "trainer.max_epochs=99",
+        "experiment=multi30k_de_en",
+        "encoder=gru",
+        "attention=scaled_dot",
+        "model.dropout=0.33",
+    )
+    assert config.trainer.max_epochs == 99
+    assert (choices["model"], config.model.name) == ("attn_tied", "attn_tied")
+    assert (choices["encoder"], config.encoder["cell"], config.encoder["bidirectional"]) == (
+        "gru",
+        "gru",
+        False,
+    )
+    assert config.attention["_target_"].endswith(".ScaledDotAttention")
+    assert {config.encoder["dropout"], config.decoder["dropout"], config.model.state_dropout} == {0.33}
+
+
+def test_sizes_that_parts_share_have_one_node() -> None:
+    config, _, _ = compose("model.hidden_size=96", "model.embedding_size=48", "model.num_layers=3")
+    assert (config.decoder["hidden_size"], config.attention["size"]) == (96, 96)
+    assert config.decoder["attentional_size"] == 48
+    assert config.encoder["num_layers"] == config.decoder["num_layers"] == 3
+
+
+def test_vanilla_has_no_attention_said_or_unsaid() -> None:
+    config, values, choices = compose("model=vanilla")
+    assert (config.attention["_target_"].rpartition(".")[2], choices["attention"]) == ("NoAttention", "none")
+    assert compose("model=vanilla", "attention=none")[1] == values
+    assert compose("decoder=plain", "attention=none")[1]["decoder"] == values["decoder"]
+
+
+def test_an_alias_is_logged_by_its_canonical_name() -> None:
+    _, values, choices = compose("attention=linear")
+    _, same, canonical_choices = compose("attention=additive")
+    assert choices["attention"] == "linear"
+    assert values == same
+    assert flat_keys(values, choices) == flat_keys(same, canonical_choices)
+    assert flat_keys(values, choices)["attention"] == "additive"
+    assert canonical("attention", "dot") == "dot"
+    assert canonical("attention", "of_a_folder_of_the_users") == "of_a_folder_of_the_users"
+
+
+def test_flat_keys() -> None:
+    _, values, choices = compose(
+        "experiment=multi30k_de_en", "encoder=lstm", "seed=7", "teacher_forcing.ratio=0.5"
+    )
+    assert flat_keys(values, choices) == {
+        "model": "attn_tied",
+        "encoder": "lstm",
+        "decoder": "luong",
+        "attention": "multiplicative",
+        "dataset": "multi30k",
+        "tokenizer": "bpe",
+        "cell": "lstm",
+        "teacher_forcing": "constant",
+        "teacher_forcing_ratio": 0.5,
+        "optimizer": "adam",
+        "schedule": "one_cycle",
+        "seed": 7,
+    }

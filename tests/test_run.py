@@ -1,0 +1,553 @@
+"""Whole runs: what their folders hold, how they end, go on and start from one another."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import load_file
+from tracker.offline_record import OfflineRun, read_offline_run
+
+from seq2seq_lab import checkpoint, cli, run, showcase
+from seq2seq_lab import config as configuration
+from seq2seq_lab.config import Precision
+from seq2seq_lab.data.corpus import Corpus
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracker import read_metrics
+from seq2seq_lab.trainer import Trainer
+
+TINY = (
+    "dataset=grammar",
+    "dataset.train=150",
+    "dataset.validation=16",
+    "dataset.test=16",
+    "model.embedding_size=16",
+    "model.hidden_size=16",
+    "model.encoder_hidden_size=8",
+    "trainer.max_epochs=2",
+    "trainer.batch_size=32",
+    "trainer.device=cpu",
+    "trainer.precision=fp32",
+    "trainer.samples=0",
+    "logger=none",
+)
+UPDATES = 5  # of an epoch of a tiny run
+KEY = "0123456789abcdef" * 2 + "fedcba98"
+SECRET = "correct-horse-battery-staple"
+UNSTEADY = ("time", "train/target_tokens_per_second", "train/peak_memory_mib")
+
+
+def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
+    """Compose what the command line would."""
+    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+        node = hydra.compose("config", [*TINY, *overrides], return_hydra_config=True)
+    choices = {str(k): str(v) for k, v in node.hydra.runtime.choices.items() if "/" not in str(k)}
+    own = OmegaConf.masked_copy(node, [key for key in node if key != "hydra"])
+    typed = OmegaConf.merge(OmegaConf.structured(configuration.Config), configuration.plain(own))
+    assert isinstance(typed, DictConfig)
+    plain = configuration.plain(typed)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)), "utf-8")
+    return run.Job(configuration.typed(typed), plain, choices, folder, resume)
+
+
+def start(folder: Path, *overrides: str) -> dict[str, Any]:
+    return run.run(job(folder, *overrides))
+
+
+def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
+    return run.run(job(folder, *overrides, resume=True))
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, update: int, error: BaseException) -> None:
+    """Have training raise before it does the update of this number, once."""
+    step = Trainer.step
+
+    def stopping(trainer: Trainer, plan: Any) -> Any:
+        if trainer.state.update == update:
+            monkeypatch.setattr(Trainer, "step", step)
+            raise error
+        return step(trainer, plan)
+
+    monkeypatch.setattr(Trainer, "step", stopping)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"), parse_constant=refuse)
+    return result
+
+
+def steady(result: Mapping[str, Any]) -> dict[str, Any]:
+    unsteady = ("train/target_tokens_per_second", "train/seconds", "val/seconds", "peak_memory_mib")
+    return {name: value for name, value in result.items() if name not in unsteady}
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Weights, optimizer, figures and scores of two runs are the same to the bit."""
+    assert steady(result_of(one)) == steady(result_of(other))
+    first, second = (checkpoint.newest(folder / "checkpoints") for folder in (one, other))
+    assert first.name == second.name
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        mine, theirs = load_file(first / file), load_file(second / file)
+        assert mine
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items()), file
+    assert checkpoint.load_state(first)["optimizer"] == checkpoint.load_state(second)["optimizer"]
+    rows = [
+        [
+            {name: value for name, value in row.items() if name not in UNSTEADY}
+            for row in read_metrics(folder / "metrics.jsonl")
+        ]
+        for folder in (one, other)
+    ]
+    assert rows[0] == rows[1]
+    assert any("train/loss" in row for row in rows[0])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, OfflineRun]]:
+    """One whole run by the command line, recorded by W&B, with secrets in the environment."""
+    home = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            patch.delenv(name)
+        for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+            patch.setenv(name, str(home))
+        patch.setenv("NETRC", str(home / "netrc"))
+        patch.setenv("WANDB_API_KEY", KEY)
+        patch.setenv("MY_SECRET", SECRET)
+        patch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
+        patch.setenv("HYDRA_FULL_ERROR", "1")
+        overrides = [
+            *TINY,
+            "logger=wandb",
+            "logger.mode=offline",
+            "attention=linear",
+            "trainer.samples=2",
+            "trainer.log_every_steps=2",
+            "trainer.fast_dev_run=false",
+            f"hydra.run.dir={folder}",
+        ]
+        overrides.remove("logger=none")
+        patch.setattr(sys, "argv", ["seq2seq_lab", *overrides])
+        cli.main()
+        yield folder, read_offline_run(folder)
+        import wandb
+
+        wandb.teardown()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has ended; copy it before changing it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQ2SEQ_LAB_CACHE", str(folder.parent / "cache"))
+        start(folder, "trainer.keep_checkpoints=2")
+    return folder
+
+
+@pytest.fixture
+def ended(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "ended"))
+
+
+class TestFolder:
+    def test_it_holds_everything(self, recorded: tuple[Path, OfflineRun]) -> None:
+        folder, _ = recorded
+        names = {path.name for path in folder.iterdir()} - {".lock"}
+        assert names == {
+            *(".hydra", "config.yaml", "run.json", "run.log", "metrics.jsonl", "attention", "tokenizer"),
+            *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
+        }
+        pictures = sorted(path.name for path in (folder / "attention").iterdir())
+        assert pictures == [f"sample_{n}_step_{u:08d}.png" for n in (1, 2) for u in (UPDATES, 2 * UPDATES)]
+        lines = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
+        assert len(lines) == 16
+        assert set(json.loads(lines[0])) == {"source", "reference", "hypothesis", "sentence_bleu"}
+        log = (folder / "run.log").read_text("utf-8")
+        assert "wandb sync " in log
+        assert "results" in log
+        assert f"resume={folder}" in log
+
+    def test_result_is_flat_and_strict_json(self, recorded: tuple[Path, OfflineRun]) -> None:
+        result = result_of(recorded[0])
+        assert (result["format"], result["status"], result["precision"]) == (1, "finished", "fp32")
+        measures = ("bleu", "chrf", "loss_teacher_forced", "loss_free_running", "aer")
+        for split in ("val", "test"):
+            for measure in measures:
+                assert math.isfinite(result[f"{split}/{measure}"])
+            assert "version:" in result[f"{split}/bleu_signature"]
+            bins = result[f"{split}/bleu_by_length"]
+            assert [item["high"] for item in bins] == [6, 12, 18, 24, None]
+            assert sum(item["count"] for item in bins) == 16
+            assert set(bins[0]) == {"low", "high", "count", "bleu"}
+        flat = {name: value for name, value in result.items() if not name.endswith("by_length")}
+        assert not any(isinstance(value, dict | list) for value in flat.values())
+        weights = load_file(recorded[0] / "checkpoints" / result["best_checkpoint"] / "model.safetensors")
+        assert result["num_parameters"] == sum(tensor.numel() for tensor in weights.values())
+
+    def test_no_secret_is_in_any_file(self, recorded: tuple[Path, OfflineRun]) -> None:
+        files = [path for path in recorded[0].rglob("*") if path.is_file()]
+        assert len(files) > 15
+        for path in files:
+            data = path.read_bytes()
+            assert KEY.encode() not in data, path
+            assert SECRET.encode() not in data, path
+
+    def test_run_is_relocatable(self, ended: Path, finished: Path, tmp_path: Path) -> None:
+        for name in ("run.json", "result.json", "metrics.jsonl"):
+            assert str(finished) not in (finished / name).read_text("utf-8")
+        for path in (finished / "checkpoints").rglob("*.json"):
+            assert str(finished) not in path.read_text("utf-8")
+        moved = ended.rename(tmp_path / "moved")
+        assert go_on(moved, "trainer.keep_checkpoints=2", "trainer.max_epochs=3")["updates"] == 3 * UPDATES
+
+    def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
+        result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")
+        assert not (tmp_path / "attention").exists()
+        assert "test/bleu" in result
+        assert not [name for name in result if "aer" in name or "alignment" in name]
+
+
+class TestWandb:
+    def test_config(self, recorded: tuple[Path, OfflineRun]) -> None:
+        config = recorded[1].config
+        assert config["config"]["trainer"]["batch_size"] == 32
+        expected = {
+            "attention": "additive",
+            "encoder": "bigru",
+            "decoder": "luong",
+            "cell": "gru",
+            "dataset": "grammar",
+            "tokenizer": "word",
+            "teacher_forcing_ratio": 1.0,
+            "seed": 1,
+        }
+        assert {name: config[name] for name in expected} == expected
+        assert recorded[1].git_commit == (config["git_commit"] or "")
+
+    def test_history(self, recorded: tuple[Path, OfflineRun]) -> None:
+        folder, record = recorded
+        names = ("loss", "gradient_norm", "learning_rate", "teacher_forcing_ratio", "peak_memory_mib")
+        for name in (*names, "target_tokens_per_second"):
+            assert len(record.values(f"train/{name}")) == UPDATES, name
+        for name in ("val/bleu", "val/loss_teacher_forced", "val/loss_free_running", "val/aer"):
+            assert len(record.values(name)) == 2, name
+        assert record.values("test/bleu") == [result_of(folder)["test/bleu"]]
+        assert {"train/*", "val/*", "test/*", "val/bleu", "val/loss_teacher_forced"} <= set(record.metrics)
+
+    def test_pictures_each_under_its_own_name(self, recorded: tuple[Path, OfflineRun]) -> None:
+        folder, record = recorded
+        for number in (1, 2):
+            assert record.values(f"val/attention/{number}.count") == [1, 1]
+        assert "sizes do not match" not in (folder / "run.log").read_text("utf-8")
+
+    def test_tables(self, recorded: tuple[Path, OfflineRun]) -> None:
+        folder, record = recorded
+        (path,) = record.values("test/translations.path")
+        content = json.loads(next(folder.glob(f"wandb/*/files/{path}")).read_text("utf-8"))
+        assert content["columns"] == ["source", "reference", "hypothesis", "sentence BLEU"]
+        assert len(content["data"]) == 16
+        assert len(record.values("val/translations.path")) == 2
+
+    def test_artifact_summary_and_end(self, recorded: tuple[Path, OfflineRun]) -> None:
+        folder, record = recorded
+        result = result_of(folder)
+        (artifact,) = [artifact for artifact in record.artifacts if artifact.type == "model"]
+        assert {entry.path for entry in artifact.manifest.contents} == {*checkpoint.FILES, "manifest.json"}
+        assert record.summary["best/bleu"] == result["val/bleu"]
+        assert record.summary["test/bleu"] == result["test/bleu"]
+        assert record.summary["num_parameters"] == result["num_parameters"]
+        # W&B's own summary of the curve stays: its greatest value.
+        assert record.summary["val/bleu"] == {"max": result["val/bleu"]}
+        assert record.exit_code == 0
+
+
+def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path: Path) -> None:
+    for split, count in (("train", 40), ("val", 4), ("test2016", 4)):
+        lines = [f"a b c d e{n}" for n in range(count)]
+        for language in ("de", "en"):
+            (tmp_path / f"{split}.{language}").write_text("\n".join([*lines, ""]), "utf-8")
+    overrides = [line for line in TINY if not line.startswith("dataset")]
+    overrides += ["dataset=multi30k", f"dataset.path={tmp_path}", "trainer.fast_dev_run=true"]
+    program = (
+        "import sys; from seq2seq_lab import cli; cli.main(); "
+        "assert 'seq2seq_lab.trainer' in sys.modules; "
+        "print('imported:', sorted({'wandb', 'datasets', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *overrides, f"hydra.run.dir={tmp_path / 'run'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("imported: []\n")
+
+
+class TestResume:
+    DROPOUT = ("model.dropout=0.3", "trainer.log_every_steps=3", "trainer.checkpoint_every_steps=2")
+
+    @pytest.mark.parametrize(
+        "overrides",
+        [
+            pytest.param(("schedule=one_cycle", "teacher_forcing.ratio=0.5"), id="one_cycle-forcing"),
+            pytest.param(
+                ("schedule=plateau", "schedule.patience=0", "trainer.validate_every=0.4"), id="plateau"
+            ),
+            pytest.param(("schedule=inverse_sqrt", "schedule.warmup_steps=3"), id="inverse_sqrt"),
+            pytest.param(("schedule=cosine", "optimizer=sgd", "optimizer.momentum=0.9"), id="cosine-sgd"),
+            pytest.param(("schedule=warmup", "model.tied_embeddings=target"), id="warmup-tied"),
+            pytest.param(("schedule=constant", "trainer.micro_batch_size=8"), id="constant-micro"),
+        ],
+    )
+    def test_stopped_and_resumed_is_the_same_to_the_bit(
+        self, overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        start(tmp_path / "whole", *self.DROPOUT, *overrides)
+        # Update 4 is saved between two log lines (3 and 6) and within the epoch; 5 is done again.
+        stop_at(monkeypatch, 5, RuntimeError("power cut"))
+        with pytest.raises(RuntimeError, match="power cut"):
+            start(tmp_path / "parts", *self.DROPOUT, *overrides)
+        stop_at(monkeypatch, 9, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            go_on(tmp_path / "parts", *self.DROPOUT, *overrides)
+        go_on(tmp_path / "parts", *self.DROPOUT, *overrides)
+        assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+    def test_more_epochs_extend_a_run(self, tmp_path: Path) -> None:
+        more = ("trainer.keep_checkpoints=2", "trainer.max_epochs=3", "schedule=constant")
+        start(tmp_path / "short", *more, "trainer.max_epochs=1")
+        go_on(tmp_path / "short", *more)
+        start(tmp_path / "long", *more)
+        weights = [
+            load_file(checkpoint.newest(tmp_path / name / "checkpoints") / "model.safetensors")
+            for name in ("short", "long")
+        ]
+        assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+    def test_finished_run_ends_at_once_with_the_same_result(
+        self, ended: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = {path: path.read_bytes() for path in (ended / "result.json", ended / "metrics.jsonl")}
+        monkeypatch.setattr(Trainer, "fit", lambda _: pytest.fail("it trains"))
+        assert go_on(ended, "trainer.keep_checkpoints=2") == json.loads(before[ended / "result.json"])
+        assert before == {path: path.read_bytes() for path in before}
+
+    def test_damaged_newest_checkpoint_falls_back_to_the_one_before(
+        self, ended: Path, finished: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = ended / "checkpoints" / f"step_{2 * UPDATES:08d}" / "optimizer.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+        (ended / "result.json").unlink()
+        go_on(ended, "trainer.keep_checkpoints=2")
+        assert "optimizer.safetensors is damaged" in caplog.text
+        assert_same_run(ended, finished)
+
+    def test_no_checkpoint_is_no_silent_restart(self, ended: Path) -> None:
+        for path in ended.glob("checkpoints/*/manifest.json"):
+            path.unlink()
+        before = (ended / "result.json").read_bytes()
+        with pytest.raises(UserError, match=r"manifest\.json is missing.*Start a new run"):
+            go_on(ended)
+        assert (ended / "result.json").read_bytes() == before
+
+    def test_changed_data_and_precision_are_refused(self, ended: Path) -> None:
+        before = {path: path.read_bytes() for path in ended.rglob("*.json")}
+        with pytest.raises(UserError, match="the data or the tokenizer was"):
+            go_on(ended, "dataset.seed=2")
+        with pytest.raises(UserError, match=r"trainer\.precision was fp32 and is now bf16"):
+            go_on(ended, "trainer.precision=bf16")
+        assert before == {path: path.read_bytes() for path in ended.rglob("*.json")}
+
+    def test_precision_auto_is_measured_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        auto = ("trainer.precision=auto", "trainer.fast_dev_run=true")
+        monkeypatch.setattr(run, "choose_precision", lambda *_: Precision.fp32)
+        start(tmp_path, *auto)
+        assert run.read_record(tmp_path)["precision"] == "fp32"
+        (tmp_path / "result.json").unlink()
+        monkeypatch.setattr(run, "choose_precision", lambda *_: Precision.bf16)
+        assert go_on(tmp_path, *auto)["precision"] == "fp32"
+
+    def test_run_that_never_began(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"no run\.json"):
+            go_on(tmp_path)
+
+
+class TestInitFrom:
+    def test_it_starts_from_the_best_weights_with_their_vocabulary(
+        self, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        origin = Path(shutil.copytree(finished, tmp_path / "origin"))
+        loaded = []
+        load = checkpoint.load_weights
+
+        def record(path: Path, model: torch.nn.Module) -> None:
+            loaded.append(path)
+            load(path, model)
+
+        monkeypatch.setattr(checkpoint, "load_weights", record)
+        other = (f"init_from={origin}", "dataset.seed=7", "dataset.train=90", "trainer.fast_dev_run=true")
+        start(tmp_path / "new", *other)
+        assert loaded[0] == origin / "checkpoints" / result_of(origin)["best_checkpoint"]
+        for name in ("source.json", "target.json"):
+            assert (tmp_path / "new/tokenizer" / name).read_bytes() == (
+                origin / "tokenizer" / name
+            ).read_bytes()
+        # A resumed one has all it needs in its own folder.
+        shutil.rmtree(origin)
+        (tmp_path / "new" / "result.json").unlink()
+        assert go_on(tmp_path / "new", *other)["status"] == "finished"
+
+    @pytest.mark.parametrize(
+        ("overrides", "said"),
+        [
+            (("model.hidden_size=20",), "not of this model"),
+            (("tokenizer.lowercase=true",), "brings its vocabulary"),
+        ],
+    )
+    def test_other_model_or_tokenizer_is_refused(
+        self, finished: Path, tmp_path: Path, overrides: tuple[str, ...], said: str
+    ) -> None:
+        with pytest.raises(UserError, match=said):
+            start(tmp_path, f"init_from={finished}", *overrides)
+
+    def test_folder_that_is_no_run(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"init_from=.*no run lies there"):
+            start(tmp_path / "new", f"init_from={tmp_path}")
+
+
+class TestEnd:
+    @pytest.mark.parametrize(
+        ("error", "status"), [(RuntimeError("boom"), "failed"), (KeyboardInterrupt(), "interrupted")]
+    )
+    def test_what_a_run_cut_off_leaves(
+        self,
+        error: BaseException,
+        status: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        codes = []
+        monkeypatch.setattr(
+            "seq2seq_lab.tracker.none.NoTracker.finish", lambda _, exit_code: codes.append(exit_code)
+        )
+        stop_at(monkeypatch, UPDATES + 1, error)
+        with pytest.raises(type(error)):
+            start(tmp_path)
+        assert codes == [1]
+        result = result_of(tmp_path)
+        assert (set(result), result["status"]) == ({"format", "status", "error"}, status)
+        if status == "failed":
+            assert result["error"] == "RuntimeError: boom"
+            assert "Traceback" in caplog.text
+        assert go_on(tmp_path)["status"] == "finished"
+        assert codes == [1, 0]
+
+    def test_diverged_training_is_said_and_not_saved(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        step = Trainer.step
+
+        def diverging(trainer: Trainer, plan: Any) -> Any:
+            loss, norm, tokens = step(trainer, plan)
+            return loss * math.nan, norm, tokens
+
+        monkeypatch.setattr(Trainer, "step", diverging)
+        with pytest.raises(
+            UserError, match=r"training loss is nan.*optimizer\.lr.*clip_norm.*precision=fp32"
+        ):
+            start(tmp_path)
+        assert not (tmp_path / "checkpoints").exists()
+
+    def test_infinite_figures_are_null_in_the_result(self, tmp_path: Path) -> None:
+        run.write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
+        assert result_of(tmp_path) == {"a": None, "b": None, "c": 1.5}
+
+
+class TestSettings:
+    def test_fast_dev_run_is_a_few_batches_of_everything(self, tmp_path: Path) -> None:
+        result = start(tmp_path, "trainer.fast_dev_run=true", "dataset.test=40")
+        assert result["updates"] == 3
+        assert result["train/target_tokens_per_second"] is None
+        lines = (tmp_path / "translations.test.jsonl").read_text("utf-8").splitlines()
+        assert len(lines) == run.DEV_RUN_SENTENCES
+
+    def test_several_test_sets(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class TwoTests(Grammar):
+            def load(self) -> Corpus:
+                corpus = super().load()
+                return replace(corpus, tests={"one": corpus.tests["test"], "other": corpus.validation})
+
+        def dataset(config: configuration.Config) -> TwoTests:
+            return TwoTests(**{key: value for key, value in config.dataset.items() if key != "_target_"})
+
+        monkeypatch.setattr("seq2seq_lab.build.dataset", dataset)
+        result = start(tmp_path)
+        assert result["test/bleu"] != result["test/other/bleu"]
+        assert result["test/other/loss_free_running"] == result["val/loss_free_running"]
+        assert {path.name for path in tmp_path.glob("translations.*")} == {
+            *("translations.val.jsonl", "translations.test.jsonl", "translations.test.other.jsonl")
+        }
+        (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "test/other/bleu" in row]
+        assert row["step"] == 2 * UPDATES
+
+    def test_result_is_of_the_best_checkpoint(self, tmp_path: Path) -> None:
+        worst = ("trainer.monitor=val/loss_teacher_forced", "trainer.monitor_mode=max")
+        result = start(tmp_path, *worst, "optimizer.lr=0.01")
+        assert result["best_checkpoint"] == f"step_{UPDATES:08d}"
+        rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "val/bleu" in row]
+        assert result["val/loss_teacher_forced"] == rows[0]["val/loss_teacher_forced"]
+        assert rows[0]["val/loss_teacher_forced"] > rows[1]["val/loss_teacher_forced"]
+
+    @pytest.mark.parametrize("precision", ["fp16", "bf16"])
+    def test_half_precision_runs_on_a_cpu(self, precision: str, tmp_path: Path) -> None:
+        half = (f"trainer.precision={precision}", "trainer.fast_dev_run=true", "trainer.samples=1")
+        result = start(tmp_path, *half)
+        assert result["precision"] == precision
+        (tmp_path / "result.json").unlink()
+        assert steady(go_on(tmp_path, *half)) == steady(result)
+
+    def test_too_long_pairs_are_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO", "seq2seq_lab")
+        start(tmp_path, "trainer.max_length=12", "trainer.fast_dev_run=true")
+        assert "training pairs of more than 12 tokens are left out" in caplog.text
+        with pytest.raises(UserError, match=r"trainer\.max_length=2 leaves no training pair"):
+            start(tmp_path / "none", "trainer.max_length=2")
+
+
+def test_the_closing_words_say_where_things_are(
+    recorded: tuple[Path, OfflineRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = recorded
+    said: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(showcase.report, "result_table", lambda *parts: said.append(parts) or "")
+    monkeypatch.chdir(folder.parent)
+    showcase.say_result(result_of(folder), folder, "wandb sync THERE", None)
+    ((table, files, commands),) = said
+    assert table["test/bleu"].signature
+    assert "test/aer" in table
+    assert table["test/bleu, 25 or more words"].endswith("sentences)")
+    assert ("translations", Path("run/translations.test.jsonl")) in files
+    assert ("attention pictures", Path("run/attention")) in files
+    assert any(command.startswith("wandb sync THERE") for command in commands)
+    assert any("resume=run trainer.max_epochs" in command for command in commands)

@@ -1,0 +1,244 @@
+"""Translation as a task: losses, scores, alignment error rate."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import hydra
+import pytest
+import sacrebleu
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+from torch.nn import functional
+
+from seq2seq_lab import build, config
+from seq2seq_lab.config import Precision
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
+from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, WordTokenizer
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.task import (
+    Split,
+    TranslationEvaluator,
+    TranslationTask,
+    choose_samples,
+    perplexity,
+    source_lengths_in_words,
+)
+from seq2seq_lab.teacher_forcing import Constant
+
+CPU = torch.device("cpu")
+BOUNDS = (6, 12)
+
+
+def word() -> WordTokenizer:
+    return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return Grammar(train=60, validation=24, test=4, seed=1, max_depth=4).load()
+
+
+@pytest.fixture(scope="module")
+def tokenized(corpus: Corpus) -> TokenizedCorpus:
+    return tokenize_corpus(corpus, word, {}, None)
+
+
+@pytest.fixture(scope="module")
+def model(tokenized: TokenizedCorpus) -> Seq2Seq:
+    sizes = ("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none")
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        composed = OmegaConf.to_container(hydra.compose("config", list(sizes)), resolve=True)
+    typed = OmegaConf.merge(OmegaConf.structured(config.Config), composed)
+    assert isinstance(typed, DictConfig)
+    torch.manual_seed(0)
+    pair = tokenized.tokenizers
+    return build.model(config.typed(typed), pair.source.size, pair.target.size, joint=False)
+
+
+class Oracle(nn.Module):
+    """Attends to the source word of each gold link, and to no other."""
+
+    def __init__(self, gold: Sequence[Gold], vocabulary: int) -> None:
+        super().__init__()
+        self.gold = gold
+        self.vocabulary = vocabulary
+        self.order: list[int] = []
+
+    def forward(
+        self, source_BS: torch.Tensor, _: Sequence[int], inputs_BT: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        weights_BTS = torch.zeros(*inputs_BT.shape, source_BS.shape[1])
+        for row in range(len(source_BS)):
+            for source, target in self.gold[self.order.pop(0)].links:
+                weights_BTS[row, target, source + 1] = 1
+        return torch.zeros(*inputs_BT.shape, self.vocabulary), weights_BTS
+
+    def start(self, *_: object) -> tuple[None, None]:
+        return None, None
+
+    def step(self, token_N: torch.Tensor, *_: object) -> tuple[torch.Tensor, None, None]:
+        return torch.full((len(token_N), self.vocabulary), -math.log(self.vocabulary)), None, None
+
+
+class Reference:
+    """A search that gives the reference back."""
+
+    def __call__(self, _: Any, batch: Batch, __: bool) -> list[Hypothesis]:
+        rows = [[token for token in row if token > EOS or token == UNK] for row in batch.target_BU.tolist()]
+        return [Hypothesis(row, 0.0, None) for row in rows]
+
+
+def evaluator(
+    model: Any, text: ParallelText, tokenized: TokenizedCorpus, search: Any, batch_size: int = 5
+) -> TranslationEvaluator:
+    split = Split("val", text, tokenized.validation)
+    return TranslationEvaluator(
+        model, split, tokenized.tokenizers, search, batch_size, BOUNDS, CPU, Precision.fp32
+    )
+
+
+def greedy() -> GreedySearch:
+    return GreedySearch(max_length_factor=2.0, max_length_extra=10)
+
+
+def test_losses_equal_a_naive_loop(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
+    values = evaluator(model, corpus.validation, tokenized, greedy())(()).values
+    pair = tokenized.tokenizers
+    forced = free = 0.0
+    count = 0
+    with torch.no_grad():
+        for source, target in zip(corpus.validation.source, corpus.validation.target, strict=True):
+            source_1S = torch.tensor([[SOS, *pair.source.encode([source])[0], EOS]])
+            target_1U = torch.tensor([[SOS, *pair.target.encode([target])[0], EOS]])
+            logits, _ = model(source_1S, (source_1S.shape[1],), target_1U[:, :-1])
+            forced += float(functional.cross_entropy(logits[0], target_1U[0, 1:], reduction="sum"))
+            state, memory = model.start(source_1S, (source_1S.shape[1],))
+            token = target_1U[:, 0]
+            for wanted in target_1U[0, 1:]:
+                log_probs, state, _ = model.step(token, state, memory)
+                free -= float(log_probs[0, wanted])
+                token = log_probs.argmax(-1)
+            count += target_1U.shape[1] - 1
+    assert values["val/loss_teacher_forced"] == pytest.approx(forced / count, rel=1e-5)
+    assert values["val/loss_free_running"] == pytest.approx(free / count, rel=1e-5)
+    assert values["val/perplexity_free_running"] == pytest.approx(math.exp(free / count), rel=1e-4)
+
+
+def test_label_smoothing_is_only_in_the_training_loss(
+    tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
+) -> None:
+    evaluate = evaluator(model, corpus.validation, tokenized, greedy())
+    plain, smooth = (TranslationTask(model, Constant(1.0, "token"), share, seed=1) for share in (0.0, 0.3))
+    model.eval()
+    with torch.no_grad():
+        losses = [
+            sum(float(task.loss(batch, 0, 0)[0]) for batch in evaluate._batches) for task in (plain, smooth)
+        ]
+    tokens = sum(batch.target_tokens for batch in evaluate._batches)
+    assert evaluate(()).values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
+    assert losses[1] != pytest.approx(losses[0], rel=1e-4)
+
+
+def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = corpus.validation
+    found = evaluator(model, text, tokenized, Reference())(())
+    expected = tokenized.tokenizers.target
+    assert found.translations == [expected.decode(ids) for ids in expected.encode(text.target)]
+    assert len(set(found.translations)) > 10
+    found = evaluator(model, text, tokenized, greedy())(())
+    bleu = sacrebleu.corpus_bleu(found.translations, [list(text.target)])
+    chrf = sacrebleu.corpus_chrf(found.translations, [list(text.target)])
+    assert found.values["val/bleu"] == pytest.approx(bleu.score)
+    assert found.values["val/chrf"] == pytest.approx(chrf.score)
+    assert "tok:13a" in found.signatures["val/bleu_signature"]
+    alone = evaluator(model, text, tokenized, greedy(), batch_size=1)(())
+    assert alone.translations == found.translations
+
+
+def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
+    # One source word for each target word: otherwise A is smaller than S whatever the attention.
+    gold = [
+        Gold(g.source_words, g.target_words, frozenset({t: (s, t) for s, t in sorted(g.links)}.values()))
+        for g in corpus.validation.gold or ()
+    ]
+    text = ParallelText(corpus.validation.source, corpus.validation.target, gold)
+    oracle = Oracle(gold, tokenized.tokenizers.target.size)
+    evaluate = evaluator(oracle, text, tokenized, Reference())
+    oracle.order = [i for batch in evaluate._batches for i in batch.index_B.tolist()]
+    values = evaluate(()).values
+    assert values["val/alignment_recall"] == 1
+    assert values["val/aer"] < 0.2  # words without a gold link get one too
+    assert values["val/loss_teacher_forced"] == pytest.approx(math.log(oracle.vocabulary), rel=1e-5)
+
+
+def test_attention_is_kept_where_it_is_asked_for(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    evaluate = evaluator(model, corpus.validation, tokenized, greedy())
+    assert evaluate(()).hypotheses == {}
+    kept = evaluate((3, 7)).hypotheses
+    assert set(kept) == {3, 7}
+    for i, hypothesis in kept.items():
+        assert hypothesis.weights_TS is not None
+        assert hypothesis.weights_TS.shape[1] == int(tokenized.validation.source_lengths[i])
+        assert hypothesis.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
+
+
+def test_without_gold_there_is_no_alignment_error(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = ParallelText(corpus.validation.source, corpus.validation.target)
+    values = evaluator(model, text, tokenized, greedy())(()).values
+    assert set(values) == {
+        *("val/bleu", "val/chrf", "val/loss_teacher_forced", "val/loss_free_running"),
+        *("val/perplexity_teacher_forced", "val/perplexity_free_running"),
+    }
+
+
+def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
+    gold = Gold(("Hello", ",", "you"), ("a",), frozenset())
+    assert source_lengths_in_words(ParallelText(["Hello, you"], ["a"], [gold])) == [2]
+    assert source_lengths_in_words(ParallelText(["a  b, c", ""], ["", ""])) == [3, 0]
+    lengths = source_lengths_in_words(corpus.validation)
+    bins = evaluator(model, corpus.validation, tokenized, greedy())(()).by_length
+    assert [b.count for b in bins] == [
+        sum(length <= 6 for length in lengths),
+        sum(6 < length <= 12 for length in lengths),
+        sum(length > 12 for length in lengths),
+    ]
+
+
+def test_samples_are_the_same_every_time_and_of_readable_length(corpus: Corpus) -> None:
+    chosen = choose_samples(corpus.validation, 4)
+    assert chosen == choose_samples(corpus.validation, 4)
+    lengths = source_lengths_in_words(corpus.validation)
+    assert len(set(chosen)) == 4
+    assert all(6 <= lengths[i] <= 14 for i in chosen)
+    assert choose_samples(corpus.validation, 0) == []
+    assert len(choose_samples(corpus.validation, 1000)) <= len(lengths)
+    plain = ParallelText(["a b c d e f g"] * 20, ["a"] * 20)
+    assert choose_samples(plain, 4) == [0, 5, 10, 15]
+    assert choose_samples(ParallelText(["a", "b"], ["a", "b"]), 1) == [0]
+
+
+def test_sentences_whose_links_cross_most_come_first() -> None:
+    words = tuple("abcdefg")
+    straight = Gold(words, words, frozenset((i, i) for i in range(7)))
+    reverse = Gold(words, words, frozenset((i, 6 - i) for i in range(7)))
+    text = ParallelText([" ".join(words)] * 3, [" ".join(words)] * 3, [straight, reverse, straight])
+    assert choose_samples(text, 2) == [1, 0]
+
+
+def test_perplexity() -> None:
+    assert perplexity(math.log(7)) == pytest.approx(7)
+    assert perplexity(1e4) == math.inf
+    assert math.isnan(perplexity(math.nan))
