@@ -23,7 +23,11 @@ def choose_device(wanted: Device) -> torch.device:
         UserError: the device asked for is not there.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
-    there = {Device.cuda: torch.cuda.is_available(), Device.mps: torch.backends.mps.is_available(), Device.cpu: True}
+    there = {
+        Device.cuda: torch.cuda.is_available(),
+        Device.mps: torch.backends.mps.is_available(),
+        Device.cpu: True,
+    }
     if wanted is Device.auto:
         return torch.device(next(device.value for device, present in there.items() if present))
     if not there[wanted]:
@@ -36,7 +40,11 @@ def choose_precision(wanted: Precision, device: torch.device) -> Precision:
     """Return the precision: for `auto` bfloat16 where the device multiplies it clearly faster than float32."""
     if wanted is not Precision.auto:
         return wanted
-    return Precision.bf16 if _seconds(torch.float32, device) > 1.5 * _seconds(torch.bfloat16, device) else Precision.fp32
+    return (
+        Precision.bf16
+        if _seconds(torch.float32, device) > 1.5 * _seconds(torch.bfloat16, device)
+        else Precision.fp32
+    )
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from seq2seq_lab.data.batch import Batch
@@ -18,7 +19,7 @@ def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float
 
     With label smoothing ε the target distribution is (1 − ε) one-hot + ε uniform (Szegedy 2016, §7).
     """
-    total: Tensor = _CrossEntropy.apply(logits_BTV.flatten(0, 1), outputs_BT.flatten(), label_smoothing)
+    total: Tensor = _CrossEntropy.apply(logits_BTV.flatten(0, 1), outputs_BT.flatten(), label_smoothing)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -47,14 +48,17 @@ class _CrossEntropy(torch.autograd.Function):
             total += (loss_C1 * real_C1).sum()
             if gradient_NV is not None:
                 probs_CV = log_probs_CV.exp_().sub_(label_smoothing / size)
-                probs_CV.scatter_add_(1, outputs_C1, torch.full_like(loss_C1, label_smoothing - 1)).mul_(real_C1)
+                probs_CV.scatter_add_(1, outputs_C1, torch.full_like(loss_C1, label_smoothing - 1)).mul_(
+                    real_C1
+                )
                 gradient_NV[start : start + rows] = probs_CV
         if gradient_NV is not None:
             ctx.save_for_backward(gradient_NV)
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (gradient_NV,) = ctx.saved_tensors
         return gradient_NV * gradient, None, None
 

@@ -80,7 +80,11 @@ class OneCycle(Schedule):
     """
 
     def __init__(
-        self, warmup_share: float, initial_factor: float, final_factor: float, momentum: Sequence[float] | None
+        self,
+        warmup_share: float,
+        initial_factor: float,
+        final_factor: float,
+        momentum: Sequence[float] | None,
     ) -> None:
         self.warmup_share = _share("schedule.warmup_share", warmup_share)
         self.initial_factor = initial_factor

@@ -194,7 +194,7 @@ class TestFolder:
                 assert math.isfinite(result[f"{split}/{measure}"])
             assert "version:" in result[f"{split}/bleu_signature"]
             bins = result[f"{split}/bleu_by_length"]
-            assert [item["high"] for item in bins] == [6, 12, 18, 24, None]
+            assert [item["high"] for item in bins] == [6, 10, 14, 18, None]
             assert sum(item["count"] for item in bins) == 16
             assert set(bins[0]) == {"low", "high", "count", "bleu"}
         flat = {name: value for name, value in result.items() if not name.endswith("by_length")}

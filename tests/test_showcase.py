@@ -71,7 +71,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         )
 
     monkeypatch.setattr(showcase.plots, "attention_heatmap", heatmap)
-    monkeypatch.setattr(showcase.plots, "save_figure", lambda figure, path: None)  # noqa: ARG005
+    monkeypatch.setattr(showcase.plots, "save_figure", lambda figure, path: None)
     return heatmaps
 
 

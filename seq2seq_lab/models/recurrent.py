@@ -11,7 +11,11 @@ from seq2seq_lab.models.dropout import Dropout
 Cell = Literal["rnn", "lstm", "gru"]
 Sequence = TypeVar("Sequence", Tensor, PackedSequence)
 
-LAYERS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+LAYERS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
+    "rnn": nn.RNN,
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+}
 
 
 class RecurrentState(NamedTuple):
@@ -35,22 +39,29 @@ class RecurrentLayers(nn.Module):
     """Stacked recurrent layers, batch first, in one or both directions, with dropout between the layers."""
 
     def __init__(
-        self, cell: Cell, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool, dropout: float
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bidirectional: bool,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.directions = 2 if bidirectional else 1
         self.output_size = hidden_size * self.directions
         self.layers = nn.ModuleList(
             LAYERS[cell](
-                input_size if layer == 0 else self.output_size, hidden_size, batch_first=True, bidirectional=bidirectional
+                input_size if layer == 0 else self.output_size,
+                hidden_size,
+                batch_first=True,
+                bidirectional=bidirectional,
             )
             for layer in range(num_layers)
         )
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, sequence: Sequence, start: RecurrentState | None
-    ) -> tuple[Sequence, RecurrentState]:
+    def forward(self, sequence: Sequence, start: RecurrentState | None) -> tuple[Sequence, RecurrentState]:
         """Return (the top layer's states_BTH, the state after the last token) from inputs_BTE or a packed sequence."""
         hidden, cells = [], []
         for number, layer in enumerate(self.layers):

@@ -53,7 +53,9 @@ class Seq2Seq(nn.Module):
         self, token_N: Tensor, state: RecurrentState, source: Source
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None)."""
-        features_NF, state, weights_NS = self.decoder.step(self._embed(self.target_embedding, token_N), state, source)
+        features_NF, state, weights_NS = self.decoder.step(
+            self._embed(self.target_embedding, token_N), state, source
+        )
         logits_NV = self.readout(features_NF)
         dtype = torch.promote_types(logits_NV.dtype, torch.float32)
         return logits_NV.log_softmax(-1, dtype=dtype), state, weights_NS
@@ -63,7 +65,9 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
         state, source = self.start(source_BS, lengths)
-        features_BTF, weights_BTS = self.decoder.unroll(self._embed(self.target_embedding, inputs_BT), state, source)
+        features_BTF, weights_BTS = self.decoder.unroll(
+            self._embed(self.target_embedding, inputs_BT), state, source
+        )
         return self.readout(features_BTF), weights_BTS
 
     def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class GreedySearch:
         state, source = model.start(batch.source_BS, batch.source_lengths)
         device = batch.source_BS.device
         limit_B = torch.tensor(
-            [int(self.max_length_factor * length) + self.max_length_extra for length in batch.source_lengths], device=device
+            [int(self.max_length_factor * length) + self.max_length_extra for length in batch.source_lengths],
+            device=device,
         )
         token_B = torch.full_like(batch.source_BS[:, 0], SOS)
         ended_B = torch.zeros_like(token_B, dtype=torch.bool)
@@ -60,7 +61,9 @@ class GreedySearch:
                 Hypothesis(
                     tokens=row[: length - 1] if has_eos else row[:length],
                     log_prob=log_prob,
-                    weights_TS=None if weights_BTS is None else weights_BTS[i, :length, : batch.source_lengths[i]],
+                    weights_TS=None
+                    if weights_BTS is None
+                    else weights_BTS[i, :length, : batch.source_lengths[i]],
                 )
             )
         return hypotheses

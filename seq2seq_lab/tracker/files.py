@@ -54,7 +54,7 @@ class FileTracker:
     def summary(self, values: Mapping[str, object]) -> None:
         """Leave the summary to the run's `result.json`."""
 
-    def finish(self, exit_code: int) -> None:  # noqa: ARG002
+    def finish(self, exit_code: int) -> None:
         """Close the file."""
         self._file.close()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker.git import git_commit
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MODES = ("auto", "online", "offline", "disabled")
+Mode = Literal["auto", "online", "offline", "disabled"]
+
 _STEP = "trainer/step"
 _REACH_TIMEOUT = 3.0  # seconds
 
@@ -46,7 +47,7 @@ class WandbTracker:
     "git_commit"; secrets in them are masked. Neither the environment nor the command line is recorded.
     `run_id` goes on with that run. Timeouts are in seconds.
 
-    Raises `UserError` for a mode or a W&B setting that does not exist, and for `mode` (or WANDB_MODE)
+    Raises `UserError` for a W&B setting that does not exist, and for `mode` (or WANDB_MODE)
     online where no key is known.
     """
 
@@ -54,7 +55,7 @@ class WandbTracker:
         self,
         project: str,
         entity: str | None,
-        mode: str,
+        mode: Mode,
         name: str | None,
         group: str | None,
         job_type: str | None,
@@ -67,11 +68,6 @@ class WandbTracker:
         flat: Mapping[str, object],
         run_id: str | None,
     ) -> None:
-        if mode not in _MODES:
-            raise UserError(
-                f"logger.mode={mode!r} is not a mode of W&B: use one of {', '.join(_MODES)}."
-                + did_you_mean(mode, _MODES)
-            )
         reserved = {"config", "git_commit"} & flat.keys()
         assert not reserved, reserved
         # W&B reports its own errors to a third party, which costs a look-up even offline.
@@ -222,20 +218,20 @@ class WandbTracker:
             self._run = None
 
 
-def _session(mode: str) -> "wandb.Settings":
+def _session(mode: Mode) -> "wandb.Settings":
     """Return W&B's settings from its files and environment, with the mode asked for."""
     import wandb
 
     settings = wandb.Settings(silent=True)
     try:
         if mode != "auto":
-            settings = wandb.Settings(silent=True, mode=mode)  # type: ignore[arg-type]
+            settings = wandb.Settings(silent=True, mode=mode)
         return wandb.setup(settings).settings
     except ValueError as error:
         raise UserError(f"W&B's settings (WANDB_… in the environment) are not valid: {error}") from None
 
 
-def _choose_mode(asked: str, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
+def _choose_mode(asked: Mode, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
     """Return the mode to start in, without a prompt and with at most one short connection."""
     import wandb
     from wandb.errors import AuthenticationError

@@ -229,7 +229,7 @@ def test_a_service_that_fails_during_the_start_is_done_without(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(tracker_module, "_reachable", lambda url: True)  # noqa: ARG005
+    monkeypatch.setattr(tracker_module, "_reachable", lambda url: True)
     tracker = _build(tmp_path, init_timeout=0.5)
     tracker.metrics({"train/loss": 2.0}, 1)
     tracker.finish(0)
@@ -341,14 +341,13 @@ def test_mode(
         monkeypatch.setenv("WANDB_MODE", environment)
     if has_key:
         monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setattr(tracker_module, "_reachable", lambda url: reachable)  # noqa: ARG005
+    monkeypatch.setattr(tracker_module, "_reachable", lambda url: reachable)
     assert tracker_module._choose_mode(asked, tracker_module._session(asked)) == chosen
 
 
 @pytest.mark.parametrize(
     ("mode", "environment", "message"),
     [
-        ("ofline", {}, "logger.mode='ofline' is not a mode.*online, offline.*Did you mean 'offline'"),
         ("online", {}, "no key is known: run `wandb login`"),
         ("auto", {"WANDB_MODE": "online"}, "no key is known: run `wandb login`"),
         ("auto", {"WANDB_API_KEY": "short"}, "WANDB_API_KEY invalid"),

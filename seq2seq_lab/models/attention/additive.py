@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from seq2seq_lab.models.attention.base import Attention
 
@@ -28,7 +29,7 @@ class AdditiveAttention(Attention):
         return self.key(memory_BSM)
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])
+        scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])  # type: ignore[no-untyped-call]
         return scores_BTS
 
 
@@ -50,7 +51,8 @@ class _Score(torch.autograd.Function):
         return scores_BTS
 
     @staticmethod
-    def backward(ctx: Any, gradient_BTS: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, gradient_BTS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query_BTK, keys_BSK, v_K = ctx.saved_tensors
         query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
         to_query, to_keys, to_v = torch.empty_like(query), torch.empty_like(keys), torch.zeros_like(v)

@@ -42,7 +42,9 @@ class AttendAfterDecoder(Decoder):
         state_dropout: float,
     ) -> None:
         super().__init__()
-        self.layers = RecurrentLayers(cell, input_size, hidden_size, num_layers, bidirectional=False, dropout=dropout)
+        self.layers = RecurrentLayers(
+            cell, input_size, hidden_size, num_layers, bidirectional=False, dropout=dropout
+        )
         self.bridge = Bridge(bridge, encoder, hidden_size, num_layers, has_cell=cell == "lstm")
         self.state_dropout = Dropout(state_dropout)
         self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
@@ -69,7 +71,9 @@ class AttendAfterDecoder(Decoder):
         states_BTH, last = self.layers(embedded_BTE, state)
         features_BTF, weights_BTS = self.state_dropout(states_BTH), None
         if self.combine is not None:
-            context_BTM, weights_BTS = self.attention(features_BTF, source.keys_BSK, source.memory_BSM, source.mask)
+            context_BTM, weights_BTS = self.attention(
+                features_BTF, source.keys_BSK, source.memory_BSM, source.mask
+            )
             combined_BTF = self.combine(torch.cat([context_BTM, features_BTF], dim=-1)).tanh()
             features_BTF = self.state_dropout(combined_BTF)
         return features_BTF, last, weights_BTS
@@ -80,6 +84,8 @@ class AttendAfterDecoder(Decoder):
         features_N1F, state, weights_N1S = self.read(embedded_NE[:, None], state, source)
         return features_N1F[:, 0], state, None if weights_N1S is None else weights_N1S[:, 0]
 
-    def unroll(self, embedded_BTE: Tensor, state: RecurrentState, source: Source) -> tuple[Tensor, Tensor | None]:
+    def unroll(
+        self, embedded_BTE: Tensor, state: RecurrentState, source: Source
+    ) -> tuple[Tensor, Tensor | None]:
         features_BTF, _, weights_BTS = self.read(embedded_BTE, state, source)
         return features_BTF, weights_BTS

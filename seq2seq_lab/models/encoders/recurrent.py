@@ -45,7 +45,9 @@ class RecurrentEncoder(Encoder):
         if min(lengths) == longest:
             memory_BSM, final = self.layers(embedded_BSE, None)
         else:
-            packed = pack_padded_sequence(embedded_BSE, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+            packed = pack_padded_sequence(
+                embedded_BSE, torch.tensor(lengths), batch_first=True, enforce_sorted=False
+            )
             output, final = self.layers(packed, None)
             memory_BSM, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
         return Encoded(self.memory_dropout(memory_BSM), final)
