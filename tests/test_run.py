@@ -546,7 +546,7 @@ def test_the_closing_words_say_where_things_are(
     ((table, files, commands),) = said
     assert table["test/bleu"].signature
     assert "test/aer" in table
-    assert table["test/bleu, 25 or more words"].endswith("sentences)")
+    assert table["test/bleu, 19 or more words"].endswith("sentences)")
     assert ("translations", Path("run/translations.test.jsonl")) in files
     assert ("attention pictures", Path("run/attention")) in files
     assert any(command.startswith("wandb sync THERE") for command in commands)
