@@ -15,7 +15,16 @@ import torch
 from hydra.utils import instantiate
 from torch import nn
 
-from seq2seq_lab.config import SLOTS, TRUST_VARIABLE, Config, ModelConfig, Slot, TiedEmbeddings, user_trusted
+from seq2seq_lab.config import (
+    ALIGNMENT_FIGURES,
+    SLOTS,
+    TRUST_VARIABLE,
+    Config,
+    ModelConfig,
+    Slot,
+    TiedEmbeddings,
+    user_trusted,
+)
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import PAD, Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -272,7 +281,15 @@ def embedding(vocabulary_size: int, size: int) -> nn.Embedding:
 def check_model(config: Config) -> None:
     """Build the model without memory, so that parts that do not fit are refused before any data is read."""
     with torch.device("meta"):
-        model(config, source_vocabulary=8, target_vocabulary=8, joint=bool(config.tokenizer.get("joint")))
+        made = model(
+            config, source_vocabulary=8, target_vocabulary=8, joint=bool(config.tokenizer.get("joint"))
+        )
+    attends = any(isinstance(part, Attention) and part.context_size > 0 for part in made.modules())
+    if config.trainer.monitor in ALIGNMENT_FIGURES and not attends:
+        raise UserError(
+            f"trainer.monitor={config.trainer.monitor} needs a model that attends, and this one does not. "
+            f"Choose another figure, or model=attn."
+        )
 
 
 def check_parts(config: Config) -> None:

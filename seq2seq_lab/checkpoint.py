@@ -4,10 +4,8 @@ A checkpoint is a folder with `model.safetensors`, `optimizer.safetensors` and `
 names each file with its SHA-256. The folder is written under a temporary name and renamed. No pickle.
 """
 
-import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import flush, sha256
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +51,13 @@ def save(
         tensors, rest = _flatten(optimizer.state_dict())
         save_file(tensors, temporary / "optimizer.safetensors")
         _write_json(temporary / "state.json", {"optimizer": rest, "best": best, **state})
-        files = {file: _sha256(temporary / file) for file in FILES}
+        files = {file: sha256(temporary / file) for file in FILES}
         _write_json(temporary / "manifest.json", {"format": FORMAT, "files": files})
         for path in temporary.iterdir():
-            _flush(path)
-        _flush(temporary)
+            flush(path)
+        flush(temporary)
         temporary.rename(final)
-        _flush(folder)
+        flush(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise UserError(
@@ -82,7 +81,7 @@ def damage(checkpoint: Path) -> str | None:
     for file, digest in digests.items():
         if not (checkpoint / file).is_file():
             return f"{file} is missing"
-        if _sha256(checkpoint / file) != digest:
+        if sha256(checkpoint / file) != digest:
             return f"{file} is damaged"
     return None
 
@@ -157,14 +156,6 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(text, "utf-8")
-    _flush(temporary)
-    temporary.replace(path)
-
-
 def _best(checkpoint: Path) -> str | None:
     """Return the best checkpoint's name as a checkpoint has it; one that is damaged knows of none."""
     try:
@@ -189,17 +180,3 @@ def _flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False), "utf-8")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Have the system write a file or a folder's entries to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -49,6 +49,9 @@ def main() -> None:
     except (UserError, HydraException) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
     finally:
         if failed:
             print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
@@ -108,7 +111,6 @@ def resume(arguments: Sequence[str]) -> None:
             raise UserError(f"resume={folder}: no run to go on with lies there (no {name}). {remedy}")
     with locked(folder):
         node = compose_resumed(folder, [item for item in line.overrides if item != given])
-        OmegaConf.save(OmegaConf.create(configuration.plain(node)), folder / "config.yaml")
         launch(node, read_record(folder)["choices"], folder.resolve(), resume=True)
 
 

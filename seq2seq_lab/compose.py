@@ -60,7 +60,6 @@ def preflight(arguments: Sequence[str]) -> None:
         if line.help or line.cfg or line.info:
             return
         multirun = line.multirun or first.hydra.mode is RunMode.MULTIRUN
-        check_output(overrides)
         if multirun:
             params = first.hydra.sweeper.get("params") or {}
             overrides = [*parse_overrides([f"{key}={value}" for key, value in params.items()]), *overrides]
@@ -73,6 +72,7 @@ def preflight(arguments: Sequence[str]) -> None:
         for job in jobs(overrides):
             node = compose(job)
             check_hydra(node.hydra)
+            check_output(node, multirun)
             check_job(node, parse_overrides(job))
 
 
@@ -300,15 +300,11 @@ def check_hydra(node: DictConfig) -> None:
     walk(OmegaConf.to_container(node, resolve=False), "hydra")
 
 
-def check_output(overrides: Sequence[Override]) -> None:
+def check_output(node: DictConfig, multirun: bool) -> None:
     """Refuse to start where a run or a multirun lies already: Hydra would overwrite its record."""
-    for override in overrides:
-        record = {"hydra.run.dir": "config.yaml", "hydra.sweep.dir": "multirun.yaml"}.get(
-            override.key_or_group
+    key, folder = ("sweep", node.hydra.sweep.dir) if multirun else ("run", node.hydra.run.dir)
+    if (Path(folder) / ("multirun.yaml" if multirun else "config.yaml")).exists():
+        raise UserError(
+            f"hydra.{key}.dir={folder}: a run lies there already. Choose another folder, or go on with a run by "
+            f"resume={folder}."
         )
-        if record and not override.is_sweep_override() and (Path(str(override.value())) / record).exists():
-            folder = override.value()
-            raise UserError(
-                f"{override.input_line}: a run lies there already. Choose another folder, or go on with "
-                f"a run by resume={folder}."
-            )

@@ -25,20 +25,6 @@ Slot = dict[str, Any]
 TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
 
 # What a validation measures; the last three where the data set has gold alignments and the model attention.
-FIGURES = tuple(
-    f"val/{name}"
-    for name in (
-        "bleu",
-        "chrf",
-        "loss_teacher_forced",
-        "loss_free_running",
-        "perplexity_teacher_forced",
-        "perplexity_free_running",
-        "aer",
-        "alignment_precision",
-        "alignment_recall",
-    )
-)
 
 
 class TiedEmbeddings(Enum):
@@ -64,10 +50,26 @@ class ValidateUnit(Enum):
 
 
 class MonitorMode(Enum):
-    """Whether a greater or a smaller figure is better."""
+    """Whether a greater or a smaller figure is better; auto: as the figure has it."""
 
+    auto = "auto"
     max = "max"
     min = "min"
+
+
+# What a validation measures, and which direction is better.
+FIGURES = {
+    "val/bleu": MonitorMode.max,
+    "val/chrf": MonitorMode.max,
+    "val/loss_teacher_forced": MonitorMode.min,
+    "val/loss_free_running": MonitorMode.min,
+    "val/perplexity_teacher_forced": MonitorMode.min,
+    "val/perplexity_free_running": MonitorMode.min,
+    "val/aer": MonitorMode.min,
+    "val/alignment_precision": MonitorMode.max,
+    "val/alignment_recall": MonitorMode.max,
+}
+ALIGNMENT_FIGURES = ("val/aer", "val/alignment_precision", "val/alignment_recall")
 
 
 class Device(Enum):
@@ -228,6 +230,7 @@ def check(config: Config) -> None:
         ", ".join(FIGURES),
         did_you_mean(trainer.monitor, FIGURES),
     )
+    _require(0 <= config.seed < 2**32, "seed", config.seed, "a whole number from 0 to 4294967295")
     bounds = trainer.length_bounds
     _require(
         bounds == sorted(set(bounds)) and all(bound > 0 for bound in bounds),

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 
 from seq2seq_lab import build, checkpoint, showcase
-from seq2seq_lab.checkpoint import write_atomically
-from seq2seq_lab.config import Config, Precision, TrainerConfig, check, flat_keys
+from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, corpus_key, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
-from seq2seq_lab.device import choose_device, choose_precision, peak_memory
+from seq2seq_lab.device import choose_device, choose_precision, peak_memory, reset_peak_memory
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import write_atomically
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
 from seq2seq_lab.tracker import FileTracker, Logger, Tracker, Trackers
 from seq2seq_lab.trainer import Trainer, TrainState
@@ -62,6 +63,8 @@ def run(job: Job) -> dict[str, Any]:
     try:
         return experiment(job)
     except KeyboardInterrupt:
+        if any((job.folder / "checkpoints").glob("step_*")):
+            log.warning("Interrupted. To go on: python -m seq2seq_lab resume=%s", job.folder)
         write_end(
             job.folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run"
         )
@@ -81,10 +84,16 @@ def experiment(job: Job) -> dict[str, Any]:
     build.check_parts(config)
     record = read_record(folder) if job.resume else None
     device = choose_device(settings.device)
+    reset_peak_memory(device)
     precision = resolve_precision(settings.precision, device, record)
 
-    corpus = build.dataset(config).load()
     fitted = inherited_tokenizers(job)
+    corpus = build.dataset(config).load()
+    if settings.monitor in ALIGNMENT_FIGURES and corpus.validation.gold is None:
+        raise UserError(
+            f"trainer.monitor={settings.monitor} needs gold alignments, which this data set does not have. "
+            f"Choose another figure, or dataset=grammar."
+        )
     tokenized = tokenize_corpus(
         corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
     )
@@ -144,6 +153,7 @@ def experiment(job: Job) -> dict[str, Any]:
         result = None
         if resumed is not None:
             trainer.load(resumed)
+            write_config(job)
             result = finished_result(folder)
         if result is None or not trainer.done:
             # What lies there from before is not what the run comes to.
@@ -155,7 +165,10 @@ def experiment(job: Job) -> dict[str, Any]:
             scores = showcase.score_splits(evaluators, folder, tracker, trainer.state.update)
             result = training_result(trainer, num_parameters) | scores
             tracker.artifact(
-                "checkpoint", "model", best, {"step": trainer.state.update, **best_scores(scores)}
+                f"checkpoint-{logger.run_id}",
+                "model",
+                best,
+                {"step": trainer.state.update, **best_scores(scores)},
             )
             tracker.summary(summary(result))
             write_result(folder, result)
@@ -237,7 +250,8 @@ def splits(
         UserError: no training pair is short enough.
     """
     train, longest = tokenized.train, config.max_length
-    fitting = (train.source_lengths <= longest) & (train.target_lengths <= longest)
+    specials = 2  # <sos> and <eos>
+    fitting = torch.maximum(train.source_lengths, train.target_lengths) - specials <= longest
     left_out = len(train) - int(fitting.sum())
     if left_out == len(train):
         raise UserError(
@@ -310,6 +324,11 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result as a logger's summary has it."""
     others = {name: value for name, value in result.items() if not name.startswith("val/")}
     return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
+
+
+def write_config(job: Job) -> None:
+    """Write the run's own `config.yaml`; a resumed run's only once its checkpoint has been accepted."""
+    write_atomically(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
 
 
 def read_record(folder: Path) -> dict[str, Any]:

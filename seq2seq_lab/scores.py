@@ -109,13 +109,6 @@ def bleu_by_length(
     return bins
 
 
-def bleu_above(
-    hypotheses: Sequence[str], references: Sequence[str], lengths: Sequence[int], length: int
-) -> LengthBin:
-    """Return the bin of all sentences whose source has more than `length` words; see `bleu_by_length`."""
-    return bleu_by_length(hypotheses, references, lengths, [length])[-1]
-
-
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     # sacreBLEU cuts the longer list in silence and fails on empty ones with an IndexError.
     if len(hypotheses) != len(references):

@@ -12,10 +12,10 @@ from torch import nn
 
 from seq2seq_lab import plots, report
 from seq2seq_lab.alignment import Link, Span, group_tokens, join_subwords, whitespace_words, word_spans
-from seq2seq_lab.checkpoint import write_atomically
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.files import write_atomically
 from seq2seq_lab.scores import Score, sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.task import Evaluation, TranslationEvaluator
@@ -185,6 +185,9 @@ def score_splits(
         if prefix != "val":
             tracker.metrics(evaluation.values, update)
             tracker.table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
+            picture = folder / f"bleu_by_length.{prefix.replace('/', '.')}.png"
+            plots.save_figure(plots.bleu_by_length_plot({prefix: evaluation.by_length}), picture)
+            tracker.images(f"{prefix}/bleu_by_length", [picture], ["BLEU by source length"], update)
     return result
 
 
@@ -227,6 +230,7 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
         ("curves", "metrics.jsonl"),
         *(("translations", name) for name in translations),
         ("attention pictures", "attention"),
+        ("BLEU by length", "bleu_by_length.test.png"),
         ("log", "run.log"),
     ]
     files = [(what, shown / name) for what, name in named if (folder / name).exists()]

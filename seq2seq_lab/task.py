@@ -105,16 +105,15 @@ class TranslationEvaluator:
     def __call__(self, with_attention: Sequence[int]) -> Evaluation:
         """Score the split; keep the attention of the hypotheses of the sentences `with_attention`."""
         self.model.eval()
-        teacher_forced = torch.zeros((), device=self.device, dtype=torch.float64)
-        free_running = torch.zeros_like(teacher_forced)
+        teacher_forced = free_running = 0.0
         translations = [""] * len(self.split.text)
         kept: dict[int, Hypothesis] = {}
         alignments = AlignmentCounts()
         for batch in self._batches:
             with autocast(self.precision, self.device):
                 loss_sum, weights_BTS = loss.teacher_forced(self.model, batch)
-                teacher_forced += loss_sum
-                free_running += loss.free_running(self.model, batch)
+                teacher_forced += loss_sum.item()
+                free_running += loss.free_running(self.model, batch).item()
                 index = batch.index_B.tolist()
                 hypotheses = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
             for i, hypothesis in zip(index, hypotheses, strict=True):
@@ -125,8 +124,8 @@ class TranslationEvaluator:
                 self._gold.count(alignments, index, weights_BTS.float().cpu().numpy())
         tokens = sum(batch.target_tokens for batch in self._batches)
         values = {
-            "loss_teacher_forced": teacher_forced.item() / tokens,
-            "loss_free_running": free_running.item() / tokens,
+            "loss_teacher_forced": teacher_forced / tokens,
+            "loss_free_running": free_running / tokens,
         }
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])

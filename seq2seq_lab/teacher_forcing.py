@@ -28,14 +28,14 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def uniform(seed: int, *counters: Tensor) -> Tensor:
-    """Return numbers in [0, 1) that depend on nothing but the seed and the counters, which broadcast.
+    """Return float32 numbers in [0, 1) that depend on nothing but the seed and the counters, which broadcast.
 
     A number stays the same for any batch order, any number of ranks and any device.
     """
     x = torch.tensor(_signed(seed * _GOLDEN), device=counters[0].device)
     for counter in counters:
         x = _mix((x ^ counter) + _signed(_GOLDEN))
-    return ((x >> 11) & (_MASK >> 11)).double() / (1 << 53)
+    return ((x >> 40) & (_MASK >> 40)).float() / (1 << 24)  # not every device has float64
 
 
 class TeacherForcing(ABC):
@@ -106,4 +106,6 @@ def choose_inputs(model: Seq2Seq, batch: Batch, coins_BT: Tensor | None) -> Tens
         log_probs_BV, state, _ = model.step(token_B, state, source)
         token_B = torch.where(coins_BT[:, t], reference_BT[:, t], log_probs_BV.argmax(-1))
         inputs.append(token_B)
+    # Autocast keeps the weights it has cast; without gradient, torch before 2.10 keeps them without their graph.
+    torch.clear_autocast_cache()
     return torch.stack(inputs, dim=1)

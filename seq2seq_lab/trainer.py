@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab import checkpoint
-from seq2seq_lab.config import MonitorMode, Precision, TrainerConfig, ValidateUnit
+from seq2seq_lab.config import FIGURES, MonitorMode, Precision, TrainerConfig, ValidateUnit
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
 from seq2seq_lab.device import autocast, peak_memory, synchronize
@@ -47,9 +47,9 @@ class Task(Protocol):
 class TrainState:
     """Where a training is: all that a checkpoint holds besides weights and the optimizer's tensors.
 
-    `update` counts optimizer updates done; `position` those done in the epoch. `history` is the monitored
-    figure at each validation, oriented so that greater is better. `pending_losses` (of updates) and
-    `pending_tokens` are of the updates since the last log line.
+    `update` counts optimizer updates done, `position` those done in the epoch, and `validated` is the one last
+    validated. `history` is the monitored figure at each validation, oriented so that greater is better.
+    `pending_losses` (of updates) and `pending_tokens` are of the updates since the last log line.
     """
 
     update: int = 0
@@ -63,6 +63,7 @@ class TrainState:
     validation_seconds: float = 0.0
     counted_seconds: float = 0.0
     counted_tokens: int = 0
+    validated: int | None = None
     scaler: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -147,6 +148,8 @@ class Trainer:
             UserError: the loss is not finite, `trainer.monitor` names no figure, or the disk is full.
         """
         state = self.state
+        if self.done and state.validated != state.update:
+            self._validate()
         with Progress(self.total, state.update, plain_seconds=10.0) as progress:
             while not self.done:
                 steps = self.plan(state.epoch)
@@ -159,7 +162,7 @@ class Trainer:
                         state.epoch, state.position = epoch + 1, 0
                     if progress.due():
                         loss, speed = self._pending.mean_loss(), state.target_tokens_per_second
-                        progress.show(state.update, state.epoch, loss, speed)
+                        progress.show(state.update, epoch + 1, loss, speed)
                     self._after_update()
         if state.update < self.total:
             log.info(
@@ -236,7 +239,7 @@ class Trainer:
         loss_sum, norm, tokens = self.step(step)
         self._pending.add(loss_sum, norm, tokens)
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
-        if self.state.update % self.config.log_every_steps == 0:
+        if (self.state.update + 1) % self.config.log_every_steps == 0:
             synchronize(self.device)
         seconds = time.perf_counter() - start
         self.state.seconds += seconds
@@ -252,7 +255,7 @@ class Trainer:
             group["lr"] = rate * factor
             if momentum is not None and "betas" in group:
                 group["betas"] = (momentum, group["betas"][1])
-            elif momentum is not None and "momentum" in group:
+            elif momentum is not None and group.get("momentum"):
                 group["momentum"] = momentum
 
     def _log(self) -> None:
@@ -310,11 +313,16 @@ class Trainer:
                 f"Allowed: {', '.join(values)}."
             )
         self._check_finite(monitor, values[monitor])
-        value = values[monitor] if self.config.monitor_mode is MonitorMode.max else -values[monitor]
+        value = values[monitor] if self._greater_is_better() else -values[monitor]
         if not self.state.history or value > max(self.state.history):
             self.state.best = self._name()
         self.state.history.append(value)
+        self.state.validated = self.state.update
         self._save()
+
+    def _greater_is_better(self) -> bool:
+        mode = self.config.monitor_mode
+        return (FIGURES[self.config.monitor] if mode is MonitorMode.auto else mode) is MonitorMode.max
 
     def _save(self) -> None:
         self._check_losses()

@@ -63,7 +63,7 @@ def test_the_default_configuration_passes(config: Config) -> None:
         ("encoder", "_target_", "seq2seq_lab.models.attention.DotAttention", ["is no encoder"]),
         ("search", "_target_", "seq2seq_lab.data.grammar.Grammar", ["is no search"]),
         ("dataset", "_target_", "seq2seq_lab.search.greedy.GreedySearch", ["is no dataset"]),
-        ("dataset", "_target_", "seq2seq_lab.checkpoint.write_atomically", ["is no dataset"]),
+        ("dataset", "_target_", "seq2seq_lab.files.write_atomically", ["is no dataset"]),
         ("optimizer", "_target_", "torch.optim.Optimizer.step", ["optimizer._target_"]),
     ],
 )
@@ -147,7 +147,12 @@ def test_a_part_is_made_of_its_settings_and_what_is_known_at_run_time(config: Co
 def test_checking_a_model_takes_no_memory(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     real = build.model
-    monkeypatch.setattr(build, "model", lambda *given, **named: made.append(real(*given, **named)))
+
+    def record(*given: Any, **named: Any) -> Any:
+        made.append(real(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(build, "model", record)
     before = torch.get_rng_state()
     build.check_model(config)
     (model,) = made

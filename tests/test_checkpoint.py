@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq_lab import checkpoint
+from seq2seq_lab import checkpoint, files
 from seq2seq_lab.errors import UserError
 
 Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -210,8 +210,8 @@ def test_checkpoint_may_move(tmp_path: Path) -> None:
 
 def test_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "result.json"
-    checkpoint.write_atomically(file, "old\n")
-    monkeypatch.setattr(checkpoint.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+    files.write_atomically(file, "old\n")
+    monkeypatch.setattr(files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        checkpoint.write_atomically(file, "new\n")
+        files.write_atomically(file, "new\n")
     assert file.read_text("utf-8") == "old\n"

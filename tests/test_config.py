@@ -109,6 +109,8 @@ def test_every_field_has_a_default_in_the_files(node: DictConfig) -> None:
         ("trainer.monitor", "test/bleu", "Did you mean 'val/bleu'?"),
         ("trainer.length_bounds", [2, 2], "growing"),
         ("trainer.length_bounds", [0, 2], "growing"),
+        ("seed", -1, "from 0"),
+        ("seed", 2**32, "from 0"),
     ],
 )
 def test_check_names_key_value_and_what_is_allowed(

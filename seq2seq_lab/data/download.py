@@ -1,25 +1,22 @@
 """Fetching data over the network: the cache folder, a quick test of the way out, one file of an archive."""
 
-import hashlib
 import http.client
 import logging
 import os
-import queue
 import shutil
-import socket
 import tempfile
-import threading
 import urllib.request
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from seq2seq_lab import files
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.network import connection_problem
 
 logger = logging.getLogger(__name__)
 
-PROBE_SECONDS = 3.0
 TIMEOUT_SECONDS = 10.0
 
 
@@ -38,33 +35,14 @@ def cache_folder(cache_dir: str | None) -> Path:
 def check_reachable(url: str, remedy: str) -> None:
     """Raise `UserError` with `remedy` where the server of `url` (or the proxy in front) takes no connection.
 
-    It answers within `PROBE_SECONDS`, whatever the name service does and however many addresses there are.
+    It answers within seconds, before the time-outs of the client that is to fetch the data.
     """
     server = urlsplit(url)
     if server.scheme not in ("http", "https") or not server.hostname:
         raise UserError(f"{url} is not an http:// or https:// address. {remedy}")
-    proxy = urllib.request.getproxies().get(server.scheme)
-    if proxy and not urllib.request.proxy_bypass(server.hostname):
-        server = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    address = (server.hostname or "", server.port or (443 if server.scheme == "https" else 80))
-
-    outcome: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
-
-    def connect() -> None:
-        try:
-            with socket.create_connection(address, timeout=PROBE_SECONDS):
-                outcome.put(None)
-        except OSError as error:
-            outcome.put(error)
-
-    # The socket's own time-out holds for each address of a host anew and not at all for looking its name up.
-    threading.Thread(target=connect, daemon=True).start()
-    try:
-        problem = outcome.get(timeout=PROBE_SECONDS)
-    except queue.Empty:
-        problem = TimeoutError(f"no answer within {PROBE_SECONDS:g} s")
+    problem = connection_problem(url)
     if problem is not None:
-        raise UserError(f"No network: {address[0]}:{address[1]} cannot be reached ({problem}). {remedy}")
+        raise UserError(f"No network: {problem}. {remedy}")
 
 
 def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) -> Path:
@@ -76,7 +54,7 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
     """
     destination = folder / f"{sha256[:16]}-{PurePosixPath(member).name}"
     if destination.is_file():
-        if _sha256(destination) == sha256:
+        if files.sha256(destination) == sha256:
             return destination
         logger.warning("%s has changed since it was downloaded: fetching it again", destination)
     check_reachable(url, remedy)
@@ -94,7 +72,7 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
                     )
                 with opened.open(member) as packed, copy.open("wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
-            found = _sha256(copy)
+            found = files.sha256(copy)
             if found != sha256:
                 raise UserError(
                     f"{member} in {url} has the SHA-256 {found}, not dataset.sha256={sha256}: it is another "
@@ -121,8 +99,3 @@ def _download(url: str, destination: Path) -> None:
         while block := response.read(1 << 16):
             file.write(block)
             progress.advance(task, len(block))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -137,8 +137,8 @@ def usable_pairs(
             raise UserError(f"{problem}. Mend the data, or drop such pairs with dataset.on_bad_pair=drop.")
         dropped += 1
         counts["dropped_pairs"] += 1
-        if dropped <= _DROPS_IN_DETAIL:
-            logger.warning("dropped pair: %s", problem)
+        # Every one stands in run.log; the console shows a few.
+        logger.warning("dropped pair: %s", problem, extra={"on_console": dropped > _DROPS_IN_DETAIL})
     if dropped:
         logger.warning("%s: %d of %d pairs dropped (dataset.on_bad_pair=drop)", name, dropped, total)
 

@@ -17,6 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, Tokenizer, TokenizerPair, fit_tokenizers
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import sha256
 
 # Raise it when a change of the code gives other ids for the same text and options, or other files.
 FORMAT = 1
@@ -97,7 +99,12 @@ def tokenize_corpus(
     if cache is None:
         return _build(corpus, make, fitted)
     entry = cache / "tokenized" / corpus_key(corpus, options, fitted)
-    entry.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The cache folder {cache} cannot be written ({error.strerror}). Set cache_dir=FOLDER to another one."
+        ) from error
     found = _read(entry, corpus)
     if found is not None:
         logger.info("Tokenised corpus read from %s", entry)
@@ -230,9 +237,5 @@ def _publish(built: TokenizedCorpus, entry: Path) -> bool:
 
 def _hashes(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file below `folder` but the manifest's, by its path in `folder`."""
-    hashes = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path != folder / MANIFEST:
-            with path.open("rb") as file:
-                hashes[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}

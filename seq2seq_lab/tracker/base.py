@@ -1,6 +1,7 @@
 """What a tracker is: the sink for everything a run measures."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -95,5 +96,6 @@ class Trackers:
 
     def finish(self, exit_code: int) -> None:
         """See `Tracker.finish`."""
-        for tracker in self._trackers:
-            tracker.finish(exit_code)
+        with ExitStack() as stack:
+            for tracker in self._trackers:
+                stack.callback(tracker.finish, exit_code)

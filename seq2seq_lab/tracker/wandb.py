@@ -6,15 +6,13 @@ import os
 import re
 import secrets
 import shlex
-import socket
-import threading
-import urllib.parse
-import urllib.request
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.network import connection_problem
 from seq2seq_lab.tracker.git import git_commit
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ _log = logging.getLogger(__name__)
 Mode = Literal["auto", "online", "offline", "disabled"]
 
 _STEP = "trainer/step"
-_REACH_TIMEOUT = 3.0  # seconds
 
 # `…token` but not `tokenizer` or `max_tokens`, which are settings of this field.
 _SECRET_NAME = re.compile(
@@ -78,6 +75,7 @@ class WandbTracker:
 
         self._lost_errors = (ConnectionError, HandleAbandonedError, MailboxClosedError)
         self._log_artifact = log_artifact
+        self._folder = folder
         # The online start may fail after the service has heard of the run: the second start keeps its name.
         session = _session(mode)
         self.run_id: str = run_id or session.run_id or secrets.token_hex(4)
@@ -131,13 +129,18 @@ class WandbTracker:
         self.run_id = run.id
         self.offline = run.offline
         self.url = None if run.offline or run.disabled else run.url
-        self._sync_line = f"wandb sync {shlex.quote(run.settings.sync_dir)}"
+        self._pieces = Path(run.settings.sync_dir)
         self._defined: set[str] = set()
         self._send(_define_metrics)
 
     def sync_command(self) -> str | None:
         """Return the `wandb sync …` line that sends an offline record, else None."""
-        return self._sync_line if self.offline else None
+        return self._sync_line() if self.offline else None
+
+    def _sync_line(self) -> str:
+        # A run that was resumed offline lies in several folders of one run id.
+        pieces = sorted(self._pieces.parent.glob(f"*run-*-{self.run_id}")) or [self._pieces]
+        return f"wandb sync {' '.join(shlex.quote(str(piece)) for piece in pieces)}"
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Log figures. W&B's own step is left alone: it drops what comes with a smaller one."""
@@ -169,14 +172,19 @@ class WandbTracker:
         self._send(lambda run: run.log({name: data, _STEP: step}))
 
     def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
-        """Log a folder, which must not change until it is uploaded (offline: until it is synced)."""
+        """Log a folder of files. They are linked into W&B's part of the run folder, to outlive the original."""
         import wandb
 
         if not self._log_artifact:
             return
+        if self._run is None or self._run.disabled:
+            return
+        kept = self._folder / "wandb" / "artifacts" / folder.name
+        if not kept.exists():
+            shutil.copytree(folder, kept, copy_function=os.link)
         artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
         # Immutable: otherwise each checkpoint is copied to W&B's folder in the user's home.
-        artifact.add_dir(str(folder), skip_cache=True, policy="immutable")
+        artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
         self._send(lambda run: run.log_artifact(artifact))
 
     def summary(self, values: Mapping[str, object]) -> None:
@@ -192,7 +200,7 @@ class WandbTracker:
                 run.finish(exit_code)
             except TimeoutError:
                 _log.warning(
-                    "W&B has not taken all of the run in time; `%s` sends the rest.", self._sync_line
+                    "W&B has not taken all of the run in time; `%s` sends the rest.", self._sync_line()
                 )
             wandb.teardown()
 
@@ -252,30 +260,10 @@ def _choose_mode(asked: Mode, session: "wandb.Settings") -> Literal["online", "o
             )
         _log.info("No key of W&B is known: the run is recorded offline.")
         return "offline"
-    if not _reachable(session.base_url):
+    if connection_problem(session.base_url) is not None:
         _log.warning("W&B cannot be reached at %s: the run is recorded offline.", session.base_url)
         return "offline"
     return "online"
-
-
-def _reachable(url: str) -> bool:
-    """Return whether the host of `url`, or the proxy on the way to it, takes a connection within 3 s."""
-    target = urllib.parse.urlsplit(url)
-    proxy = urllib.request.getproxies().get(target.scheme)
-    if proxy and not urllib.request.proxy_bypass(target.netloc):
-        target = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    address = (target.hostname or "", target.port or (443 if target.scheme == "https" else 80))
-    connected = threading.Event()
-
-    def connect() -> None:
-        with contextlib.suppress(OSError), socket.create_connection(address, _REACH_TIMEOUT):
-            connected.set()
-
-    # In a thread, since looking up the name and trying each address in turn have no common time limit.
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(_REACH_TIMEOUT)
-    return connected.is_set()
 
 
 def _define_metrics(run: "wandb.Run") -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq_lab import network
 from seq2seq_lab.data import download
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.errors import UserError
@@ -248,8 +249,8 @@ def test_a_name_service_that_hangs_is_given_up(monkeypatch):
         released.wait(1)
         raise TimeoutError
 
-    monkeypatch.setattr(download.socket, "create_connection", hang)
-    monkeypatch.setattr(download, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(network.socket, "create_connection", hang)
+    monkeypatch.setattr(network, "PROBE_SECONDS", 0.05)
     start = time.monotonic()
     with pytest.raises(UserError, match=r"no answer within 0\.05 s.*remedy"):
         download.check_reachable("https://example.invalid/", "remedy")

@@ -123,3 +123,14 @@ def test_at_ratio_0_it_reads_what_free_running_reads(
     total = free_running(model, batch)
     assert torch.equal(torch.stack(read, dim=1), inputs_BT)
     torch.testing.assert_close(total, cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0))
+
+
+def test_every_parameter_learns_in_half_precision_too() -> None:
+    # Autocast keeps cast weights: those of the choosing pass, which has no gradient, must not serve the other.
+    model, batch = small_model(small_config("gru", "luong", "additive")).train(), ragged_batch()
+    coins_BT = Constant(0.5, "token").coins(batch, seed=1, epoch=0, update=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        inputs_BT = choose_inputs(model, batch, coins_BT)
+        logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
+        cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0).backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []

@@ -170,7 +170,9 @@ def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> N
         assert (run.path.parent / "files" / name).stat().st_size > 0
     (best,) = [artifact for artifact in run.artifacts if artifact.type == "model"]
     assert best.name == "best-abcd1234"
-    assert [file.local_path for file in best.manifest.contents] == [str(folder / "best" / "model.bin")]
+    assert [file.local_path for file in best.manifest.contents] == [
+        str(folder / "wandb" / "artifacts" / "best" / "model.bin")
+    ]
     assert "15.0" in best.metadata
 
 
@@ -229,7 +231,7 @@ def test_a_service_that_fails_during_the_start_is_done_without(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(tracker_module, "_reachable", lambda url: True)
+    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None)
     tracker = _build(tmp_path, init_timeout=0.5)
     tracker.metrics({"train/loss": 2.0}, 1)
     tracker.finish(0)
@@ -341,7 +343,7 @@ def test_mode(
         monkeypatch.setenv("WANDB_MODE", environment)
     if has_key:
         monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setattr(tracker_module, "_reachable", lambda url: reachable)
+    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None if reachable else "no way")
     assert tracker_module._choose_mode(asked, tracker_module._session(asked)) == chosen
 
 
@@ -367,28 +369,6 @@ def test_mistakes_are_named(
 def test_a_setting_that_wandb_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)logger=wandb.*65"):
         _build(tmp_path, mode="offline", tags=["x" * 65])
-
-
-def test_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        open_address = f"http://127.0.0.1:{port}"
-        assert tracker_module._reachable(open_address)
-        # Behind a proxy only the proxy has to be reachable.
-        monkeypatch.setenv("HTTP_PROXY", f"127.0.0.1:{port}")
-        assert tracker_module._reachable("http://host.invalid/path")
-        monkeypatch.setenv("NO_PROXY", "host.invalid")
-        assert not tracker_module._reachable("http://host.invalid/path")
-    monkeypatch.delenv("HTTP_PROXY")
-    assert not tracker_module._reachable(open_address)
-
-
-def test_reachable_waits_no_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker_module, "_REACH_TIMEOUT", 0.1)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(1) or [])
-    start = time.monotonic()
-    assert not tracker_module._reachable("http://example.invalid")
-    assert time.monotonic() - start < 0.9
 
 
 @pytest.mark.parametrize(
