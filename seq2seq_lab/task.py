@@ -101,7 +101,7 @@ class TranslationEvaluator:
         self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
         self._lengths = source_lengths_in_words(split.text)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: autocast would cast every weight anew at every step
     def __call__(self, with_attention: Sequence[int]) -> Evaluation:
         """Score the split; keep the attention of the hypotheses of the sentences `with_attention`."""
         self.model.eval()

@@ -25,7 +25,7 @@ class GreedySearch:
         self.max_length_factor = max_length_factor
         self.max_length_extra = max_length_extra
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def __call__(self, model: Seq2Seq, batch: Batch, with_weights: bool) -> list[Hypothesis]:
         state, source = model.start(batch.source_BS, batch.source_lengths)
         device = batch.source_BS.device

@@ -69,6 +69,8 @@ class AttendAfterDecoder(Decoder):
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         """Read T known tokens at once: return (features_BTF, the state after them, weights_BTS or None)."""
         states_BTH, last = self.layers(embedded_BTE, state)
+        # The layers compute time first; a matrix product of that layout becomes one product a sentence.
+        states_BTH = states_BTH.flatten(0, 1).unflatten(0, embedded_BTE.shape[:2])
         features_BTF, weights_BTS = self.state_dropout(states_BTH), None
         if self.combine is not None:
             context_BTM, weights_BTS = self.attention(
