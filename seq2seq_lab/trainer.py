@@ -148,8 +148,6 @@ class Trainer:
             UserError: the loss is not finite, `trainer.monitor` names no figure, or the disk is full.
         """
         state = self.state
-        if self.done and state.validated != state.update:
-            self._validate()
         with Progress(self.total, state.update, plain_seconds=10.0) as progress:
             while not self.done:
                 steps = self.plan(state.epoch)
@@ -220,10 +218,16 @@ class Trainer:
                     f"This run cannot go on from {path}: {what} was {saved['identity'][what]} and is now "
                     f"{value}. Put it back as it was, or start a new run with init_from=RUN_FOLDER."
                 )
+        state = TrainState(**saved["train_state"])
+        if self.total <= state.update != state.validated:
+            raise UserError(
+                f"This run has done {state.update} updates and cannot end after {self.total}, before it has validated. "
+                f"Give it more with trainer.max_epochs or trainer.max_steps."
+            )
         checkpoint.load_weights(path, self.task.model)
         checkpoint.load_optimizer(path, self.optimizer)
         checkpoint.remove_newer(path)
-        self.state = TrainState(**saved["train_state"])
+        self.state = state
         self.scaler.load_state_dict(self.state.scaler)
         self._pending.restore(self.state.pending_losses, self.state.pending_tokens, self.device)
         log.info("Going on from update %s.", f"{self.state.update:,}")

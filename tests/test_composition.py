@@ -210,7 +210,7 @@ def test_flat_keys() -> None:
         "model": "attn_tied",
         "encoder": "lstm",
         "decoder": "luong",
-        "attention": "multiplicative",
+        "attention": "scaled_dot",
         "dataset": "multi30k",
         "tokenizer": "bpe",
         "cell": "lstm",

@@ -332,15 +332,13 @@ class TestResume:
         go_on(tmp_path / "parts", *self.DROPOUT, *overrides)
         assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
-    def test_a_shortened_run_is_validated_and_tested(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_run_cannot_end_before_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stop_at(monkeypatch, 3, RuntimeError("power cut"))
         with pytest.raises(RuntimeError, match="power cut"):
             start(tmp_path, "trainer.checkpoint_every_steps=2")
-        result = go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
-        assert (result["status"], result["updates"]) == ("finished", 2)
-        assert result["best_checkpoint"] == "step_00000002"
+        with pytest.raises(UserError, match=r"done 2 updates.*trainer\.max_steps"):
+            go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
+        assert go_on(tmp_path, "trainer.checkpoint_every_steps=2")["status"] == "finished"
 
     def test_more_epochs_extend_a_run(self, tmp_path: Path) -> None:
         more = ("trainer.keep_checkpoints=2", "trainer.max_epochs=3", "schedule=constant")
