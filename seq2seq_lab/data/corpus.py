@@ -21,15 +21,21 @@ class Gold:
 
 @dataclass(frozen=True, slots=True)
 class ParallelText:
-    """Sentence pairs of one split: `source[i]` corresponds to `target[i]` (and to `gold[i]`)."""
+    """Sentence pairs of one split: `source[i]` corresponds to `target[i]` (and to `gold[i]`, `phenomena[i]`).
+
+    `phenomena` names what a pair shows ("negation", "question"), where the data set knows; scores are
+    reported for each name too.
+    """
 
     source: Sequence[str]
     target: Sequence[str]
     gold: Sequence[Gold] | None = None
+    phenomena: Sequence[frozenset[str]] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.source) == len(self.target)
         assert self.gold is None or len(self.gold) == len(self.source)
+        assert self.phenomena is None or len(self.phenomena) == len(self.source)
 
     def __len__(self) -> int:
         return len(self.source)
