@@ -131,6 +131,7 @@ class TrainerConfig:
     checkpoint_every_steps: int | None
     keep_checkpoints: int
     log_every_steps: int
+    profile: bool
     fast_dev_run: bool
     overfit_batches: int
 

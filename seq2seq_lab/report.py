@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, TextColumn
@@ -147,6 +147,32 @@ def sample_translations(rows: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
+def phenomena_table(by_split: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
+    """Return a table of exact translations: a row a phenomenon, a column a split.
+
+    `by_split[split][phenomenon]` holds `count` (sentences) and `accuracy` (0 to 1); one that a split lacks
+    shows a dash.
+    """
+    table = _table("exact translations", "sentences with", *by_split)
+    for phenomenon in sorted({name for rows in by_split.values() for name in rows}):
+        cells = [
+            f"{rows[phenomenon]['accuracy']:.1%} of {rows[phenomenon]['count']:,}"
+            if phenomenon in rows
+            else "–"
+            for rows in by_split.values()
+        ]
+        table.add_row(_literal(phenomenon), *cells)
+    return table
+
+
+def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) -> Table:
+    """Return a table of (name, milliseconds, share from 0 to 1)."""
+    table = _table(title, what, "ms", "share")
+    for name, milliseconds, share in rows:
+        table.add_row(_literal(name), f"{milliseconds:.2f}", f"{share:.1%}")
+    return table
+
+
 def result_table(
     scores: Mapping[str, float | int | str | Score],
     files: Sequence[tuple[str, Path]],
@@ -212,7 +238,7 @@ class Progress:
         return time.monotonic() >= self._next
 
     def show(self, update: int, epoch: int, loss: float, tokens_per_second: float) -> None:
-        """Show the state after `update` optimizer updates; the speed is in real target tokens a second."""
+        """Show the state after `update` updates; the speed, 0 in the warm-up, is in real target tokens a second."""
         now = time.monotonic()
         self._next = now + self._interval
         done = update - self._completed
@@ -220,10 +246,8 @@ class Progress:
         if done > 0:
             seconds = (now - self._start) / done * max(0, self._total - update)
             left = str(timedelta(seconds=round(seconds)))
-        line = (
-            f"epoch {epoch}  update {update:,}/{self._total:,}  loss {loss:.3f}  "
-            f"{tokens_per_second:,.0f} target tokens/s  {left} left"
-        )
+        speed = f"{tokens_per_second:,.0f} target tokens/s" if tokens_per_second else "warming up"
+        line = f"epoch {epoch}  update {update:,}/{self._total:,}  loss {loss:.3f}  {speed}  {left} left"
         if self._bar:
             self._bar.update(self._task, completed=update, description=line, refresh=True)
         else:

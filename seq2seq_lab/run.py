@@ -13,15 +13,15 @@ import torch
 from omegaconf import OmegaConf
 
 from seq2seq_lab import build, checkpoint, showcase
-from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
-from seq2seq_lab.data.batching import BatchMaker
+from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
-from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, corpus_key, tokenize_corpus
+from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import choose_device, choose_precision, peak_memory, reset_peak_memory
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
+from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
 from seq2seq_lab.tracker import FileTracker, Logger, Tracker, Trackers
 from seq2seq_lab.trainer import Trainer, TrainState
@@ -98,7 +98,14 @@ def experiment(job: Job) -> dict[str, Any]:
         corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
     )
     tokenizers = tokenized.tokenizers
-    train, validation, tests = splits(settings, corpus, tokenized)
+    text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
+    if text.left_out:
+        log.info(
+            "%s training pairs of more than %s tokens are left out (trainer.max_length).",
+            f"{text.left_out:,}",
+            settings.max_length,
+        )
+    validation, *tests = splits(corpus, tokenized, DEV_RUN_SENTENCES if settings.fast_dev_run else None)
 
     torch.manual_seed(config.seed)
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint).to(device)
@@ -135,10 +142,9 @@ def experiment(job: Job) -> dict[str, Any]:
             show.validation(evaluation, state.update)
             return evaluation.values
 
-        data_key = corpus_key(corpus, config.tokenizer, fitted)
         trainer = Trainer(
             task=TranslationTask(model, build.teacher_forcing(config), settings.label_smoothing, config.seed),
-            batches=BatchMaker(train, device),
+            text=text.epoch,
             validate=validate,
             optimizer=build.optimizer(config, model),
             schedule=build.schedule(config),
@@ -148,7 +154,8 @@ def experiment(job: Job) -> dict[str, Any]:
             seed=config.seed,
             device=device,
             precision=precision,
-            identity={"the data or the tokenizer": data_key, "trainer.precision": precision.value},
+            identity={"the data or the tokenizer": tokenized.key, "trainer.precision": precision.value},
+            profile=step_profile(model, folder / "profile", device) if settings.profile else no_profile,
         )
         result = None
         if resumed is not None:
@@ -239,43 +246,27 @@ def inherited_tokenizers(job: Job) -> TokenizerPair | None:
     return pair
 
 
-def splits(
-    config: TrainerConfig, corpus: Corpus, tokenized: TokenizedCorpus
-) -> tuple[TokenizedText, Split, list[Split]]:
-    """Return the training tokens, the validation split and the test splits.
+def splits(corpus: Corpus, tokenized: TokenizedCorpus, first: int | None) -> list[Split]:
+    """Return the validation split and the test splits, of each the `first` sentences (None: all).
 
     The first test set's figures are `test/…`, those of any further one `test/NAME/…`.
-
-    Raises:
-        UserError: no training pair is short enough.
     """
-    train, longest = tokenized.train, config.max_length
-    specials = 2  # <sos> and <eos>
-    fitting = torch.maximum(train.source_lengths, train.target_lengths) - specials <= longest
-    left_out = len(train) - int(fitting.sum())
-    if left_out == len(train):
-        raise UserError(
-            f"trainer.max_length={longest} leaves no training pair: all have more tokens. Raise it."
-        )
-    if left_out:
-        log.info(
-            "%s training pairs of more than %s tokens are left out (trainer.max_length).",
-            f"{left_out:,}",
-            longest,
-        )
-        train = train.select(fitting.nonzero().squeeze(1))
     made = [Split("val", corpus.validation, tokenized.validation)]
     for name, text in corpus.tests.items():
-        made.append(Split(f"test/{name}" if len(made) > 1 else "test", text, tokenized.tests[name]))
-    if config.fast_dev_run:
-        made = [first_sentences(split, DEV_RUN_SENTENCES) for split in made]
-    return train, made[0], made[1:]
+        prefix = f"test/{name.removeprefix('test_')}" if len(made) > 1 else "test"
+        made.append(Split(prefix, text, tokenized.tests[name]))
+    return made if first is None else [first_sentences(split, first) for split in made]
 
 
 def first_sentences(split: Split, count: int) -> Split:
     """Return the first sentences of a split."""
-    text, gold = split.text, split.text.gold
-    cut = ParallelText(text.source[:count], text.target[:count], None if gold is None else gold[:count])
+    text = split.text
+    cut = ParallelText(
+        text.source[:count],
+        text.target[:count],
+        None if text.gold is None else text.gold[:count],
+        None if text.phenomena is None else text.phenomena[:count],
+    )
     return Split(split.prefix, cut, split.tokens.select(torch.arange(min(count, len(text)))))
 
 

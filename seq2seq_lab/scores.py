@@ -40,6 +40,15 @@ class LengthBin:
         return f"{self.low}–{self.high}" if self.low else f"≤{self.high}"
 
 
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How many of the sentences that show something are translated exactly; `accuracy` is from 0 to 1."""
+
+    phenomenon: str
+    count: int
+    accuracy: float
+
+
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Return sacreBLEU of detokenised text, mixed case, one reference a sentence (Post 2018).
 
@@ -107,6 +116,22 @@ def bleu_by_length(
             value = BLEU(force=True).corpus_score([hypotheses[i] for i in members], [chosen]).score
         bins.append(LengthBin(low, high, len(members), value))
     return bins
+
+
+def accuracy_by_phenomenon(
+    hypotheses: Sequence[str], references: Sequence[str], phenomena: Sequence[frozenset[str]]
+) -> list[Accuracy]:
+    """Return the share of translations that equal their reference for each phenomenon, in alphabetical order.
+
+    A sentence counts for every phenomenon it shows. Raises `UserError` as `bleu` does.
+    """
+    _check(hypotheses, references)
+    assert len(phenomena) == len(references)
+    exact: dict[str, list[bool]] = {}
+    for hypothesis, reference, names in zip(hypotheses, references, phenomena, strict=True):
+        for name in names:
+            exact.setdefault(name, []).append(hypothesis == reference)
+    return [Accuracy(name, len(hits), sum(hits) / len(hits)) for name, hits in sorted(exact.items())]
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:

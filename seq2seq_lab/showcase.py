@@ -180,6 +180,8 @@ def score_splits(
         evaluation = evaluator(())
         result |= evaluation.values | evaluation.signatures
         result[f"{prefix}/bleu_by_length"] = [asdict(length_bin) for length_bin in evaluation.by_length]
+        if evaluation.by_phenomenon:
+            result[f"{prefix}/accuracy_by_phenomenon"] = [asdict(row) for row in evaluation.by_phenomenon]
         path = folder / f"translations.{prefix.replace('/', '.')}.jsonl"
         rows = write_translations(path, text, evaluation.translations)
         if prefix != "val":
@@ -201,6 +203,18 @@ def write_translations(path: Path, text: ParallelText, translations: Sequence[st
     lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows]
     write_atomically(path, "".join(lines))
     return rows
+
+
+def say_phenomena(result: Mapping[str, Any]) -> None:
+    """Print the share of exact translations by phenomenon, a column a test set, if the data set names any."""
+    suffix = "/accuracy_by_phenomenon"
+    by_split = {
+        name.removesuffix(suffix): {row["phenomenon"]: row for row in rows}
+        for name, rows in result.items()
+        if name.startswith("test") and name.endswith(suffix)
+    }
+    if by_split:
+        report.say(report.phenomena_table(by_split))
 
 
 def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: str | None) -> None:
@@ -232,6 +246,7 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
         ("attention pictures", "attention"),
         ("BLEU by length", "bleu_by_length.test.png"),
         ("log", "run.log"),
+        ("trace of some updates", "profile/trace.json.gz"),
     ]
     files = [(what, shown / name) for what, name in named if (folder / name).exists()]
     commands = [
@@ -240,4 +255,5 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
     if sync is not None:
         look = f"wandb leet {shlex.quote(str(shown / 'wandb'))}  # look at the curves, in the terminal"
         commands = [look, f"{sync}  # send the record to W&B", *commands]
+    say_phenomena(result)
     report.say(report.result_table(table, files, commands))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from seq2seq_lab import loss
 from seq2seq_lab.alignment import AlignmentCounts, Link, Span, predicted_links, whitespace_words, word_spans
@@ -20,7 +21,7 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.scores import LengthBin, bleu, bleu_by_length, chrf
+from seq2seq_lab.scores import Accuracy, LengthBin, accuracy_by_phenomenon, bleu, bleu_by_length, chrf
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs
 
@@ -39,9 +40,12 @@ class TranslationTask:
     def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
         """Return (the summed loss in nats, the number of target tokens it is the sum over)."""
         coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
-        inputs_BT = choose_inputs(self.model, batch, coins_BT)
+        with record_function("choose inputs"):
+            inputs_BT = choose_inputs(self.model, batch, coins_BT)
         logits_BTV, _ = self.model(batch.source_BS, batch.source_lengths, inputs_BT)
-        return loss.cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing), batch.target_tokens
+        with record_function("loss"):
+            loss_sum = loss.cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
+        return loss_sum, batch.target_tokens
 
     def figures(self, update: int) -> dict[str, float]:
         """Return the forcing ratio at an update."""
@@ -65,6 +69,7 @@ class Evaluation:
         values: figures by name, with the split's prefix.
         signatures: sacreBLEU's signatures by name, as in `test/bleu_signature`.
         by_length: BLEU by source length in words.
+        by_phenomenon: exact translations by what the sentences show; empty where the data set does not say.
         translations: plain text in the order of the split.
         hypotheses: the hypotheses of the sentences whose attention was asked for.
     """
@@ -72,6 +77,7 @@ class Evaluation:
     values: dict[str, float]
     signatures: dict[str, str]
     by_length: list[LengthBin]
+    by_phenomenon: list[Accuracy]
     translations: list[str]
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
 
@@ -129,7 +135,7 @@ class TranslationEvaluator:
         }
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
-        references = self.split.text.target
+        references, phenomena = self.split.text.target, self.split.text.phenomena
         scores = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
         values |= {name: score.value for name, score in scores.items()}
         if alignments.predicted:
@@ -142,6 +148,9 @@ class TranslationEvaluator:
             values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
             signatures={f"{self.split.prefix}/{name}_signature": s.signature for name, s in scores.items()},
             by_length=bleu_by_length(translations, references, self._lengths, self.length_bounds),
+            by_phenomenon=[]
+            if phenomena is None
+            else accuracy_by_phenomenon(translations, references, phenomena),
             translations=translations,
             hypotheses=kept,
         )

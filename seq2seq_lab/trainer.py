@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from seq2seq_lab import checkpoint
 from seq2seq_lab.config import FIGURES, MonitorMode, Precision, TrainerConfig, ValidateUnit
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
+from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.device import autocast, peak_memory, synchronize
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.profiling import UPDATE, Profile
 from seq2seq_lab.report import Progress
 from seq2seq_lab.schedules import Schedule
 from seq2seq_lab.tracker import Tracker
@@ -77,17 +80,18 @@ class Trainer:
 
     Args:
         task: the model and its loss.
-        batches: makes batches of the training split.
+        text: returns the training split's ids of an epoch, counted from 0.
         validate: scores the model at an update and returns figures by name (`val/…`).
         folder: where the checkpoints go.
         seed: of the order of the sentences and of dropout.
         identity: what a checkpoint must share with the run that goes on from it.
+        profile: looks at the updates, or `profiling.no_profile`.
     """
 
     def __init__(
         self,
         task: Task,
-        batches: BatchMaker,
+        text: Callable[[int], TokenizedText],
         validate: Callable[[TrainState], Mapping[str, float]],
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
@@ -98,9 +102,10 @@ class Trainer:
         device: torch.device,
         precision: Precision,
         identity: Mapping[str, str],
+        profile: Profile,
     ) -> None:
         self.task = task
-        self.batches = batches
+        self.text = text
         self.validate = validate
         self.optimizer = optimizer
         self.schedule = schedule
@@ -111,21 +116,27 @@ class Trainer:
         self.device = device
         self.precision = precision
         self.identity = identity
+        self.profile = profile
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is Precision.fp16)
         self.state = TrainState()
         self._pending = _Pending()
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.epoch_updates = len(self.plan(0))
+        self.batches = BatchMaker(text(0), device)
+        # A new segmentation in a later epoch may change it a little where a batch is of tokens.
+        self.epoch_updates = len(self.open_epoch(0))
         by_epochs = (1 if config.fast_dev_run else config.max_epochs) * self.epoch_updates
         self.total = by_epochs if config.max_steps is None else min(config.max_steps, by_epochs)
 
-    def plan(self, epoch: int) -> list[Step]:
-        """Return the updates of an epoch."""
+    def open_epoch(self, epoch: int) -> list[Step]:
+        """Have the batches of an epoch at hand, and return its updates."""
         config = self.config
         fixed = config.overfit_batches > 0
+        text = self.text(0 if fixed else epoch)
+        if text is not self.batches.text:
+            self.batches = BatchMaker(text, self.device)
         steps = plan_epoch(
-            self.batches.text,
+            text,
             config.batch_size,
             config.batch_unit.value,
             config.micro_batch_size,
@@ -148,12 +159,16 @@ class Trainer:
             UserError: the loss is not finite, `trainer.monitor` names no figure, or the disk is full.
         """
         state = self.state
-        with Progress(self.total, state.update, plain_seconds=10.0) as progress:
+        with (
+            Progress(self.total, state.update, plain_seconds=10.0) as progress,
+            self.profile(self.total - state.update) as profiled,
+        ):
             while not self.done:
-                steps = self.plan(state.epoch)
+                steps = self.open_epoch(state.epoch)
                 epoch = state.epoch
                 while state.epoch == epoch and not self.done:
                     self._timed_step(steps[state.position])
+                    profiled()
                     state.update += 1
                     state.position += 1
                     if state.position == len(steps):
@@ -189,20 +204,24 @@ class Trainer:
         torch.manual_seed((self.seed << 32) + state.update)
         self.task.model.train()
         self._set_rate()
-        batches = [self.batches(index) for index in step]
+        with record_function("batch"):
+            batches = [self.batches(index) for index in step]
         tokens = sum(batch.target_tokens for batch in batches)
         total = torch.zeros((), device=self.device)
         for batch in batches:
-            with autocast(self.precision, self.device):
+            with record_function("forward"), autocast(self.precision, self.device):
                 loss_sum, _ = self.task.loss(batch, state.epoch, state.update)
-            self.scaler.scale(loss_sum / tokens).backward()  # type: ignore[no-untyped-call]
+            with record_function("backward"):
+                self.scaler.scale(loss_sum / tokens).backward()  # type: ignore[no-untyped-call]
             total += loss_sum.detach()
-        self.scaler.unscale_(self.optimizer)
-        limit = math.inf if self.config.clip_norm is None else self.config.clip_norm
-        norm = nn.utils.clip_grad_norm_(self._parameters, limit)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        with record_function("gradient norm"):
+            self.scaler.unscale_(self.optimizer)
+            limit = math.inf if self.config.clip_norm is None else self.config.clip_norm
+            norm = nn.utils.clip_grad_norm_(self._parameters, limit)
+        with record_function("optimizer"):
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.optimizer.zero_grad(set_to_none=True)
         return total, norm, tokens
 
     def load(self, path: Path) -> None:
@@ -240,7 +259,8 @@ class Trainer:
 
     def _timed_step(self, step: Step) -> None:
         start = time.perf_counter()
-        loss_sum, norm, tokens = self.step(step)
+        with record_function(UPDATE):
+            loss_sum, norm, tokens = self.step(step)
         self._pending.add(loss_sum, norm, tokens)
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
         if (self.state.update + 1) % self.config.log_every_steps == 0:

@@ -213,7 +213,7 @@ def test_progress_before_the_first_update_and_past_the_end(
         clock.now += 60
         progress.show(update=11, epoch=1, loss=0.0, tokens_per_second=0.0)
     first, last = out.getvalue().splitlines()
-    assert first.endswith("loss nan  0 target tokens/s  ? left")
+    assert first.endswith("loss nan  warming up  ? left")
     assert last.endswith("0:00:00 left")
 
 
@@ -255,3 +255,16 @@ def test_a_quiet_console_silences_everything(
         logging.getLogger("seq2seq_lab").warning("line")
     assert capsys.readouterr().out == ""
     report.console.cache_clear()
+
+
+def test_phenomena_stand_in_one_table_with_a_dash_for_what_a_split_lacks() -> None:
+    table = report.phenomena_table(
+        {
+            "test": {"negation": {"count": 1200, "accuracy": 0.9876}, "être": {"count": 3, "accuracy": 0.0}},
+            "test/compositional": {"negation": {"count": 8, "accuracy": 1.0}},
+        }
+    )
+    cells = [list(column.cells) for column in table.columns]
+    assert [str(name) for name in cells[0]] == ["negation", "être"]
+    assert cells[1] == ["98.8% of 1,200", "0.0% of 3"]
+    assert cells[2] == ["100.0% of 8", "–"]

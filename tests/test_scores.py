@@ -5,7 +5,15 @@ import math
 import pytest
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.scores import LengthBin, bleu, bleu_by_length, chrf, sentence_bleu
+from seq2seq_lab.scores import (
+    Accuracy,
+    LengthBin,
+    accuracy_by_phenomenon,
+    bleu,
+    bleu_by_length,
+    chrf,
+    sentence_bleu,
+)
 
 REFERENCES = ["the cat sat on the mat", "a dog runs in the park today"]
 HYPOTHESES = ["the cat sat on a mat", "a dog runs in the park today"]
@@ -87,3 +95,11 @@ def test_bounds_must_rise_and_be_positive(bounds: list[int]) -> None:
 def test_bins_need_a_length_a_sentence() -> None:
     with pytest.raises(UserError, match="1 source lengths for 2 hypotheses"):
         bleu_by_length(HYPOTHESES, REFERENCES, [6], [6])
+
+
+def test_accuracy_by_phenomenon_counts_a_sentence_for_all_it_shows() -> None:
+    phenomena = [frozenset({"negation", "question"}), frozenset({"negation"}), frozenset[str]()]
+    rows = accuracy_by_phenomenon(["a b", "c", "d"], ["a b", "C", "d"], phenomena)
+    assert rows == [Accuracy("negation", 2, 0.5), Accuracy("question", 1, 1.0)]
+    with pytest.raises(UserError, match="2 hypotheses for 3"):
+        accuracy_by_phenomenon(["a", "b"], ["a", "b", "c"], phenomena)

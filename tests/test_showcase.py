@@ -176,7 +176,7 @@ def test_validation_shows_logs_and_draws(
     text, pair = corpus.validation, pairs["word"]
     shown, tracker = show(tmp_path, text, pair, samples=(5, 2))
     hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (2, 5)}
-    evaluation = Evaluation(FIGURES, {}, [], list(text.target), hypotheses)
+    evaluation = Evaluation(FIGURES, {}, [], [], list(text.target), hypotheses)
     shown.validation(evaluation, 42)
     assert tracker.shown == {
         "val/attention/1": ["sample_1_step_00000042.png", text.source[5], "42"],

@@ -15,11 +15,11 @@ from torch import nn
 
 from seq2seq_lab import build, checkpoint, config
 from seq2seq_lab.config import Config, MonitorMode, Precision, ValidateUnit
-from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.profiling import no_profile
 from seq2seq_lab.task import TranslationTask
 from seq2seq_lab.trainer import Trainer, TrainState
 
@@ -100,7 +100,7 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
         forcing = build.teacher_forcing(whole)
         return Trainer(
             task=TranslationTask(model, forcing, whole.trainer.label_smoothing, seed=1),
-            batches=BatchMaker(text, torch.device("cpu")),
+            text=lambda epoch: text,
             validate=validate,
             optimizer=build.optimizer(whole, model),
             schedule=build.schedule(whole),
@@ -111,6 +111,7 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
             device=torch.device("cpu"),
             precision=precision,
             identity={"the data": identity},
+            profile=no_profile,
         )
 
     return made
@@ -150,7 +151,7 @@ def test_golden_step(make: Callable[..., Trainer]) -> None:
     with a change that claims to keep the arithmetic.
     """
     trainer = make()
-    loss, norm, tokens = trainer.step(trainer.plan(0)[0])
+    loss, norm, tokens = trainer.step(trainer.open_epoch(0)[0])
     assert (float(loss) / tokens, float(norm), tokens) == pytest.approx(GOLDEN, rel=1e-5)
 
 
@@ -170,8 +171,8 @@ def test_training_lowers_the_loss_and_logs_it(make: Callable[..., Trainer]) -> N
 def test_logged_loss_is_the_mean_over_tokens_since_the_last_line(make: Callable[..., Trainer]) -> None:
     trainer, other = make(log_every_steps=3, max_epochs=1), make(folder="b", max_epochs=1)
     trainer.fit()
-    sums = [other.step(step) for step in [other.plan(0)[0]]]
-    for step in other.plan(0)[1:]:
+    sums = [other.step(step) for step in [other.open_epoch(0)[0]]]
+    for step in other.open_epoch(0)[1:]:
         other.state.update += 1
         sums.append(other.step(step))
     assert [step for step, _ in rows(trainer)] == [3, 5]
@@ -182,7 +183,7 @@ def test_logged_loss_is_the_mean_over_tokens_since_the_last_line(make: Callable[
 
 def test_micro_batches_give_the_same_weights(make: Callable[..., Trainer]) -> None:
     whole, parts = make(), make(folder="b", micro_batch_size=3)
-    assert max(len(index) for step in parts.plan(0) for index in step) == 3
+    assert max(len(index) for step in parts.open_epoch(0) for index in step) == 3
     whole.fit()
     parts.fit()
     assert torch.allclose(weights(whole), weights(parts), atol=2e-5)
@@ -198,7 +199,7 @@ def test_clip_norm(make: Callable[..., Trainer]) -> None:
             seen.append(float(torch.cat([g.flatten() for g in grads if g is not None]).norm()))
 
         trainer.optimizer.register_step_pre_hook(look)
-        _, norm, _ = trainer.step(trainer.plan(0)[0])
+        _, norm, _ = trainer.step(trainer.open_epoch(0)[0])
         return float(norm), seen[0]
 
     norm, used = gradient(None)
@@ -210,7 +211,7 @@ def test_label_smoothing_is_in_the_training_loss(make: Callable[..., Trainer]) -
     losses = []
     for smoothing in (0.0, 0.2):
         trainer = make(label_smoothing=smoothing)
-        losses.append(float(trainer.step(trainer.plan(0)[0])[0]))
+        losses.append(float(trainer.step(trainer.open_epoch(0)[0])[0]))
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 
 
@@ -283,7 +284,7 @@ def test_checkpoints_between_validations(make: Callable[..., Trainer]) -> None:
 
 def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[..., Trainer]) -> None:
     def plan(trainer: Trainer, epoch: int) -> list[list[list[int]]]:
-        return [[index.tolist() for index in step] for step in trainer.plan(epoch)]
+        return [[index.tolist() for index in step] for step in trainer.open_epoch(epoch)]
 
     trainer = make()
     assert plan(trainer, 0) != plan(trainer, 1)

@@ -5,24 +5,28 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, Tokenizer, TokenizerPair, fit_tokenizers
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 
 # Raise it when a change of the code gives other ids for the same text and options, or other files.
-FORMAT = 1
-CHUNK = 10_000  # lines encoded at a time: bounds the Python lists that exist at once
+FORMAT = 2
+CHUNK = 10_000  # lines encoded, or sentences moved, at a time: bounds what exists at once besides the result
 MANIFEST = "manifest.json"
 
 logger = logging.getLogger(__name__)
@@ -70,8 +74,8 @@ class TokenizedCorpus:
     """A corpus as ids, with the tokenizers fitted on its training split.
 
     `unknown_rate` is the share of `<unk>` among the tokens of each split and side, `<sos>` and `<eos>` not
-    counted; its keys are `train/source`, `validation/target`, `test/NAME/source` and so on. `from_cache`
-    says whether the ids were read, not made.
+    counted; its keys are `train/source`, `validation/target`, `test/NAME/source` and so on. `key` is that of
+    `corpus_key`; `from_cache` says whether the ids were read, not made.
     """
 
     train: TokenizedText
@@ -79,7 +83,58 @@ class TokenizedCorpus:
     tests: dict[str, TokenizedText]
     tokenizers: TokenizerPair
     unknown_rate: dict[str, float]
+    key: str
     from_cache: bool
+
+
+class TrainingText:
+    """The training pairs epoch by epoch: the same ids each time, or a new segmentation of the text.
+
+    Only a stochastic tokenizer (BPE-dropout) makes a difference; what it draws is a function of
+    (`seed`, epoch). Pairs of more than `max_length` tokens on a side, as `tokens` has them, are left out.
+    """
+
+    def __init__(
+        self, text: ParallelText, tokens: TokenizedText, tokenizers: TokenizerPair, max_length: int, seed: int
+    ) -> None:
+        """Raises `UserError` where no pair is short enough."""
+        specials = 2  # <sos> and <eos>
+        fitting = torch.maximum(tokens.source_lengths, tokens.target_lengths) - specials <= max_length
+        self.left_out = len(tokens) - int(fitting.sum())
+        if self.left_out == len(tokens):
+            raise UserError(
+                f"trainer.max_length={max_length} leaves no training pair: all have more tokens. Raise it."
+            )
+        self._sides = ((tokenizers.source, text.source), (tokenizers.target, text.target))
+        self._stochastic = any(tokenizer.stochastic for tokenizer, _ in self._sides)
+        self._seed = seed
+        self._tokens = tokens
+        if self.left_out:
+            index = fitting.nonzero().squeeze(1)
+            self._tokens = tokens.select(index)
+            if self._stochastic:
+                source, target = (
+                    (tokenizer, Lines.of(lines[i] for i in index.tolist()))
+                    for tokenizer, lines in self._sides
+                )
+                self._sides = (source, target)
+
+    def epoch(self, number: int) -> TokenizedText:
+        """Return the ids of an epoch, counted from 0."""
+        if not self._stochastic:
+            return self._tokens
+        generator = np.random.default_rng((self._seed, number))
+        source, target = (
+            _flat(
+                _encoded(
+                    partial(tokenizer.sample, rng=generator),
+                    lines,
+                    f"Drawing the tokens of epoch {number + 1}",
+                )
+            )
+            for tokenizer, lines in self._sides
+        )
+        return TokenizedText(*source, *target)
 
 
 def tokenize_corpus(
@@ -96,9 +151,10 @@ def tokenize_corpus(
     `cache`/tokenized/KEY; None keeps nothing. Jobs may share a cache: an entry appears whole or not at all,
     and one that is damaged is logged and made anew.
     """
+    key = corpus_key(corpus, options, fitted)
     if cache is None:
-        return _build(corpus, make, fitted)
-    entry = cache / "tokenized" / corpus_key(corpus, options, fitted)
+        return _build(corpus, make, fitted, key)
+    entry = cache / "tokenized" / key
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -109,7 +165,7 @@ def tokenize_corpus(
     if found is not None:
         logger.info("Tokenised corpus read from %s", entry)
         return found
-    built = _build(corpus, make, fitted)
+    built = _build(corpus, make, fitted, key)
     if _publish(built, entry):
         return built
     logger.info("Another job has written %s first; its files are used", entry)
@@ -120,8 +176,7 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
     """SHA-256, in hexadecimal, of all that the tokenised corpus follows from.
 
     That is the text of every split, the options, the tokenizers if they are `fitted` already, the format of
-    the entry and the version of the `tokenizers` library. Lengths stand before texts, so that no two corpora
-    run together alike.
+    the entry and the version of the `tokenizers` library.
     """
     digest = hashlib.sha256()
 
@@ -136,9 +191,8 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
             add(json.dumps(_hashes(Path(folder)), sort_keys=True))
     for name, text in _splits(corpus).items():
         add(name)
-        add(str(len(text)))
-        for line in chain(text.source, text.target):
-            add(line)
+        for side in (text.source, text.target):
+            digest.update(Lines.of(side).digest())
     return digest.hexdigest()
 
 
@@ -147,17 +201,22 @@ def _splits(corpus: Corpus) -> dict[str, ParallelText]:
     return {"train": corpus.train, "validation": corpus.validation, **tests}
 
 
-def _build(corpus: Corpus, make: Callable[[], Tokenizer], fitted: TokenizerPair | None) -> TokenizedCorpus:
+def _build(
+    corpus: Corpus, make: Callable[[], Tokenizer], fitted: TokenizerPair | None, key: str
+) -> TokenizedCorpus:
     pair = fit_tokenizers(make, corpus.train) if fitted is None else fitted
     texts = [
-        TokenizedText(*_encode(pair.source, text.source), *_encode(pair.target, text.target))
-        for text in _splits(corpus).values()
+        TokenizedText(
+            *_flat(_encoded(pair.source.encode, text.source, f"Tokenising {name}, source")),
+            *_flat(_encoded(pair.target.encode, text.target, f"Tokenising {name}, target")),
+        )
+        for name, text in _splits(corpus).items()
     ]
-    return _assemble(corpus, texts, pair, from_cache=False)
+    return _assemble(corpus, texts, pair, key, from_cache=False)
 
 
 def _assemble(
-    corpus: Corpus, texts: Sequence[TokenizedText], pair: TokenizerPair, from_cache: bool
+    corpus: Corpus, texts: Sequence[TokenizedText], pair: TokenizerPair, key: str, from_cache: bool
 ) -> TokenizedCorpus:
     unknown_rate = {}
     for name, text in zip(_splits(corpus), texts, strict=True):
@@ -166,18 +225,28 @@ def _assemble(
             unknown_rate[f"{name}/{side}"] = unknown / max(1, len(tokens) - 2 * len(text))
     train, validation, *tests = texts
     named = dict(zip(corpus.tests, tests, strict=True))
-    return TokenizedCorpus(train, validation, named, pair, unknown_rate, from_cache)
+    return TokenizedCorpus(train, validation, named, pair, unknown_rate, key, from_cache)
 
 
-def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens (int32) of all `lines`, each between `<sos>` and `<eos>`, and their offsets (int64)."""
-    tokens = [torch.zeros(0, dtype=torch.int32)]
-    lengths = [torch.zeros(1, dtype=torch.int64)]
-    for start in range(0, len(lines), CHUNK):
-        chunk = [[SOS, *ids, EOS] for ids in tokenizer.encode(lines[start : start + CHUNK])]
-        tokens.append(torch.tensor(list(chain.from_iterable(chunk)), dtype=torch.int32))
-        lengths.append(torch.tensor([len(ids) for ids in chunk], dtype=torch.int64))
-    return torch.cat(tokens), torch.cat(lengths).cumsum(0)
+def _encoded(
+    encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str], description: str
+) -> Iterator[list[list[int]]]:
+    """The ids of `lines`, a chunk at a time."""
+    starts = range(0, len(lines), CHUNK)
+    for start in progress(starts, description, len(starts)):
+        yield encode(lines[start : start + CHUNK])
+
+
+def _flat(chunks: Iterable[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tokens (int32) of all lines, each between `<sos>` and `<eos>`, and their offsets (int64)."""
+    tokens = [np.empty(0, np.int32)]
+    lengths = [np.zeros(1, np.int64)]
+    for chunk in chunks:
+        length = np.fromiter(map(len, chunk), np.int64, len(chunk)) + 2
+        framed = chain.from_iterable((SOS, *ids, EOS) for ids in chunk)
+        tokens.append(np.fromiter(framed, np.int32, int(length.sum())))
+        lengths.append(length)
+    return torch.from_numpy(np.concatenate(tokens)), torch.from_numpy(np.concatenate(lengths).cumsum())
 
 
 def _select(
@@ -186,8 +255,13 @@ def _select(
     """The tokens and offsets of the sentences numbered `index`."""
     lengths = offsets.diff()[index]
     chosen = torch.cat([offsets.new_zeros(1), lengths.cumsum(0)])
-    moved = torch.repeat_interleave(offsets[index] - chosen[:-1], lengths)
-    return tokens[moved + torch.arange(len(moved), device=moved.device)], chosen
+    moved = tokens.new_empty(int(chosen[-1]))
+    for start in range(0, len(index), CHUNK):
+        part = slice(start, start + CHUNK)
+        first, end = int(chosen[start]), int(chosen[min(start + CHUNK, len(index))])
+        shift = torch.repeat_interleave(offsets[index[part]] - chosen[:-1][part], lengths[part])
+        moved[first:end] = tokens[shift + torch.arange(first, end, device=tokens.device)]
+    return moved, chosen
 
 
 def _files(tests: Mapping[str, object]) -> list[str]:
@@ -203,7 +277,9 @@ def _read(entry: Path, corpus: Corpus) -> TokenizedCorpus | None:
     try:
         if json.loads((entry / MANIFEST).read_text(encoding="utf-8")) == _hashes(entry):
             texts = [TokenizedText(**load_file(entry / file)) for file in _files(corpus.tests)]
-            return _assemble(corpus, texts, TokenizerPair.load(entry / "tokenizer"), from_cache=True)
+            return _assemble(
+                corpus, texts, TokenizerPair.load(entry / "tokenizer"), entry.name, from_cache=True
+            )
         reason = "its files are not those of its manifest"
     except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = str(error)

@@ -3,19 +3,27 @@
 import json
 import logging
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from seq2seq_lab.data import tokenized
 from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, corpus_key, tokenize_corpus
+from seq2seq_lab.data.tokenized import (
+    TokenizedCorpus,
+    TokenizedText,
+    TrainingText,
+    corpus_key,
+    tokenize_corpus,
+)
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer
+from seq2seq_lab.errors import UserError
 
 CORPUS = Corpus(
     "en",
@@ -237,3 +245,48 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     assert results.get() == results.get()
     assert tokenize_corpus(CORPUS, never, OPTIONS, tmp_path).from_cache
     assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
+
+
+class Stochastic(WordTokenizer):
+    """Words, each doubled or not by a throw of a coin."""
+
+    stochastic = True
+
+    def sample(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
+        return [[i for i in ids for _ in range(1 + rng.integers(2))] for ids in self.encode(lines)]
+
+
+def training_text(make: Callable[[], Tokenizer], max_length: int, seed: int = 1) -> TrainingText:
+    corpus = tokenize_corpus(CORPUS, make, OPTIONS, None)
+    return TrainingText(CORPUS.train, corpus.train, corpus.tokenizers, max_length, seed)
+
+
+def stochastic() -> Tokenizer:
+    return Stochastic(joint=False, lowercase=False, min_frequency=1, max_size=None)
+
+
+def test_every_epoch_has_the_same_ids_unless_the_tokenizer_draws() -> None:
+    text = training_text(word, 9)
+    assert text.epoch(0) is text.epoch(1)
+    assert text.left_out == 0
+
+
+def test_an_epoch_of_a_stochastic_tokenizer_is_a_function_of_seed_and_number() -> None:
+    text = training_text(stochastic, 9)
+    epochs = [text.epoch(number) for number in range(8)]
+    assert len({tuple(epoch.source_tokens.tolist()) for epoch in epochs}) > 1
+    again = training_text(stochastic, 9).epoch(3)
+    assert torch.equal(again.target_tokens, epochs[3].target_tokens)
+    assert torch.equal(again.source_offsets, epochs[3].source_offsets)
+    other = training_text(stochastic, 9, seed=2)
+    assert any(not torch.equal(other.epoch(n).source_tokens, epochs[n].source_tokens) for n in range(8))
+
+
+@pytest.mark.parametrize("make", [word, stochastic])
+def test_long_pairs_are_left_out_of_every_epoch(make: Callable[[], Tokenizer]) -> None:
+    text = training_text(make, 2)
+    assert text.left_out == 1  # "the cat sleeps"
+    assert len(text.epoch(0)) == len(text.epoch(1)) == 2
+    assert text.epoch(0).source_lengths[0] == 2  # the empty line: <sos> and <eos>
+    with pytest.raises(UserError, match=r"trainer\.max_length=0"):
+        training_text(make, 0)

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
@@ -67,6 +68,15 @@ class Tokenizer(ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """Plain text. `<pad>`, `<sos>` and `<eos>` are left out; an unknown is written `<unk>`."""
         return self.decode_spans(ids)[0]
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether `sample` draws other segmentations than `encode` gives."""
+        return False
+
+    def sample(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
+        """The ids of each line as training reads them, drawn with `rng` where the tokenizer is stochastic."""
+        return self.encode(lines)
 
     @property
     def size(self) -> int:

@@ -1,0 +1,56 @@
+"""A bar on long work over data."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Item = TypeVar("Item")
+
+AFTER_SECONDS = 2.0  # shorter work shows none
+REFRESH_SECONDS = 0.25
+
+
+def progress(
+    items: Iterable[Item],
+    description: str,
+    total: int | None = None,
+    position: Callable[[], int] | None = None,
+) -> Iterator[Item]:
+    """Yield the items; where they take more than 2 s, with a bar on standard error if that is a terminal.
+
+    `total` and `position()`, how far the work is, are in any unit; without `position` it is items.
+    """
+    due = time.monotonic() + AFTER_SECONDS
+    bar: Progress | None = None
+    try:
+        for number, item in enumerate(items):
+            now = time.monotonic()
+            if now >= due:
+                bar = bar or _bar(description, total)
+                due = now + REFRESH_SECONDS
+                done = number if position is None else position()
+                bar.update(bar.task_ids[0], completed=done, refresh=True)
+            yield item
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(description: str, total: int | None) -> "Progress":
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    from seq2seq_lab.report import console
+
+    shown = Console(stderr=True)
+    # The console is quiet on all ranks but the first, which shows the bar for all.
+    hidden = console().quiet or not shown.is_interactive
+    # Without a refreshing thread: nothing is drawn but in `progress`.
+    bar = Progress(console=shown, auto_refresh=False, transient=True, disable=hidden)
+    bar.add_task(escape(description), total=total)
+    bar.start()
+    return bar

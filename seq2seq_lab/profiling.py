@@ -1,0 +1,135 @@
+"""Where the time of an optimizer update goes: a trace of a few, and a table of its parts."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from seq2seq_lab import report
+
+log = logging.getLogger(__name__)
+
+WARM_UP_UPDATES = (
+    12  # the first updates choose kernels and fill caches, and the profiler has a start of its own
+)
+UPDATES = 10
+OPERATIONS = 12
+
+UPDATE = "update"
+PARTS = ("batch", "forward", "backward", "gradient norm", "optimizer")
+FORWARD = ("choose inputs", "loss")
+
+Profile = Callable[[int], AbstractContextManager[Callable[[], None]]]
+"""Called with the number of updates to come: inside, what it yields is to be called after each of them."""
+
+
+@contextmanager
+def no_profile(updates: int) -> Iterator[Callable[[], None]]:
+    """Profile nothing."""
+    yield lambda: None
+
+
+def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profile:
+    """Return what profiles a few updates after a warm-up.
+
+    It writes `folder`/trace.json.gz and prints two tables: the parts of an update (those of the forward pass
+    by the model's components), and the operations that take the most time.
+    """
+    components = _components(model)
+
+    def show(finished: Any) -> None:
+        events = finished.key_averages()
+        updates = sum(event.count for event in events if event.key == UPDATE)
+        if updates == 0:  # interrupted before the first
+            return
+        folder.mkdir(exist_ok=True)
+        trace = folder / "trace.json.gz"
+        finished.export_chrome_trace(str(trace))
+        _say(events, [name for name, _ in components], updates, device)
+        log.info("Trace of %d updates: %s (open it in chrome://tracing or Perfetto)", updates, trace)
+
+    @contextmanager
+    def profiled(updates: int) -> Iterator[Callable[[], None]]:
+        activities = [ProfilerActivity.CPU]
+        if device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        count = min(UPDATES, max(1, updates - 1))
+        # The update before those that count is the profiler's own start.
+        wait = min(WARM_UP_UPDATES, updates - count) - 1
+        phases = schedule(wait=wait, warmup=1, active=count, repeat=1) if wait >= 0 else None
+        hooks = [hook for name, module in components for hook in _label(module, name)]
+        try:
+            with profile(activities=activities, schedule=phases, on_trace_ready=show) as profiler:
+                yield profiler.step
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    return profiled
+
+
+def _components(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The parts of a model that are called as modules: a decoder's are its own parts."""
+    components = []
+    for name, child in model.named_children():
+        if name == "decoder":
+            components += [(f"{name}.{part}", module) for part, module in child.named_children()]
+        else:
+            components.append((name, child))
+    return components
+
+
+def _label(module: nn.Module, name: str) -> list[torch.utils.hooks.RemovableHandle]:
+    """Have every call of a module stand in the trace under its name."""
+    running: list[record_function] = []
+
+    def enter(_module: nn.Module, _inputs: Any) -> None:
+        running.append(record_function(name))
+        running[-1].__enter__()  # type: ignore[no-untyped-call]
+
+    def leave(_module: nn.Module, _inputs: Any, _output: Any) -> None:
+        running.pop().__exit__(None, None, None)
+
+    return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+
+
+def _say(events: Sequence[Any], components: Sequence[str], updates: int, device: torch.device) -> None:
+    on_device = device.type == "cuda"
+
+    def milliseconds(event: Any, own: bool) -> float:
+        prefix = "self_" if own else ""
+        kind = "device" if on_device else "cpu"
+        return float(getattr(event, f"{prefix}{kind}_time_total")) / 1000 / updates
+
+    labels = {UPDATE, *PARTS, *FORWARD, *components}
+    by_name = {event.key: milliseconds(event, own=False) for event in events if event.key in labels}
+    whole = by_name[UPDATE]
+    rows = []
+    for part in PARTS:
+        rows.append((part, by_name[part], by_name[part] / whole))
+        if part == "forward":
+            inner = [(name, by_name[name]) for name in (*components, *FORWARD) if name in by_name]
+            rows += [
+                (f"  {name}", time, time / whole) for name, time in sorted(inner, key=lambda row: -row[1])
+            ]
+    rest = whole - sum(by_name[part] for part in PARTS)
+    rows.append(("rest", rest, rest / whole))
+    operations = [event for event in events if event.key not in labels and milliseconds(event, own=True) > 0]
+    operations.sort(key=lambda event: -milliseconds(event, own=True))
+    report.say(report.time_table(f"time of an update ({whole:.1f} ms, mean of {updates})", "part", rows))
+    report.say(
+        report.time_table(
+            "operations that take the most of it",
+            "operation",
+            [
+                (f"{event.key} ({event.count / updates:.0f} calls)", time, time / whole)
+                for event in operations[:OPERATIONS]
+                for time in [milliseconds(event, own=True)]
+            ],
+        )
+    )
