@@ -1,20 +1,17 @@
 """Multi30k: captions of pictures in English, German and French (Elliott et al. 2016, arXiv:1605.00459)."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.download import check_reachable
+from seq2seq_lab.data.hub import hub_pairs, load_splits
+from seq2seq_lab.data.repeats import count_repeats
 from seq2seq_lab.data.text import (
     OnBadPair,
     check_positive,
     collect,
-    count_repeats,
-    empty,
     listing,
     new_counts,
     read_parallel,
@@ -114,7 +111,12 @@ class Multi30k:
                 f"dataset.source={self.source}, dataset.target={self.target}: dataset.hub={self.hub} has "
                 "only en and de. For French, give the folder of the raw files: dataset.path=FOLDER."
             )
-        splits = _load_from_hub(self.hub)
+        splits = load_splits(
+            self.hub,
+            None,
+            "Give a folder of the raw Multi30k files with dataset.path=FOLDER, or a local copy of the data "
+            "set with dataset.hub=FOLDER.",
+        )
         wanted = {"train": "train", "val": "validation", "test": "test"}
         for split in wanted.values():
             columns = splits[split].column_names if split in splits else []
@@ -127,62 +129,10 @@ class Multi30k:
                 )
         return {
             name: usable_pairs(
-                self._rows(splits[split], f"{self.hub} {split}"),
+                hub_pairs(splits[split], f"{self.hub} {split}", (self.source, self.target)),
                 f"{self.hub} {split}",
                 self.on_bad_pair,
                 counts,
             )
             for name, split in wanted.items()
         }
-
-    def _rows(self, split: Any, name: str) -> Iterator[tuple[str, str, str]]:
-        columns = split.select_columns([self.source, self.target])[:]
-        for number, pair in enumerate(zip(columns[self.source], columns[self.target], strict=True), start=1):
-            sides = zip((self.source, self.target), pair, strict=True)
-            faults = [
-                f"{name} row {number} {language}: {fault}"
-                for language, text in sides
-                if (fault := _fault(text))
-            ]
-            yield (*pair, "; ".join(faults))
-
-
-def _fault(text: object) -> str:
-    if not isinstance(text, str):
-        return f"{text!r} is no text"
-    return "the sentence holds a line break" if "\n" in text else empty(text)
-
-
-def _load_from_hub(hub: str) -> Any:
-    """Return the splits of a data set: a local folder's, else the cached copy, else the hub's."""
-    remedy = (
-        "Give a folder of the raw Multi30k files with dataset.path=FOLDER, or a local copy of the data set "
-        "with dataset.hub=FOLDER."
-    )
-    is_folder = Path(hub).expanduser().is_dir()
-    if not is_folder and not re.fullmatch(r"[\w.-]+/[\w.-]+", hub):
-        raise UserError(f"dataset.hub={hub} is neither a folder nor a data set OWNER/NAME. {remedy}")
-
-    import datasets
-    from huggingface_hub import constants
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        if is_folder:
-            return datasets.load_dataset(str(Path(hub).expanduser()))
-        was_offline = datasets.config.HF_HUB_OFFLINE
-        # Offline the client looks in its cache alone, at once; online it tries the network for 23 s first.
-        datasets.config.HF_HUB_OFFLINE = True
-        try:
-            return datasets.load_dataset(hub)
-        except ConnectionError as error:
-            if was_offline or constants.HF_HUB_OFFLINE:
-                raise UserError(
-                    f"dataset.hub={hub} is not in the cache, and HF_HUB_OFFLINE forbids the network. {remedy}"
-                ) from error
-        finally:
-            datasets.config.HF_HUB_OFFLINE = was_offline
-        check_reachable(constants.ENDPOINT, f"dataset.hub={hub} is not in the cache either. {remedy}")
-        return datasets.load_dataset(hub)
-    except (OSError, HFValidationError, datasets.exceptions.DatasetsError) as error:
-        raise UserError(f"dataset.hub={hub} cannot be loaded: {error}. {remedy}") from error

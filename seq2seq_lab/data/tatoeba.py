@@ -1,19 +1,22 @@
 """Tatoeba English–French: short sentences with their translations (tatoeba.org, by way of manythings.org)."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder, fetch_member
+from seq2seq_lab.data.repeats import count_repeats
+from seq2seq_lab.data.tables import first_columns
 from seq2seq_lab.data.text import (
     OnBadPair,
     check_positive,
-    collect,
-    count_repeats,
+    check_shares,
+    divide,
     listing,
     new_counts,
-    read_columns,
+    split_by_hash,
+    usable_pairs,
+    within,
 )
 from seq2seq_lab.errors import UserError, did_you_mean
 
@@ -59,42 +62,31 @@ class Tatoeba:
             )
         check_positive("dataset.max_tokens", self.max_tokens)
         check_positive("dataset.limit", self.limit)
-        if not (
-            self.validation_share > 0 and self.test_share > 0 and self.validation_share + self.test_share < 1
-        ):
-            raise UserError(
-                f"dataset.validation_share={self.validation_share}, dataset.test_share={self.test_share}: "
-                "both have to be above 0, and together below 1."
-            )
+        check_shares(self.validation_share, self.test_share)
 
     def load(self) -> Corpus:
         """Read the corpus. Raises `UserError` for a missing file, bad lines, and a download that fails."""
         counts = new_counts()
-        counts["pairs_over_max_tokens"] = 0
         file = self._file()
-        splits: dict[str, list[tuple[str, str]]] = {"train": [], "validation": [], "test": []}
-        for english, french in read_columns(file, self.on_bad_pair, counts):
-            if (
-                self.max_tokens is not None
-                and max(len(english.split()), len(french.split())) > self.max_tokens
-            ):
-                counts["pairs_over_max_tokens"] += 1
-                continue
-            splits[self._split_of(english)].append(
-                (english, french) if self.source == "en" else (french, english)
-            )
-        empty = [name for name, pairs in splits.items() if not pairs]
+        pairs = usable_pairs(first_columns(file, counts), str(file), self.on_bad_pair, counts)
+        splits = divide(
+            within(pairs, self.max_tokens, counts),
+            lambda english: split_by_hash(english, self.validation_share, self.test_share),
+            self.limit,
+        )
+        empty = [name for name, split in splits.items() if not split]
         if empty:
             raise UserError(
                 f"{file}: no pairs for {', '.join(empty)} out of {sum(map(len, splits.values()))}. Give a "
                 f"larger file, or change dataset.validation_share={self.validation_share}, "
                 f"dataset.test_share={self.test_share} or dataset.max_tokens={self.max_tokens}."
             )
-        train = collect(splits["train"], self.limit)
-        validation, test = collect(splits["validation"], None), collect(splits["test"], None)
+        train, validation, test = (
+            split if self.source == "en" else ParallelText(split.target, split.source)
+            for split in splits.values()
+        )
         count_repeats(train, [validation, test], counts)
-        tests: dict[str, ParallelText] = {"test": test}
-        return Corpus(self.source, self.target, train, validation, tests, counts)
+        return Corpus(self.source, self.target, train, validation, {"test": test}, counts)
 
     def _file(self) -> Path:
         if self.path is None:
@@ -107,10 +99,3 @@ class Tatoeba:
                 f"{listing(file if file.is_dir() else file.parent)}. Give the path of the file itself."
             )
         return file
-
-    def _split_of(self, english: str) -> str:
-        # 48 bits divide exactly in a float, so that the place is always below 1.
-        place = int.from_bytes(hashlib.sha256(english.encode()).digest()[:6], "big") / 2**48
-        if place < self.validation_share:
-            return "validation"
-        return "test" if place < self.validation_share + self.test_share else "train"

@@ -2,21 +2,24 @@
 
 import codecs
 import gzip
+import hashlib
 import logging
-import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice, zip_longest
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
 from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.lines import LinesBuilder
+from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 OnBadPair = Literal["error", "drop"]
+Split = Literal["train", "validation", "test"]
 
 _DROPS_IN_DETAIL = 3
 
@@ -25,25 +28,37 @@ def new_counts() -> Counter[str]:
     """Return the counts of what reading does to a corpus, each at 0.
 
     `byte_order_marks` and `carriage_returns` were removed, from the start of a file and the end of a line;
-    `dropped_pairs` could not be read; `duplicate_pairs` repeat an earlier pair of their split, and
-    `leaked_pairs` of validation and test are training pairs (see `count_repeats`; both kinds are kept).
+    `dropped_pairs` could not be read, `pairs_over_max_tokens` were left out for their length. Kept, unless
+    the data set says otherwise: `duplicate_pairs` repeat an earlier pair of their split; `leaked_pairs` of
+    validation and test are training pairs, and of `leaked_sources` the source side at least is one's (see
+    `count_repeats`).
     """
-    names = ("byte_order_marks", "carriage_returns", "dropped_pairs", "duplicate_pairs", "leaked_pairs")
+    names = (
+        "byte_order_marks",
+        "carriage_returns",
+        "dropped_pairs",
+        "pairs_over_max_tokens",
+        "duplicate_pairs",
+        "leaked_pairs",
+        "leaked_sources",
+    )
     return Counter(dict.fromkeys(names, 0))
 
 
-def read_lines(path: Path, counts: Counter[str]) -> Iterator[tuple[str, str]]:
+def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
     r"""Yield (text, "") for each line of a plain or gzipped file, ("", problem) for one that is not UTF-8.
 
     Only "\n" ends a line: U+2028, U+0085, a lone "\r" and their like stay inside it. A byte order mark at the
     start of the file and the "\r" of a "\r\n" are removed and counted. Raises `UserError` for a file that
-    cannot be read, a truncated archive for one.
+    cannot be read, a truncated archive for one. A bar says how far it is, unless `show` is false.
     """
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+        with path.open("rb") as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
+            size = path.stat().st_size
+            raw_lines = progress(stream, f"Reading {path.name}", size, file.tell) if show else stream
             # Binary lines end at b"\n" alone; text mode would leave that to the newline argument and could
             # not say which line a wrong byte is in.
-            for number, raw in enumerate(stream, start=1):
+            for number, raw in enumerate(raw_lines, start=1):
                 if number == 1 and raw.startswith(codecs.BOM_UTF8):
                     raw = raw.removeprefix(codecs.BOM_UTF8)
                     counts["byte_order_marks"] += 1
@@ -73,7 +88,7 @@ def read_parallel(
 
 
 def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
-    sources, targets = read_lines(source, counts), read_lines(target, counts)
+    sources, targets = read_lines(source, counts), read_lines(target, counts, show=False)
     for number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
         if left is None or right is None:
             shorter, longer = number - 1, number + sum(1 for _ in (targets if left is None else sources))
@@ -84,39 +99,28 @@ def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tu
             )
         problems = [
             f"{path} line {number}: {problem}"
-            for path, (text, fault) in ((source, left), (target, right))
-            if (problem := fault or empty(text))
+            for path, (text, wrong) in ((source, left), (target, right))
+            if (problem := wrong or empty(text))
         ]
         yield left[0], right[0], "; ".join(problems)
-
-
-def read_columns(path: Path, on_bad_pair: OnBadPair, counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Yield the first two columns of a tab-separated file, in bounded memory; a third column is ignored.
-
-    Quotation marks mean nothing. Lines with any other number of columns are bad pairs, besides those of
-    `read_parallel`, and go the same way.
-    """
-    return usable_pairs(_column_pairs(path, counts), str(path), on_bad_pair, counts)
-
-
-def _column_pairs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
-    for number, (text, fault) in enumerate(read_lines(path, counts), start=1):
-        columns = text.split("\t")
-        if fault or not 2 <= len(columns) <= 3:
-            problem = fault or empty(text) or f"{len(columns)} tab-separated columns, not 2 or 3"
-            yield "", "", f"{path} line {number}: {problem}"
-            continue
-        problems = [
-            f"{path} line {number} column {column}: {problem}"
-            for column, side in enumerate(columns[:2], start=1)
-            if (problem := empty(side))
-        ]
-        yield columns[0], columns[1], "; ".join(problems)
 
 
 def empty(text: str) -> str:
     """Return what is wrong with a sentence of nothing but white space, or an empty string."""
     return "" if text.strip() else "the sentence is empty"
+
+
+def fault(value: object) -> str:
+    """Return what is wrong with a value that is to be a sentence, or an empty string."""
+    if not isinstance(value, str):
+        return f"{value!r} is no text"
+    if "\n" in value:
+        return "the sentence holds a line break"
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        return f"character {error.start + 1} is half a surrogate pair"
+    return empty(value)
 
 
 def usable_pairs(
@@ -145,36 +149,59 @@ def usable_pairs(
 
 def collect(pairs: Iterable[tuple[str, str]], limit: int | None) -> ParallelText:
     """Return the first `limit` pairs (null: all), having read on to the end so that every line is checked."""
-    remaining = iter(pairs)
-    source, target = [], []
-    for left, right in islice(remaining, limit):
-        source.append(left)
-        target.append(right)
-    for _ in remaining:
-        pass
-    return ParallelText(source, target)
+    return divide(pairs, lambda _: "train", limit)["train"]
 
 
-def count_repeats(train: ParallelText, held_out: Iterable[ParallelText], counts: Counter[str]) -> None:
-    """Count, and keep, pairs that repeat an earlier pair of their split and held-out pairs seen in training.
+def divide(
+    pairs: Iterable[tuple[str, str]], split_of: Callable[[str], Split], limit: int | None
+) -> dict[Split, ParallelText]:
+    """Return the pairs of each split, `split_of(source)` saying which; `limit` keeps the first of train."""
+    builders: dict[Split, tuple[LinesBuilder, LinesBuilder]] = {
+        "train": (LinesBuilder(), LinesBuilder()),
+        "validation": (LinesBuilder(), LinesBuilder()),
+        "test": (LinesBuilder(), LinesBuilder()),
+    }
+    for left, right in pairs:
+        split = split_of(left)
+        source, target = builders[split]
+        if split != "train" or limit is None or len(source) < limit:
+            source.append(left)
+            target.append(right)
+    return {
+        split: ParallelText(source.build(), target.build()) for split, (source, target) in builders.items()
+    }
 
-    Duplicates are exact. A leak is a pair that equals a training pair after NFC, case folding and the
-    collapsing of white space, so exact ones are among them.
+
+def split_by_hash(text: str, validation_share: float, test_share: float) -> Split:
+    """Return the split of a sentence: a function of its text alone, so that it never changes sides."""
+    # 48 bits divide exactly in a float, so that the place is always below 1.
+    place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+    if place < validation_share:
+        return "validation"
+    return "test" if place < validation_share + test_share else "train"
+
+
+def check_shares(validation_share: float, test_share: float) -> None:
+    """Raise `UserError` for shares that leave validation, test or train without any place."""
+    if not (validation_share > 0 and test_share > 0 and validation_share + test_share < 1):
+        raise UserError(
+            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: "
+            "both have to be above 0, and together below 1."
+        )
+
+
+def within(
+    pairs: Iterable[tuple[str, str]], max_tokens: int | None, counts: Counter[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of at most `max_tokens` (null: any number of) tokens a side, counting the others.
+
+    Tokens stand between white space; no-break spaces are white space.
     """
-    known = {_normalised(pair) for pair in zip(train.source, train.target, strict=True)}
-    counts["duplicate_pairs"] += _duplicates(train)
-    for split in held_out:
-        counts["duplicate_pairs"] += _duplicates(split)
-        pairs = zip(split.source, split.target, strict=True)
-        counts["leaked_pairs"] += sum(_normalised(pair) in known for pair in pairs)
-
-
-def _duplicates(split: ParallelText) -> int:
-    return len(split) - len(set(zip(split.source, split.target, strict=True)))
-
-
-def _normalised(pair: tuple[str, str]) -> tuple[str, ...]:
-    return tuple(" ".join(unicodedata.normalize("NFC", text).casefold().split()) for text in pair)
+    for source, target in pairs:
+        if max_tokens is not None and max(len(source.split()), len(target.split())) > max_tokens:
+            counts["pairs_over_max_tokens"] += 1
+        else:
+            yield source, target
 
 
 def check_positive(key: str, value: int | None) -> None:

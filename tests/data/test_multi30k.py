@@ -229,15 +229,18 @@ def test_a_copy_in_the_cache_is_used_without_a_network(tmp_path, hub_cache):
 
 @pytest.mark.corpora
 @pytest.mark.parametrize(
-    ("source", "target", "duplicates", "leaks"), [("de", "en", 3, 0), ("en", "fr", 5, 1), ("fr", "de", 6, 0)]
+    ("source", "target", "found"),
+    [
+        ("de", "en", {"duplicate_pairs": 3, "leaked_sources": 1}),
+        ("en", "fr", {"duplicate_pairs": 5, "leaked_pairs": 1, "leaked_sources": 1}),
+        ("fr", "de", {"duplicate_pairs": 6, "leaked_sources": 3}),
+    ],
 )
-def test_the_real_files(corpora, source, target, duplicates, leaks):
+def test_the_real_files(corpora, source, target, found):
     corpus = multi30k(path=str(corpora / "multi30k"), source=source, target=target).load()
     assert (len(corpus.train), len(corpus.validation)) == (29_000, 1_014)
     assert {name: len(split) for name, split in corpus.tests.items()} == {"test_2016_flickr": 1_000}
-    assert {key: count for key, count in corpus.counts.items() if count} == {
-        key: count for key, count in (("duplicate_pairs", duplicates), ("leaked_pairs", leaks)) if count
-    }
+    assert {key: count for key, count in corpus.counts.items() if count} == found
     for language, lines in ((source, corpus.train.source), (target, corpus.train.target)):
         raw = (corpora / "multi30k" / f"train.{language}").read_bytes().decode()
         assert "\n".join(lines) + "\n" == raw

@@ -7,15 +7,17 @@ from collections import Counter
 
 import pytest
 
-from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.tables import first_columns
 from seq2seq_lab.data.text import (
     collect,
-    count_repeats,
+    divide,
+    fault,
     listing,
     new_counts,
-    read_columns,
     read_lines,
     read_parallel,
+    usable_pairs,
+    within,
 )
 from seq2seq_lab.errors import UserError
 
@@ -62,6 +64,10 @@ def read(folder, source, target, on_bad_pair="error"):
     counts = new_counts()
     pairs = list(read_parallel(write(folder / "s", source), write(folder / "t", target), on_bad_pair, counts))
     return pairs, dict(+counts)
+
+
+def read_columns(path, on_bad_pair, counts):
+    return usable_pairs(first_columns(path, counts), str(path), on_bad_pair, counts)
 
 
 def with_second(lines, second):
@@ -154,8 +160,8 @@ def test_only_a_line_feed_ends_a_line_and_the_last_one_may_be_missing(tmp_path, 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("one column", "line 2: 1 tab-separated columns, not 2 or 3"),
-        ("a\tb\tc\td", "line 2: 4 tab-separated columns"),
+        ("one column", "line 2: 1 columns, not 2 or 3"),
+        ("a\tb\tc\td", "line 2: 4 columns, not 2 or 3"),
         ("", "line 2: the sentence is empty"),
         ("\tb", "line 2 column 1: the sentence is empty"),
         ("a\t \tc", "line 2 column 2: the sentence is empty"),
@@ -222,13 +228,38 @@ def test_reading_takes_no_memory_that_grows_with_the_file(tmp_path):
     assert peak < 500_000, f"{peak} bytes for files of 4 MB"
 
 
-def test_repeats_are_counted_exactly_and_leaks_after_normalisation():
-    train = ParallelText(["a", "a", "a", "caf\u00e9", "x"], ["b", "b", "c", "coffee", "y"])
-    validation = ParallelText(["Cafe\u0301", "a", "z"], ["coffee ", "d", "z"])
-    test = ParallelText(["x", "z"], ["y", "z"])
+def test_pairs_are_divided_in_their_order_and_the_limit_is_of_training_alone():
+    pairs = [(f"{'validation' if n % 3 == 1 else 'train'} {n}", f"t{n}") for n in range(9)]
+    texts = divide(pairs, lambda source: source.split()[0], 2)
+    assert {split: list(text.target) for split, text in texts.items()} == {
+        "train": ["t0", "t2"],
+        "validation": ["t1", "t4", "t7"],
+        "test": [],
+    }
+
+
+def test_pairs_too_long_on_either_side_are_left_out_and_counted():
     counts = new_counts()
-    count_repeats(train, [validation, test], counts)
-    assert +counts == Counter(duplicate_pairs=1, leaked_pairs=2)
+    pairs = [("a b", "c"), ("a b c", "d"), ("a", "b\u00a0c d"), ("a", "b c")]
+    assert list(within(pairs, 2, counts)) == [pairs[0], pairs[3]]
+    assert +counts == Counter(pairs_over_max_tokens=2)
+    assert list(within(pairs, None, counts)) == pairs
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ("a", ""),
+        ("a\u2028b\r\0", ""),
+        (" ", "the sentence is empty"),
+        (None, "None is no text"),
+        (5, "5 is no text"),
+        ("a\nb", "the sentence holds a line break"),
+        ("ab\ud800", "character 3 is half a surrogate pair"),
+    ],
+)
+def test_what_is_no_sentence_is_said(value, wrong):
+    assert fault(value) == wrong
 
 
 def test_a_listing_names_what_is_there(tmp_path):
