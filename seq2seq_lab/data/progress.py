@@ -1,5 +1,6 @@
-"""A bar on long work over data."""
+"""How far long work over data is."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +12,9 @@ Item = TypeVar("Item")
 
 AFTER_SECONDS = 2.0  # shorter work shows none
 REFRESH_SECONDS = 0.25
+LINE_SECONDS = 15.0  # between two lines where no bar can be drawn
+
+logger = logging.getLogger(__name__)
 
 
 def progress(
@@ -19,9 +23,10 @@ def progress(
     total: int | None = None,
     position: Callable[[], int] | None = None,
 ) -> Iterator[Item]:
-    """Yield the items; where they take more than 2 s, with a bar on standard error if that is a terminal.
+    """Yield the items; where they take more than 2 s, with a bar on standard error.
 
-    `total` and `position()`, how far the work is, are in any unit; without `position` it is items.
+    Where standard error is no terminal, with a log line now and then. `total` and `position()`, how far the
+    work is, are in any unit; without `position` it is items.
     """
     due = time.monotonic() + AFTER_SECONDS
     bar: Progress | None = None
@@ -30,9 +35,13 @@ def progress(
             now = time.monotonic()
             if now >= due:
                 bar = bar or _bar(description, total)
-                due = now + REFRESH_SECONDS
                 done = number if position is None else position()
                 bar.update(bar.task_ids[0], completed=done, refresh=True)
+                if bar.console.is_interactive:
+                    due = now + REFRESH_SECONDS
+                else:
+                    due = now + LINE_SECONDS
+                    logger.info("%s: %s", description, f"{done / total:.0%}" if total else f"{done:,}")
             yield item
     finally:
         if bar is not None:

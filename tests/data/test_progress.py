@@ -1,6 +1,7 @@
 """The bar on long work: on standard error, at a terminal, after a while, and never in the way of the items."""
 
 import io
+import logging
 
 import pytest
 import rich.console
@@ -48,10 +49,18 @@ def test_a_quiet_rank_draws_nothing(screen, monkeypatch):
     assert screen.getvalue() == ""
 
 
-def test_without_a_terminal_nothing_is_drawn(monkeypatch, capsys):
+def test_without_a_terminal_a_line_is_logged_now_and_then(monkeypatch, capsys, caplog):
     monkeypatch.setattr(module, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
+    caplog.set_level(logging.INFO, "seq2seq_lab")
     assert list(progress(iter("abcd"), "Reading")) == list("abcd")
+    assert list(progress(iter("abcd"), "Writing", 4)) == list("abcd")
     assert capsys.readouterr() == ("", "")
+    assert caplog.messages[2:6] == ["Reading: 2", "Reading: 3", "Writing: 0%", "Writing: 25%"]
+    monkeypatch.setattr(module, "LINE_SECONDS", 60.0)
+    caplog.clear()
+    assert list(progress(iter("abcd"), "Reading")) == list("abcd")
+    assert caplog.messages == ["Reading: 0"]
 
 
 def test_the_bar_ends_with_the_work_however_it_ends(screen):
