@@ -105,6 +105,12 @@ class TrainingText:
             raise UserError(
                 f"trainer.max_length={max_length} leaves no training pair: all have more tokens. Raise it."
             )
+        if self.left_out:
+            logger.info(
+                "%s training pairs of more than %s tokens are left out (trainer.max_length).",
+                f"{self.left_out:,}",
+                max_length,
+            )
         self._sides = ((tokenizers.source, text.source), (tokenizers.target, text.target))
         self._stochastic = any(tokenizer.stochastic for tokenizer, _ in self._sides)
         self._seed = seed
@@ -175,8 +181,8 @@ def tokenize_corpus(
 def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:
     """SHA-256, in hexadecimal, of all that the tokenised corpus follows from.
 
-    That is the text of every split, the options, the tokenizers if they are `fitted` already, the format of
-    the entry and the version of the `tokenizers` library.
+    That is the text of every split, the languages' labels, the options, the tokenizers if they are `fitted`
+    already, the format of the entry and the version of the `tokenizers` library.
     """
     digest = hashlib.sha256()
 
@@ -184,7 +190,8 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
         data = text.encode("utf-8")
         digest.update(len(data).to_bytes(8, "little") + data)
 
-    add(json.dumps([FORMAT, tokenizers.__version__, dict(options)], sort_keys=True))
+    languages = (corpus.source_language, corpus.target_language)
+    add(json.dumps([FORMAT, tokenizers.__version__, languages, dict(options)], sort_keys=True))
     if fitted is not None:
         with tempfile.TemporaryDirectory() as folder:
             fitted.save(Path(folder))
@@ -204,7 +211,8 @@ def _splits(corpus: Corpus) -> dict[str, ParallelText]:
 def _build(
     corpus: Corpus, make: Callable[[], Tokenizer], fitted: TokenizerPair | None, key: str
 ) -> TokenizedCorpus:
-    pair = fit_tokenizers(make, corpus.train) if fitted is None else fitted
+    languages = (corpus.source_language, corpus.target_language)
+    pair = fit_tokenizers(make, corpus.train, languages) if fitted is None else fitted
     texts = [
         TokenizedText(
             *_flat(_encoded(pair.source.encode, text.source, f"Tokenising {name}, source")),

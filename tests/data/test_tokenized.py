@@ -40,7 +40,7 @@ def word() -> Tokenizer:
 
 
 def bpe() -> Tokenizer:
-    return BpeTokenizer(joint=True, lowercase=False, vocab_size=300, min_frequency=1)
+    return BpeTokenizer(joint=True, lowercase=False, vocab_size=300, min_frequency=1, dropout=0.0)
 
 
 def never() -> Tokenizer:

@@ -12,6 +12,10 @@ from seq2seq_lab.data.tokenizers.base import (
     load_tokenizer,
 )
 from seq2seq_lab.data.tokenizers.bpe import BpeTokenizer
+from seq2seq_lab.data.tokenizers.char import CharTokenizer
+from seq2seq_lab.data.tokenizers.spacy import SpacyTokenizer
+from seq2seq_lab.data.tokenizers.unigram import UnigramTokenizer
+from seq2seq_lab.data.tokenizers.whitespace import WhitespaceTokenizer
 from seq2seq_lab.data.tokenizers.word import WordTokenizer
 
 __all__ = [
@@ -21,8 +25,12 @@ __all__ = [
     "SPECIALS",
     "UNK",
     "BpeTokenizer",
+    "CharTokenizer",
+    "SpacyTokenizer",
     "Tokenizer",
     "TokenizerPair",
+    "UnigramTokenizer",
+    "WhitespaceTokenizer",
     "WordTokenizer",
     "fit_tokenizers",
     "load_tokenizer",

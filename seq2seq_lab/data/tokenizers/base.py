@@ -1,14 +1,15 @@
 """What a tokenizer is, how a pair of them is fitted to a corpus, and how they are kept on disk."""
 
+import inspect
 import json
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import tokenizers
@@ -37,10 +38,18 @@ class Tokenizer(ABC):
     """One vocabulary for both languages; read by `fit_tokenizers`."""
 
     _backend: tokenizers.Tokenizer
+    _labels: tuple[str, ...] = ()
 
     @abstractmethod
     def options(self) -> dict[str, object]:
         """The constructor's arguments, as plain values."""
+
+    def use_languages(self, *labels: str) -> None:
+        """Hear the corpus's language labels before training: one, or those of both sides if joint.
+
+        A subclass with rules of a language looks them up here; the labels are saved with the vocabulary.
+        """
+        self._labels = labels
 
     @abstractmethod
     def train(self, lines: Iterable[str]) -> None:
@@ -84,10 +93,14 @@ class Tokenizer(ABC):
         return self._backend.get_vocab_size()
 
     def save(self, folder: Path, name: str) -> None:
-        """Write `name.json` (the library's own format) and `name.options.json` (class and options)."""
+        """Write `name.json` (the library's own format) and `name.options.json` (class, options, languages)."""
         folder.mkdir(parents=True, exist_ok=True)
         self._backend.save(str(folder / f"{name}.json"))
-        description = {"class": type(self).__name__, "options": self.options()}
+        description = {
+            "class": type(self).__name__,
+            "options": self.options(),
+            "languages": list(self._labels),
+        }
         (folder / f"{name}.options.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
@@ -109,7 +122,7 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
             f"There is no tokenizer {name!r} in {folder}: {Path(error.filename).name} is missing. "
             "Name the folder `tokenizer` of a run that has started to train."
         ) from error
-    known = {kind.__name__: kind for kind in Tokenizer.__subclasses__()}
+    known = {kind.__name__: kind for kind in _below(Tokenizer) if not inspect.isabstract(kind)}
     if description["class"] not in known:
         raise UserError(
             f"{folder / name}.options.json: class={description['class']!r} is no tokenizer that is known "
@@ -117,8 +130,17 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
             "Import the module that defines it first."
         )
     tokenizer = known[description["class"]](**description["options"])
+    if description["languages"]:
+        tokenizer.use_languages(*description["languages"])
     tokenizer._use(tokenizers.Tokenizer.from_str(vocabulary))
     return tokenizer
+
+
+def _below(kind: type[Any]) -> Iterator[type[Tokenizer]]:
+    """All subclasses of `kind`, theirs too."""
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _below(subclass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +171,34 @@ class TokenizerPair:
         return cls(source, source if source.joint else load_tokenizer(folder, "target"))
 
 
-def fit_tokenizers(make: Callable[[], Tokenizer], train: ParallelText) -> TokenizerPair:
-    """Train one joint tokenizer, or one a side, on the training split."""
+def fit_tokenizers(
+    make: Callable[[], Tokenizer], train: ParallelText, languages: tuple[str, str]
+) -> TokenizerPair:
+    """Train one joint tokenizer, or one a side, on the training split.
+
+    `languages` are the corpus's labels of source and target. Raises `UserError` where the tokenizer has no
+    rules for them.
+    """
     source = make()
     if source.joint:
+        source.use_languages(*languages)
         source.train(chain(train.source, train.target))
         pair = TokenizerPair(source, source)
     else:
         target = make()
+        source.use_languages(languages[0])
+        target.use_languages(languages[1])
         source.train(train.source)
         target.train(train.target)
         pair = TokenizerPair(source, target)
     logger.info("Vocabulary: %d source types, %d target types", pair.source.size, pair.target.size)
     return pair
+
+
+def check_min_frequency(value: int, remedy: str) -> None:
+    """Raise `UserError` for a smallest frequency below 1; `remedy` says what to set instead."""
+    if value < 1:
+        raise UserError(f"tokenizer.min_frequency={value} must be 1 or more; {remedy}.")
 
 
 def visible(text: str) -> str:

@@ -1,61 +1,64 @@
-"""Byte-level byte-pair encoding (Sennrich 2016, arXiv:1508.07909; over bytes as in GPT-2)."""
+"""Byte-level byte-pair encoding (Sennrich 2016, arXiv:1508.07909; over bytes as in GPT-2), with dropout."""
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise, repeat
+from typing import NamedTuple
 
+import numpy as np
 import tokenizers
-from tokenizers import decoders, normalizers, pre_tokenizers
+from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, Tokenizer, visible
+from seq2seq_lab.data.tokenizers.base import SPECIALS, check_min_frequency
+from seq2seq_lab.data.tokenizers.byte_level import ByteLevelTokenizer
 from seq2seq_lab.errors import UserError
 
+# White space and what follows it up to the next: the library cuts each such stretch alike wherever it stands.
+# U+001C to U+001F are white space to Python and not to the library.
+_STRETCH = re.compile(r"[^\S\x1c-\x1f]+[\S\x1c-\x1f]*")
+# Stretches whose segmentation `sample` keeps, all of which it drops when there are more.
+_CACHED = 1 << 18
+# The rank of a pair that is not merged, and the place of a merge where none is kept: above all others.
+_NEVER = sys.maxsize
 
-def _byte_letters() -> dict[str, int]:
-    """The letter that stands for each byte in the library's vocabulary (GPT-2's table), to the byte."""
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    other = [byte for byte in range(0x100) if byte not in own]
-    return {chr(byte): byte for byte in own} | {chr(0x100 + i): byte for i, byte in enumerate(other)}
 
-
-class BpeTokenizer(Tokenizer):
+class BpeTokenizer(ByteLevelTokenizer):
     """Frequent byte sequences within words; every text has an encoding and comes back exactly.
 
-    A word's first token holds the space before it. One space is put before each line, and taken away by
-    `decode`, so that a word is the same type at the start of a line.
+    With dropout (Provilkov 2020, arXiv:1910.13267) `sample` draws another segmentation at each call; `encode`
+    knows no dropout.
     """
 
-    def __init__(self, joint: bool, lowercase: bool, vocab_size: int, min_frequency: int) -> None:
+    def __init__(
+        self, joint: bool, lowercase: bool, vocab_size: int, min_frequency: int, dropout: float
+    ) -> None:
         """Merge pairs seen at least `min_frequency` times until there are `vocab_size` types.
 
-        The specials and the 256 bytes are among them; a small corpus may end with fewer. Raises `UserError`
-        for values out of range.
+        The specials and the 256 bytes are among them; a small corpus may end with fewer. `dropout` is the
+        probability of a possible merge to be left out at a step of `sample`. Raises `UserError` for values out
+        of range.
         """
-        smallest = len(SPECIALS) + 256
-        if vocab_size < smallest:
+        super().__init__(joint, lowercase, vocab_size)
+        check_min_frequency(min_frequency, "2 is usual")
+        if not 0 <= dropout <= 1:
             raise UserError(
-                f"tokenizer.vocab_size={vocab_size} must be {smallest} or more: "
-                f"{len(SPECIALS)} specials and the 256 bytes come before the first merge."
+                f"tokenizer.dropout={dropout} is a probability, from 0 (always the same segmentation) to 1 "
+                "(bytes); 0.1 is usual."
             )
-        if min_frequency < 1:
-            raise UserError(f"tokenizer.min_frequency={min_frequency} must be 1 or more; 2 is usual.")
-        self.joint = joint
-        self.lowercase = lowercase
-        self.vocab_size = vocab_size
         self.min_frequency = min_frequency
+        self.dropout = dropout
 
     def options(self) -> dict[str, object]:
         """The constructor's arguments, as plain values."""
-        return {
-            "joint": self.joint,
-            "lowercase": self.lowercase,
-            "vocab_size": self.vocab_size,
-            "min_frequency": self.min_frequency,
-        }
+        return super().options() | {"min_frequency": self.min_frequency, "dropout": self.dropout}
 
     def train(self, lines: Iterable[str]) -> None:
         """Learn the merges. The same lines give the same vocabulary."""
-        backend = self._untrained(BPE())
+        backend = self._around(BPE())
         trainer = BpeTrainer(
             vocab_size=self.vocab_size,
             min_frequency=self.min_frequency,
@@ -64,82 +67,121 @@ class BpeTokenizer(Tokenizer):
             show_progress=False,
         )
         backend.train_from_iterator(lines, trainer)
-        # The trained object would find the specials' names in the text; one made anew has them as ids only.
-        self._use(self._untrained(backend.model))
+        self._use(self._around(backend.model))
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, without `<sos>` and `<eos>`."""
-        encodings = self._backend.encode_batch_fast(list(lines), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+    @property
+    def stochastic(self) -> bool:
+        """Whether there is dropout."""
+        return self.dropout > 0
 
-    def spans(self, line: str) -> list[tuple[int, int]]:
-        """The characters of `line`, as (start, end), that each id of `encode` stands for.
+    def sample(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
+        """The ids of each line with dropout: a function of the lines and the generator's state.
 
-        The spaces that begin a token are not in its span. Where a character's bytes are spread over several
-        tokens, it is in the span of each.
+        At each step each possible merge is left out with the probability `dropout` and the best of the rest is
+        applied, until none is left.
         """
-        spans = self.decode_spans(self.encode([line])[0])[1]
-        if not self.lowercase:
-            return spans
-        # Lowercased, "İ" is two characters: `ends[k]` is where the first k lowercased ones end in `line`.
-        ends = [0, *(i + 1 for i, letter in enumerate(line) for _ in self._normalized(letter))]
-        return [(ends[start + 1] - 1 if start < end else ends[end], ends[end]) for start, end in spans]
+        if not self.stochastic:
+            return self.encode(lines)
+        rows = [[self._stretch(text) for text in _STRETCH.findall(self._normalized(line))] for line in lines]
+        stretches = list(chain.from_iterable(rows))
+        # As long as the best merge is kept, the outcome is that of `encode`: draw how many steps that is so.
+        steps = np.fromiter((stretch.steps for stretch in stretches), np.int64, len(stretches))
+        kept = rng.geometric(self.dropout, len(stretches)) - 1
+        deviating = np.flatnonzero(kept < steps)
+        left_out = _left_out(self.dropout, rng)
+        pieces = [stretch.ids for stretch in stretches]
+        for number, same in zip(deviating.tolist(), kept[deviating].tolist(), strict=True):
+            pieces[number] = self._deviate(stretches[number], same, left_out)
+        made = iter(pieces)
+        return [list(chain.from_iterable(islice(made, len(row)))) for row in rows]
 
-    def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """The text of `decode`, and the (start, end) in it of each id; empty where an id adds no text.
+    def _deviate(self, stretch: "_Stretch", same: int, left_out: Iterator[int]) -> list[int]:
+        """The ids of a stretch of which the first `same` steps are those of `encode`, and the next is not."""
+        ids: list[int] = []
+        words = iter(stretch.words)
+        for word in words:
+            if same < word.steps:
+                ids += self._merge(word, chain(repeat(0, same), (1 + next(left_out),), left_out))
+                break
+            same -= word.steps
+            ids += word.ids
+        for word in words:
+            ids += self._merge(word, left_out)
+        return ids
 
-        Spans are cut as in `spans`. A byte that belongs to no character, as a model may produce, is "�".
-        """
-        pieces = [b"" if number in (PAD, SOS, EOS) else self._bytes[number] for number in ids]
-        letters = b"".join(pieces).decode("utf-8", errors="surrogateescape")
-        # The place in `letters` of each byte; an undecodable byte is one lone surrogate there.
-        place = [i for i, letter in enumerate(letters) for _ in letter.encode("utf-8", "surrogateescape")]
-        prefix = 1 if letters.startswith(" ") else 0
-        spans = []
-        byte = 0
-        for piece in pieces:
-            first = byte + len(piece) - len(piece.lstrip(b" "))
-            byte += len(piece)
-            if first < byte:
-                spans.append((place[first] - prefix, place[byte - 1] + 1 - prefix))
+    def _merge(self, word: "_Word", left_out: Iterable[int]) -> list[int]:
+        """The ids of a word where so many of the best merges are left out at each step."""
+        state, ranks = list(word.bytes), list(word.ranks)
+        rank_of = self._rank_of.get
+        for number in left_out:
+            if number:
+                possible = sorted((rank, place) for place, rank in enumerate(ranks) if rank < _NEVER)
+                if number >= len(possible):
+                    break
+                rank, place = possible[number]
             else:
-                end = place[byte - 1] + 1 - prefix if byte else 0
-                spans.append((end, end))
-        text = "".join("�" if "\udc80" <= letter <= "\udcff" else letter for letter in letters)
-        return text[prefix:], spans
+                rank = min(ranks, default=_NEVER)
+                if rank == _NEVER:
+                    break
+                place = ranks.index(rank)
+            merged = self._merged[rank]
+            state[place : place + 2] = [merged]
+            del ranks[place]
+            if place > 0:
+                ranks[place - 1] = rank_of((state[place - 1], merged), _NEVER)
+            if place < len(ranks):
+                ranks[place] = rank_of((merged, state[place + 1]), _NEVER)
+        return state
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The text of each id, a space as "▁" and a part of a character as its bytes: <0xF0>."""
-        return [_readable(self._bytes[number]) for number in ids]
+    def _stretch(self, text: str) -> "_Stretch":
+        """How `encode` cuts a stretch of text."""
+        stretch = self._stretches.get(text)
+        if stretch is None:
+            if len(self._stretches) >= _CACHED:
+                self._stretches.clear()
+            words = [self._word(word) for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+            ids = [number for word in words for number in word.ids]
+            stretch = _Stretch(words, ids, sum(word.steps for word in words))
+            self._stretches[text] = stretch
+        return stretch
+
+    def _word(self, letters: str) -> "_Word":
+        numbers = [self._number_of[letter] for letter in letters]
+        ranks = [self._rank_of.get(pair, _NEVER) for pair in pairwise(numbers)]
+        ids = [token.id for token in self._backend.model.tokenize(letters)]
+        return _Word(numbers, ranks, ids, len(numbers) - len(ids))
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
-        byte_of = _byte_letters()
-        vocabulary = backend.get_vocab(with_added_tokens=False)
-        names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
-        self._bytes = [name.encode() for name in SPECIALS]
-        self._bytes += [bytes(byte_of[letter] for letter in name) for name in names]
-
-    def _untrained(self, model: BPE) -> tokenizers.Tokenizer:
-        """The library's tokenizer around `model`."""
-        backend = tokenizers.Tokenizer(model)
-        prepend = normalizers.Prepend(" ")
-        lowercase = normalizers.Sequence([normalizers.Lowercase(), prepend])
-        backend.normalizer = lowercase if self.lowercase else prepend
-        # Its own add_prefix_space leaves out the space before a line that begins with one: not exact.
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        return backend
-
-    def _normalized(self, text: str) -> str:
-        """`text` as the library lowercases it, without the space it puts in front."""
-        normalized: str = self._backend.normalizer.normalize_str(text)
-        return normalized[1:]
+        self._number_of = backend.get_vocab(with_added_tokens=False)
+        merges = json.loads(backend.to_str())["model"]["merges"] if self.stochastic else []
+        self._rank_of = {
+            (self._number_of[left], self._number_of[right]): rank for rank, (left, right) in enumerate(merges)
+        }
+        self._merged = [self._number_of[left + right] for left, right in merges]
+        self._stretches: dict[str, _Stretch] = {}
 
 
-def _readable(piece: bytes) -> str:
-    """`piece` with spaces as "▁", and bytes that are no whole character as numbers."""
-    return "".join(
-        f"<0x{ord(letter) - 0xDC00:02X}>" if "\udc80" <= letter <= "\udcff" else visible(letter)
-        for letter in piece.decode("utf-8", errors="surrogateescape").replace(" ", "▁")
-    )
+class _Word(NamedTuple):
+    """What merges stay within: its bytes, the ranks of their pairs, its ids by `encode` and the merges to these."""
+
+    bytes: list[int]
+    ranks: list[int]
+    ids: list[int]
+    steps: int
+
+
+class _Stretch(NamedTuple):
+    """The words of a stretch of text, their ids by `encode`, and all their steps."""
+
+    words: list[_Word]
+    ids: list[int]
+    steps: int
+
+
+def _left_out(dropout: float, rng: np.random.Generator) -> Iterator[int]:
+    """Without end: how many of the best merges of a step are left out before one is kept."""
+    if dropout == 1:
+        yield from repeat(_NEVER)
+    while True:
+        yield from (rng.geometric(1 - dropout, 1024) - 1).tolist()

@@ -1,0 +1,83 @@
+"""Where word, char and whitespace cut a line, and what they do with what they do not know."""
+
+import pytest
+from odd_lines import ODD, make, trained
+
+from seq2seq_lab.data.tokenizers import UNK, Tokenizer
+
+
+def pieces(tokenizer: Tokenizer, line: str) -> list[str | None]:
+    return [tokenizer._backend.id_to_token(number) for number in tokenizer.encode([line])[0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("l'homme dort.", ["l'￭", "homme", "dort", "￭."]),
+        ("l’homme", ["l’￭", "homme"]),
+        ("don't", ["don'￭", "t"]),
+        ('"well-known" (1)', ['"￭', "well", "￭-￭", "known", '￭"', "(￭", "1", "￭)"]),
+        ("fin... ?", ["fin", "￭.", "￭.", "￭.", "?"]),
+        ("(_x)", ["(￭", "_x", "￭)"]),
+        ("d'l'a", ["d'￭", "l'￭", "a"]),
+        ("a_b ￭ ￭￭c", ["a_b", "<￭>", "<￭>", "￭<￭>￭", "c"]),
+    ],
+)
+def test_word_puts_the_joiner_on_symbols_and_elided_words_only(line: str, expected: list[str]) -> None:
+    tokenizer = make("word", min_frequency=1)
+    tokenizer.train([line])
+    assert pieces(tokenizer, line) == expected
+    assert tokenizer.decode(tokenizer.encode([line])[0]) == line
+
+
+def test_word_spans_of_unknown_words_are_those_of_the_line() -> None:
+    tokenizer = make("word", min_frequency=1)
+    tokenizer.train(["a"])
+    assert tokenizer.encode(["zut,  a"]) == [[UNK, UNK, 4]]
+    assert tokenizer.spans("zut,  a") == [(0, 3), (3, 4), (6, 7)]
+
+
+def test_a_character_that_does_not_print_is_shown_as_its_number() -> None:
+    tokenizer = trained("word")
+    assert tokenizer.tokens(tokenizer.encode(["zero\u200bwidth"])[0]) == ["zero", "<U+200B>", "width"]
+
+
+def test_char_has_a_token_for_each_code_point() -> None:
+    tokenizer = make("char", min_frequency=1)
+    tokenizer.train(["a e\u0301\u00a0"])
+    assert pieces(tokenizer, "a e\u0301\u00a0") == ["a", " ", "e", "\u0301", "\u00a0"]
+    assert tokenizer.tokens(tokenizer.encode(["a \u00a0"])[0]) == ["a", "▁", "<U+00A0>"]
+    assert tokenizer.spans("a é") == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_char_rare_characters_are_unknown() -> None:
+    tokenizer = make("char", min_frequency=2)
+    tokenizer.train(["aab"])
+    assert tokenizer.encode(["ab a"]) == [[4, UNK, UNK, 4]]
+    assert tokenizer.decode([4, UNK, 4]) == "a<unk>a"
+
+
+def test_whitespace_cuts_at_spaces_alone() -> None:
+    tokenizer = make("whitespace", min_frequency=1)
+    line = "sub@@ word ( 10\u00a0000 ) <unk> ￭\t."
+    tokenizer.train([line])
+    (ids,) = tokenizer.encode([line])
+    assert tokenizer.tokens(ids) == [
+        "sub@@",
+        "word",
+        "(",
+        "10<U+00A0>000",
+        ")",
+        "<unk>",
+        "￭<U+0009>.",
+    ]
+    assert UNK not in ids
+    assert tokenizer.decode(ids) == line
+
+
+@pytest.mark.parametrize("name", ["word", "char", "whitespace", "spacy"])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_fast_way_to_cut_is_the_same(name: str, lowercase: bool) -> None:
+    tokenizer = make(name, lowercase=lowercase)
+    for line in [*ODD, "ΟΔΟΣ Σ. İSTANBUL"]:
+        assert list(tokenizer._cut(line)) == [token for token, _, _ in tokenizer._pieces(line)]
