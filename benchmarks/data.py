@@ -8,6 +8,7 @@ the peak of resident memory of each. `--file` takes a file of one's own, `--toke
 
 import argparse
 import json
+import logging
 import os
 import platform
 import tempfile
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", default="bpe", help="a value of the config group (default: bpe)")
     parser.add_argument("--json", type=Path, help="where to write the figures as JSON too")
     options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # progress where there is no terminal
     with tempfile.TemporaryDirectory() as folder:
         file = options.file
         if file is None:
@@ -102,6 +104,7 @@ def measure(file: Path, tokenizer: str, cache: Path) -> list[dict[str, float | s
     pairs = len(corpus.train) + len(corpus.validation) + sum(map(len, corpus.tests.values()))
     with step("fit the tokenizer and encode"):
         tokenized = tokenize_corpus(corpus, build.tokenizer(settings), settings.tokenizer, cache)
+    del tokenized
     with step("read it from the cache"):
         tokenized = tokenize_corpus(corpus, build.tokenizer(settings), settings.tokenizer, cache)
     with step("plan an epoch"):

@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
 import torch
-from safetensors.torch import load_file, save_file
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
@@ -25,7 +25,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 
 # Raise it when a change of the code gives other ids for the same text and options, or other files.
-FORMAT = 2
+FORMAT = 3
 CHUNK = 10_000  # lines encoded, or sentences moved, at a time: bounds what exists at once besides the result
 MANIFEST = "manifest.json"
 
@@ -247,14 +247,19 @@ def _encoded(
 
 def _flat(chunks: Iterable[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
     """The tokens (int32) of all lines, each between `<sos>` and `<eos>`, and their offsets (int64)."""
-    tokens = [np.empty(0, np.int32)]
-    lengths = [np.zeros(1, np.int64)]
+    # Growing buffers: lists of arrays would stand beside the whole while they are joined.
+    tokens, lengths = bytearray(), bytearray(8)
     for chunk in chunks:
         length = np.fromiter(map(len, chunk), np.int64, len(chunk)) + 2
         framed = chain.from_iterable((SOS, *ids, EOS) for ids in chunk)
-        tokens.append(np.fromiter(framed, np.int32, int(length.sum())))
-        lengths.append(length)
-    return torch.from_numpy(np.concatenate(tokens)), torch.from_numpy(np.concatenate(lengths).cumsum())
+        tokens += np.fromiter(framed, np.int32, int(length.sum())).tobytes()
+        lengths += length.tobytes()
+    return _tensor(tokens, np.int32), _tensor(lengths, np.int64).cumsum(0)
+
+
+def _tensor(buffer: bytearray, dtype: type[np.integer[Any]]) -> torch.Tensor:
+    # torch refuses a buffer of nothing.
+    return torch.from_numpy(np.frombuffer(buffer, dtype) if buffer else np.empty(0, dtype))
 
 
 def _select(
@@ -272,10 +277,20 @@ def _select(
     return moved, chosen
 
 
-def _files(tests: Mapping[str, object]) -> list[str]:
-    """The file of each split. Test sets by number: their names may hold what a file name may not."""
-    names = ["train", "validation", *(f"test-{number}" for number in range(len(tests)))]
-    return [f"{name}.safetensors" for name in names]
+def _names(tests: Mapping[str, object]) -> list[str]:
+    """The name of each split's files. Test sets by number: theirs may hold what a file name may not."""
+    return ["train", "validation", *(f"test-{number}" for number in range(len(tests)))]
+
+
+def _load(entry: Path, name: str) -> TokenizedText:
+    """The arrays of a split, mapped into memory: processes share them, and only what is read is loaded."""
+    # Copy-on-write, since torch takes no array that it could not write to.
+    return TokenizedText(
+        **{
+            field.name: torch.from_numpy(np.load(entry / f"{name}.{field.name}.npy", mmap_mode="c"))
+            for field in fields(TokenizedText)
+        }
+    )
 
 
 def _read(entry: Path, corpus: Corpus) -> TokenizedCorpus | None:
@@ -284,7 +299,7 @@ def _read(entry: Path, corpus: Corpus) -> TokenizedCorpus | None:
         return None
     try:
         if json.loads((entry / MANIFEST).read_text(encoding="utf-8")) == _hashes(entry):
-            texts = [TokenizedText(**load_file(entry / file)) for file in _files(corpus.tests)]
+            texts = [_load(entry, name) for name in _names(corpus.tests)]
             return _assemble(
                 corpus, texts, TokenizerPair.load(entry / "tokenizer"), entry.name, from_cache=True
             )
@@ -307,8 +322,9 @@ def _publish(built: TokenizedCorpus, entry: Path) -> bool:
         folder = Path(temporary) / "entry"
         built.tokenizers.save(folder / "tokenizer")
         texts = [built.train, built.validation, *built.tests.values()]
-        for file, text in zip(_files(built.tests), texts, strict=True):
-            save_file({field.name: getattr(text, field.name) for field in fields(text)}, folder / file)
+        for name, text in zip(_names(built.tests), texts, strict=True):
+            for field in fields(text):
+                np.save(folder / f"{name}.{field.name}.npy", getattr(text, field.name).numpy())
         (folder / MANIFEST).write_text(json.dumps(_hashes(folder), indent=2), encoding="utf-8")
         try:
             folder.rename(entry)

@@ -158,7 +158,7 @@ def test_key_knows_the_format_and_not_the_order_of_options(monkeypatch: pytest.M
     assert corpus_key(CORPUS, OPTIONS) != key
 
 
-FILES = ["manifest.json", "test-1.safetensors", "tokenizer/source.json", "train.safetensors"]
+FILES = ["manifest.json", "test-1.source_offsets.npy", "tokenizer/source.json", "train.target_tokens.npy"]
 
 
 def flip(path: Path) -> None:
@@ -194,7 +194,7 @@ def test_crash_while_writing_leaves_nothing_that_is_used(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenized, "save_file", crash)
+        patch.setattr(np, "save", crash)
         with pytest.raises(OSError, match="No space left"):
             tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
     assert list((tmp_path / "tokenized").iterdir()) == []
@@ -290,3 +290,7 @@ def test_long_pairs_are_left_out_of_every_epoch(make: Callable[[], Tokenizer]) -
     assert text.epoch(0).source_lengths[0] == 2  # the empty line: <sos> and <eos>
     with pytest.raises(UserError, match=r"trainer\.max_length=0"):
         training_text(make, 0)
+
+
+def test_the_languages_are_part_of_the_key() -> None:
+    assert corpus_key(replace(CORPUS, target_language="de"), OPTIONS) != corpus_key(CORPUS, OPTIONS)
