@@ -1,3 +1,28 @@
-"""seq2seq_lab: a Hydra-configured research harness for sequence-to-sequence models with attention."""
+"""seq2seq_lab: a Hydra-configured research harness for sequence-to-sequence models with attention.
+
+`train` starts a run from Python as the command line does, and `load` opens one that has been trained.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seq2seq_lab.api import LoadedRun as LoadedRun
+    from seq2seq_lab.api import Translation as Translation
+    from seq2seq_lab.api import load as load
+    from seq2seq_lab.api import train as train
 
 __version__ = "0.1.0"
+
+_API = ("LoadedRun", "Translation", "load", "train")
+
+
+def __getattr__(name: str) -> Any:
+    # Torch takes seconds to import: what does not compute (--help, a misspelling) does not wait for it.
+    if name in _API:
+        return getattr(importlib.import_module("seq2seq_lab.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_API])

@@ -4,10 +4,13 @@ import math
 import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from seq2seq_lab.data.tokenizers import TokenizerPair
 
 Span: TypeAlias = tuple[int, int]
 Link: TypeAlias = tuple[int, int]
@@ -64,7 +67,58 @@ def join_subwords(
     """
     by_source = np.stack([weights_TS[:, list(group)].sum(axis=1) for group in source_groups], axis=1)
     unowned = np.zeros(len(source_groups))
-    return np.stack([by_source[list(group)].mean(axis=0) if group else unowned for group in target_groups])
+    rows = [by_source[list(group)].mean(axis=0) if group else unowned for group in target_groups]
+    return np.stack(rows) if rows else np.zeros((0, len(source_groups)))
+
+
+class AttentionMap(NamedTuple):
+    """The attention of one translation with what stands at its rows and columns.
+
+    Attributes:
+        weights_TS: a row a target token, a column a source token.
+        source_tokens: the columns' names, `<sos>` first and `<eos>` last.
+        target_tokens: the rows' names, `<eos>` last if the tokens were ended by it and are not joined.
+        source_spans: the characters of the columns between the specials, as (start, end) in the source.
+        target_spans: the characters of the rows in the output; `<eos>` has none.
+        output: the translation as plain text.
+    """
+
+    weights_TS: npt.NDArray[np.floating[Any]]
+    source_tokens: list[str]
+    target_tokens: list[str]
+    source_spans: list[Span]
+    target_spans: list[Span]
+    output: str
+
+
+def attention_map(
+    weights_TS: npt.NDArray[np.floating[Any]],
+    tokenizers: "TokenizerPair",
+    line: str,
+    tokens: Sequence[int],
+    join: bool,
+) -> AttentionMap:
+    """Name the rows and columns of the attention of a search's hypothesis, as in `Hypothesis`.
+
+    Args:
+        line: the source sentence.
+        tokens: the target ids without `<eos>`; the weights may have one row more, for it.
+        join: over words (runs without white space) instead of the tokenizer's subwords.
+    """
+    source, target = tokenizers.source, tokenizers.target
+    source_spans, source_tokens = source.spans(line), source.tokens(source.encode([line])[0])
+    output, target_spans = target.decode_spans(tokens)
+    target_tokens = target.tokens(tokens) + ["<eos>"] * (len(weights_TS) - len(tokens))
+    if join:
+        source_words, target_words = whitespace_words(line), whitespace_words(output)
+        groups = [[token + 1 for token in group] for group in group_tokens(source_spans, source_words)]
+        groups = [[0], *groups, [weights_TS.shape[1] - 1]]
+        weights_TS = join_subwords(weights_TS, groups, group_tokens(target_spans, target_words))
+        source_spans, source_tokens = source_words, [line[start:end] for start, end in source_words]
+        target_spans, target_tokens = target_words, [output[start:end] for start, end in target_words]
+    return AttentionMap(
+        weights_TS, ["<sos>", *source_tokens, "<eos>"], target_tokens, source_spans, target_spans, output
+    )
 
 
 def predicted_links(

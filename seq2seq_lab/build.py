@@ -15,6 +15,7 @@ import torch
 from hydra.utils import instantiate
 from torch import nn
 
+from seq2seq_lab import own_parts
 from seq2seq_lab.config import (
     ALIGNMENT_FIGURES,
     SLOTS,
@@ -64,6 +65,9 @@ RUNTIME: dict[str, frozenset[str]] = {
     "logger": frozenset({"folder", "config", "flat", "run_id"}),
 }
 
+# *args and **kwargs: no settings themselves.
+GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 # Keys that tell Hydra's `instantiate` to call something or to call it in another way.
 INSTRUCTIONS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
 
@@ -84,7 +88,14 @@ def check_slot(name: str, slot: Slot) -> None:
     settings = {key: value for key, value in slot.items() if key != "_target_"}
     refuse_instructions(name, settings)
     parameters = inspect.signature(target).parameters
-    allowed = [key for key in parameters if key not in RUNTIME.get(name, ())]
+    runtime = RUNTIME.get(name, frozenset())
+    gathering = [key for key, parameter in parameters.items() if parameter.kind in GATHERING]
+    if not gathering and not runtime <= parameters.keys():
+        raise UserError(
+            f"{name}._target_={slot['_target_']}{place(target)}: its constructor has to take "
+            f"{', '.join(sorted(runtime))}, which the program gives it, besides its own settings."
+        )
+    allowed = [key for key in parameters if key not in runtime and key not in gathering]
     hints = annotations(target)
     for key, value in settings.items():
         if key not in allowed:
@@ -135,40 +146,75 @@ def locate(name: str, slot: Slot) -> type:
     path = slot.get("_target_")
     if not isinstance(path, str):
         raise UserError(f"{name}._target_={path} names no class. Choose one of the group's values, {name}=…")
-    trusted = (*TRUSTED, *user_trusted())
-    refusal = (
-        f"{name}._target_={path} is refused: a configuration may only name classes of {', '.join(trusted)} "
-        f"and of modules you trust. If you do, set {TRUST_VARIABLE}={path.split('.')[0]} in the environment."
-    )
-    if not path.startswith(trusted):
-        raise UserError(refusal)
     module, _, attribute = path.rpartition(".")
+    file = own_parts.file_of(module)
+    if file is None and not path.startswith((*TRUSTED, *user_trusted())):
+        raise refusal(name, path, module)
     try:
-        target = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"{name}._target_={path} cannot be imported: {error}.") from error
-    # What a trusted module imports from elsewhere is not trusted with it.
-    if not f"{getattr(target, '__module__', '')}.".startswith(trusted):
-        raise UserError(refusal)
-    kind = KINDS[name]
-    if not inspect.isclass(target) or inspect.isabstract(target) or not is_kind(target, kind):
+        home = importlib.import_module(module) if file is None else own_parts.load(module)
+    except (ImportError, UserError) as error:
+        raise UserError(f"{name}._target_={path} cannot be imported: {error}") from error
+    if not hasattr(home, attribute):
+        near = did_you_mean(attribute, [key for key, value in vars(home).items() if inspect.isclass(value)])
         raise UserError(
-            f"{name}._target_={path} is no {name}. "
-            f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
+            f"{name}._target_={path} cannot be imported: {file or module} has no {attribute}.{near}"
         )
-    return target
+    target = getattr(home, attribute)
+    kind = KINDS[name]
+    if inspect.isclass(target):
+        # What a trusted module imports from elsewhere is not trusted with it.
+        origin = target.__module__
+        if own_parts.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *user_trusted())):
+            raise refusal(name, path, origin)
+        lacking = sorted(missing_methods(target, kind))
+        if is_kind(target, kind) and not lacking:
+            return target
+        methods = f" It lacks {', '.join(lacking)}." if lacking else ""
+    else:
+        methods = ""
+    raise UserError(
+        f"{name}._target_={path} is no {name}{place(target)}.{methods} "
+        f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
+    )
+
+
+def refusal(name: str, path: str, module: str) -> UserError:
+    """Return what to say of a class whose module is not trusted."""
+    return UserError(
+        f"{name}._target_={path} is refused: a configuration may only name classes of "
+        f"{', '.join((*TRUSTED, *user_trusted()))} and of modules you trust. {own_parts.hint(module)} "
+        f"Is it installed, set {TRUST_VARIABLE}={module.split('.')[0]} in the environment."
+    )
+
+
+def place(target: object) -> str:
+    """Return " (FILE, line N)" for a class or function of the user's own, else nothing."""
+    if not (inspect.isclass(target) or inspect.isfunction(target)):
+        return ""
+    file = own_parts.file_of(target.__module__)
+    return f" ({file}, line {inspect.getsourcelines(target)[1]})" if file else ""
 
 
 def is_kind(target: type, kind: type) -> bool:
     """Say whether a class is of a kind; of a protocol it need not be a subclass, but needs its methods."""
-    if not getattr(kind, "_is_protocol", False):
-        return issubclass(target, kind)
-    methods = [
+    return is_protocol(kind) or issubclass(target, kind)
+
+
+def missing_methods(target: type, kind: type) -> set[str]:
+    """Return the methods that a class has yet to write to be of a kind."""
+    if not is_protocol(kind):
+        return set(getattr(target, "__abstractmethods__", ()))
+    methods = {
         name
         for name, member in vars(kind).items()
         if inspect.isfunction(member) and (name == "__call__" or not name.startswith("_"))
-    ]
-    return all(any(method in vars(base) for base in target.__mro__) for method in methods)
+    }
+    return {method for method in methods if not any(method in vars(base) for base in target.__mro__)}
+
+
+def is_protocol(kind: type) -> bool:
+    """Say whether a kind is a protocol."""
+    return bool(getattr(kind, "_is_protocol", False))
 
 
 def part(name: str, slot: Slot) -> Callable[..., Any]:

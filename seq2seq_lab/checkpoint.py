@@ -103,6 +103,17 @@ def newest(folder: Path) -> Path:
     raise UserError(f"{folder} holds no checkpoint to go on from: {what}. Start a new run.")
 
 
+def best(folder: Path) -> Path:
+    """Return the best checkpoint of a run so far, the newest where it has not validated yet.
+
+    Raises:
+        UserError: the folder holds none that is valid.
+    """
+    last = newest(folder)
+    name = load_state(last)["best"]
+    return last if name is None else last.with_name(name)
+
+
 def prune(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the newest `keep`, and the best one as each of these knows it."""
     checkpoints = sorted(folder.glob("step_*"))

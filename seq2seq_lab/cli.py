@@ -1,12 +1,14 @@
 """The command line: refuses what cannot run, and hands over to `run`."""
 
+import argparse
 import fcntl
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -15,7 +17,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab import config as configuration
-from seq2seq_lab.compose import compose_resumed, parse_line, preflight
+from seq2seq_lab import own_parts
+from seq2seq_lab.compose import choices, compose_resumed, parse_line, preflight
 from seq2seq_lab.errors import UserError
 
 RESUME = "resume="
@@ -34,18 +37,20 @@ def main() -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     failed: list[str] = []
 
-    def job(node: DictConfig) -> None:
-        with noted(failed):
-            start(node)
-
     try:
-        if any(argument.startswith(RESUME) for argument in arguments):
-            resume(arguments)
-        else:
-            preflight(arguments)
-            hydra.main(version_base="1.3", config_path=str(configuration.CONF_DIR), config_name="config")(
-                job
-            )()
+        line = parse_line(arguments)
+        with own_parts.using(line.config_dir):
+            if any(item.startswith(RESUME) for item in line.overrides):
+                resume(line)
+            else:
+                preflight(arguments)
+                # Hydra's parser wants the settings together.
+                options = [argument for argument in arguments if argument not in line.overrides]
+                sys.argv[1:] = [*options, *line.overrides]
+                launcher = hydra.main(
+                    version_base="1.3", config_path=str(configuration.CONF_DIR), config_name="config"
+                )
+                launcher(job_of(failed, own_parts.folder()))()
     except (UserError, HydraException) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -55,6 +60,16 @@ def main() -> None:
     finally:
         if failed:
             print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
+
+
+def job_of(failed: list[str], config_dir: Path | None) -> Callable[[DictConfig], None]:
+    """Return what Hydra is to do with each job's configuration, in this process or another."""
+
+    def job(node: DictConfig) -> None:
+        with noted(failed), own_parts.using(config_dir):
+            start(node)
+
+    return job
 
 
 @contextmanager
@@ -74,16 +89,27 @@ def noted(failed: list[str]) -> Iterator[None]:
 def start(node: DictConfig) -> None:
     """Run one composed job in Hydra's output folder."""
     runtime = HydraConfig.get().runtime
-    choices = {str(group): str(choice) for group, choice in runtime.choices.items() if "/" not in str(group)}
-    folder = Path(runtime.output_dir)
+    start_run(node, choices(runtime.choices), Path(runtime.output_dir))
+
+
+def start_run(node: DictConfig, chosen: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Run a checked configuration in a folder, made if need be, and return what its `result.json` holds.
+
+    Args:
+        chosen: the chosen value of each group.
+
+    Raises:
+        UserError: a run lies there already, or goes on there, or something is wrong with this one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         if (folder / "config.yaml").exists():
             raise UserError(f"{folder}: a run lies there already. Choose another folder for each run.")
         OmegaConf.save(OmegaConf.create(configuration.plain(node)), folder / "config.yaml")
-        launch(node, choices, folder, resume=False)
+        return launch(node, chosen, folder, resume=False)
 
 
-def resume(arguments: Sequence[str]) -> None:
+def resume(line: argparse.Namespace) -> None:
     """Go on with the run of `resume=FOLDER`, from its own config.yaml and its newest checkpoint.
 
     Raises:
@@ -91,9 +117,10 @@ def resume(arguments: Sequence[str]) -> None:
     """
     from seq2seq_lab.run import read_record
 
-    line = parse_line(arguments)
     options = [
-        f"--{name.replace('_', '-')}" for name, given in vars(line).items() if given and name != "overrides"
+        f"--{name.replace('_', '-')}"
+        for name, given in vars(line).items()
+        if given and name not in ("overrides", "config_dir")
     ]
     if options:
         raise UserError(
@@ -114,14 +141,16 @@ def resume(arguments: Sequence[str]) -> None:
         launch(node, read_record(folder)["choices"], folder.resolve(), resume=True)
 
 
-def launch(node: DictConfig, choices: Mapping[str, str], folder: Path, resume: bool) -> None:
-    """Run a job with its log going to the console and to run.log."""
+def launch(node: DictConfig, chosen: Mapping[str, str], folder: Path, resume: bool) -> dict[str, Any]:
+    """Run a job with its log going to the console and to run.log, and return its result."""
     from seq2seq_lab.report import setup_logging
     from seq2seq_lab.run import Job, run
 
     with setup_logging(folder / "run.log"):
         try:
-            run(Job(configuration.typed(node), configuration.plain(node), dict(choices), folder, resume))
+            return run(
+                Job(configuration.typed(node), configuration.plain(node), dict(chosen), folder, resume)
+            )
         except UserError as error:
             log.error("%s", error, extra={"on_console": True})  # `main` prints it
             raise

@@ -3,12 +3,15 @@
 import argparse
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hydra
 import yaml  # type: ignore[import-untyped]
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -18,11 +21,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    InterpolationKeyError,
     MissingMandatoryValue,
     OmegaConfBaseException,
 )
 
 from seq2seq_lab import config as configuration
+from seq2seq_lab import own_parts
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
 
@@ -50,11 +55,8 @@ def preflight(arguments: Sequence[str]) -> None:
     line = parse_line(arguments)
     if line.hydra_help or line.shell_completion:
         return
-    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
-        search_path = (
-            [f"hydra.searchpath=['file://{Path(line.config_dir).resolve()}']"] if line.config_dir else []
-        )
-        overrides = parse_overrides([*search_path, *line.overrides])
+    with own_parts.using(line.config_dir), composer():
+        overrides = parse_overrides(line.overrides)
         first = compose([values(override)[0] for override in overrides])
         check_hydra(first.hydra)
         if line.help or line.cfg or line.info:
@@ -76,13 +78,42 @@ def preflight(arguments: Sequence[str]) -> None:
             check_job(node, parse_overrides(job))
 
 
+@contextmanager
+def composer() -> Iterator[None]:
+    """Initialise Hydra as the command line does, with the groups of the user's own folder if there is one.
+
+    Raises:
+        UserError: a file in that folder has the name of one of conf/, which Hydra would take in its place.
+    """
+    own = own_parts.folder()
+    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+        if own is not None and own != configuration.CONF_DIR.resolve():
+            files = [
+                path.relative_to(configuration.CONF_DIR) for path in configuration.CONF_DIR.rglob("*.yaml")
+            ]
+            for file in (file for file in files if (own / file).exists()):
+                raise UserError(
+                    f"{own / file} would not be read: the program has a {file} of its own. Rename it, and "
+                    f"change settings of the program's own files on the command line or in an experiment."
+                )
+            made = GlobalHydra.instance().hydra
+            assert made is not None
+            search_path = made.config_loader.get_search_path()
+            search_path.prepend("command-line", f"file://{own}", SearchPathQuery(provider="schema"))
+            made.config_loader = ConfigLoaderImpl(search_path)
+        yield
+
+
 def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the command line in Hydra's parts.
 
     Raises:
         UserError: an option that would go round the checks, or options that exclude each other.
     """
-    line = get_args_parser().parse_args(list(arguments))
+    parser = get_args_parser()
+    if parser.prog == "__main__.py":
+        parser.prog = "python -m seq2seq_lab"
+    line = parser.parse_intermixed_args(list(arguments))
     for option in ("config_path", "config_name", "experimental_rerun"):
         if getattr(line, option) is not None:
             raise UserError(
@@ -188,6 +219,8 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
     key = cause.full_key.partition("[")[0]
     guilty = [override for override in overrides if f"{override.key_or_group}.".startswith(f"{key}.")]
     reason = str(cause).splitlines()[0]
+    if isinstance(cause, InterpolationKeyError) and not guilty:
+        return f"{key} takes its value from another setting: {reason}. Give it one of its own, {key}=VALUE."
     if not guilty:
         # A file says it; Hydra's first line names that file.
         setting, value = f"{key} ({said.split(': ')[0]}: {reason})", ""
@@ -240,35 +273,87 @@ def check_job(node: DictConfig, overrides: Sequence[Override]) -> None:
     build.check_parts(config)
 
 
+def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]:
+    """Return the checked configuration of one run, the groups' choices, and the folder Hydra would make.
+
+    Raises:
+        UserError: as `preflight`, and for what makes several runs.
+    """
+    for line in lines:
+        if line.startswith(("-", "resume=")):
+            raise UserError(
+                f"{line} is for the command line. Here give settings, key=value or group=value; a folder of your "
+                f"own parts as config_dir=FOLDER."
+            )
+    with composer():
+        overrides = parse_overrides(lines)
+        several = [str(override.input_line) for override in overrides if override.is_sweep_override()]
+        node = compose(lines) if not several else None
+        if node is None or node.hydra.mode is RunMode.MULTIRUN:
+            raise UserError(
+                f"{' '.join(several) or 'hydra.mode=MULTIRUN'} makes several runs, and this starts one. Call it "
+                f"once for each, or give the command line -m."
+            )
+        check_hydra(node.hydra)
+        check_output(node, multirun=False)
+        chosen, folder = choices(node.hydra.runtime.choices), Path(node.hydra.run.dir).absolute()
+        check_job(node, overrides)
+    return node, chosen, folder
+
+
+def choices(groups: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the chosen value of each group of this program, from Hydra's `runtime.choices`."""
+    return {str(group): str(choice) for group, choice in groups.items() if "/" not in str(group)}
+
+
 def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
     """Return the checked configuration of a run that goes on, with the few changes it may be given.
 
     Raises:
         UserError: a setting is changed that may not change, or the run's config.yaml is no configuration.
     """
-    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+    with composer():
         changes = parse_overrides(lines)
-        try:
-            node = OmegaConf.merge(
-                OmegaConf.structured(configuration.Config), OmegaConf.load(folder / "config.yaml")
-            )
-            assert isinstance(node, DictConfig)
-            allowed = [*MAY_CHANGE, *(f"logger.{key}" for key in node.logger if key != "_target_")]
-            for change in changes:
-                key = change.key_or_group
-                if key not in allowed or change.is_delete() or change.is_sweep_override():
-                    raise UserError(
-                        f"{change.input_line}: this cannot be changed when a run goes on."
-                        f"{did_you_mean(key, allowed)} Allowed: {', '.join(allowed)}. "
-                        f"To start a new run from its weights use init_from={folder}."
-                    )
+        node = read_config(folder)
+        allowed = [*MAY_CHANGE, *(f"logger.{key}" for key in node.logger if key != "_target_")]
+        for change in changes:
+            key = change.key_or_group
+            if key not in allowed or change.is_delete() or change.is_sweep_override():
+                raise UserError(
+                    f"{change.input_line}: this cannot be changed when a run goes on."
+                    f"{did_you_mean(key, allowed)} Allowed: {', '.join(allowed)}. "
+                    f"To start a new run from its weights use init_from={folder}."
+                )
+            try:
                 OmegaConf.update(node, key, change.value())
-        except OmegaConfBaseException as error:
-            raise UserError(f"resume={folder}: {explain(error, changes)}") from error
-        except yaml.YAMLError as error:
-            raise UserError(f"resume={folder}: its config.yaml cannot be read. {error}") from error
+            except OmegaConfBaseException as error:
+                raise UserError(explain(error, changes)) from error
         check_job(node, changes)
         return node
+
+
+def read_config(folder: Path) -> DictConfig:
+    """Return the configuration of a run, its closed sections of their types, its slots yet to be checked.
+
+    It is called within `composer`.
+
+    Raises:
+        UserError: no run lies there, or its config.yaml is no configuration.
+    """
+    path = folder / "config.yaml"
+    try:
+        node = OmegaConf.merge(OmegaConf.structured(configuration.Config), OmegaConf.load(path))
+        OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: no run lies there (no config.yaml). Give the folder of a run, outputs/DATE/TIME."
+        ) from None
+    except OmegaConfBaseException as error:
+        raise UserError(f"{path}: {explain(error, ())}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} cannot be read. {error}") from error
+    assert isinstance(node, DictConfig)
+    return node
 
 
 def check_hydra(node: DictConfig) -> None:

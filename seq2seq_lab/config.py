@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq_lab import own_parts
 from seq2seq_lab.errors import UserError, did_you_mean
 
 _PACKAGED = Path(__file__).parent / "conf"
@@ -21,7 +22,8 @@ CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "con
 
 Slot = dict[str, Any]
 
-# Names the modules (with commas between) whose classes a configuration may name besides the program's own.
+# Names the installed modules (with commas between) whose classes a configuration may name besides the program's
+# own; the user's own files are trusted by `own_parts`.
 TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
 
 # What a validation measures; the last three where the data set has gold alignments and the model attention.
@@ -263,20 +265,26 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
     }
 
 
+def conf_folders() -> list[Path]:
+    """Return where groups have their values: conf/ and, where one was given, the user's own folder."""
+    own = own_parts.folder()
+    return [CONF_DIR] if own is None else [CONF_DIR, own]
+
+
 def canonical(group: str, choice: str) -> str:
     """Return a group's value as it is logged: an alias is a YAML that does nothing but include another."""
-    path = CONF_DIR / group / f"{choice}.yaml"
-    if not path.is_file():
-        return choice
-    node = OmegaConf.load(path)
-    if isinstance(node, DictConfig) and list(node) == ["defaults"] and len(node["defaults"]) == 1:
-        return str(node["defaults"][0])
+    for folder in conf_folders():
+        path = folder / group / f"{choice}.yaml"
+        if path.is_file():
+            node = OmegaConf.load(path)
+            if isinstance(node, DictConfig) and list(node) == ["defaults"] and len(node["defaults"]) == 1:
+                return str(node["defaults"][0])
     return choice
 
 
 def group_values(group: str) -> list[str]:
-    """Return the values of a group in conf/."""
-    return sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))
+    """Return the values of a group, the user's own among them."""
+    return sorted(path.stem for folder in conf_folders() for path in (folder / group).glob("*.yaml"))
 
 
 def groups() -> list[str]:
@@ -285,7 +293,7 @@ def groups() -> list[str]:
 
 
 def user_trusted() -> tuple[str, ...]:
-    """Return the prefixes of names that the user trusts."""
+    """Return the prefixes of names in installed modules that the user trusts."""
     return tuple(f"{module}." for module in os.environ.get(TRUST_VARIABLE, "").split(",") if module)
 
 

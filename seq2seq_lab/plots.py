@@ -4,6 +4,7 @@ Everything is drawn with Matplotlib's `Figure` objects, without pyplot, so no wi
 between calls. Matplotlib is imported where it is used: a run without pictures does not pay for it.
 """
 
+import io
 import os
 import textwrap
 import warnings
@@ -114,16 +115,25 @@ def bleu_by_length_plot(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write the figure as a PNG file at 150 dots an inch; `path` is either absent or whole at any time.
-
-    Characters that the font lacks (emoji, Chinese) are drawn as boxes, without a warning for each.
-    """
+    """Write the figure as a PNG file at 150 dots an inch; `path` is either absent or whole at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
-            figure.savefig(temporary, format="png", dpi=150)
+        _draw(figure, temporary, 150)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def png(figure: "Figure", dots_per_inch: int) -> bytes:
+    """Return the figure as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    _draw(figure, buffer, dots_per_inch)
+    return buffer.getvalue()
+
+
+def _draw(figure: "Figure", place: Path | io.BytesIO, dots_per_inch: int) -> None:
+    """Draw characters that the font lacks (emoji, Chinese) as boxes, without a warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+        figure.savefig(place, format="png", dpi=dots_per_inch)

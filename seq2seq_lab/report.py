@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
-
-from seq2seq_lab.scores import Score
 
 PLAIN_WIDTH = 100  # columns of tables that no terminal shows
 BAR_SECONDS = 0.25  # between two refreshes of the bar: each costs about a millisecond
@@ -147,24 +145,6 @@ def sample_translations(rows: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
-def phenomena_table(by_split: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
-    """Return a table of exact translations: a row a phenomenon, a column a split.
-
-    `by_split[split][phenomenon]` holds `count` (sentences) and `accuracy` (0 to 1); one that a split lacks
-    shows a dash.
-    """
-    table = _table("exact translations", "sentences with", *by_split)
-    for phenomenon in sorted({name for rows in by_split.values() for name in rows}):
-        cells = [
-            f"{rows[phenomenon]['accuracy']:.1%} of {rows[phenomenon]['count']:,}"
-            if phenomenon in rows
-            else "–"
-            for rows in by_split.values()
-        ]
-        table.add_row(_literal(phenomenon), *cells)
-    return table
-
-
 def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) -> Table:
     """Return a table of (name, milliseconds, share from 0 to 1)."""
     table = _table(title, what, "ms", "share")
@@ -174,22 +154,23 @@ def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) 
 
 
 def result_table(
-    scores: Mapping[str, float | int | str | Score],
-    files: Sequence[tuple[str, Path]],
+    sections: Sequence[Mapping[str, Mapping[str, float | str]]],
+    facts: Sequence[tuple[str, str | Path]],
     commands: Sequence[str],
 ) -> Group:
-    """Return what a run came to: its figures, where its files are, and what to type next.
+    """Return what a run came to: its scores, a column a test set, then facts and what to type next.
 
-    A `Score` shows two decimals and its signature, a float two decimals (four below 1), an int separators
-    between the thousands, a string itself. Paths and commands stand on lines of their own, to be copied.
+    `sections[i][measure][split]` is a score: a float shows two decimals (four below 1), a string itself, and
+    one that a split lacks a dash. Facts and commands stand on lines of their own, to be copied.
     """
-    table = _table("results", "measure", "value")
-    table.add_column("signature", overflow="fold")
-    for name, value in scores.items():
-        signature = value.signature if isinstance(value, Score) else ""
-        table.add_row(_literal(name), _literal(_figure(value)), _literal(signature))
-    width = max((len(what) for what, _ in files), default=0)
-    lines = [f"{what:<{width}}  {path}" for what, path in files]
+    splits = list(dict.fromkeys(split for rows in sections for row in rows.values() for split in row))
+    table = _table("results", "measure", *splits)
+    for rows in sections:
+        for measure, row in rows.items():
+            table.add_row(_literal(measure), *(_literal(_figure(row.get(split, "–"))) for split in splits))
+        table.add_section()
+    width = max((len(what) for what, _ in facts), default=0)
+    lines = [f"{what:<{width}}  {value}" for what, value in facts]
     lines += [f"$ {command}" for command in commands]
     return Group(table, *(_literal(line) for line in lines))
 
@@ -258,7 +239,7 @@ def _table(title: str, first: str, *figures: str, show_footer: bool = False) -> 
     table = Table(title=title, title_justify="left", show_footer=show_footer)
     table.add_column(first, overflow="fold")
     for figure in figures:
-        table.add_column(figure, justify="right")
+        table.add_column(_literal(figure), justify="right")
     return table
 
 
@@ -274,9 +255,7 @@ def _literal(text: str) -> Text:
     return Text("".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text))
 
 
-def _figure(value: float | int | str | Score) -> str:
-    if isinstance(value, Score):
-        return f"{value.value:.2f}"
-    if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 1 else f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else value
+def _figure(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.4f}" if abs(value) < 1 else f"{value:,.2f}"

@@ -21,6 +21,7 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import choose_device, choose_precision, peak_memory, reset_peak_memory
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
+from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
 from seq2seq_lab.tracker import FileTracker, Logger, Tracker, Trackers
@@ -64,7 +65,7 @@ def run(job: Job) -> dict[str, Any]:
         return experiment(job)
     except KeyboardInterrupt:
         if any((job.folder / "checkpoints").glob("step_*")):
-            log.warning("Interrupted. To go on: python -m seq2seq_lab resume=%s", job.folder)
+            log.warning("Interrupted. To go on: %s", showcase.resume_command(job.folder))
         write_end(
             job.folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run"
         )
@@ -87,32 +88,12 @@ def experiment(job: Job) -> dict[str, Any]:
     reset_peak_memory(device)
     precision = resolve_precision(settings.precision, device, record)
 
-    fitted = inherited_tokenizers(job)
-    corpus = build.dataset(config).load()
-    if settings.monitor in ALIGNMENT_FIGURES and corpus.validation.gold is None:
-        raise UserError(
-            f"trainer.monitor={settings.monitor} needs gold alignments, which this data set does not have. "
-            f"Choose another figure, or dataset=grammar."
-        )
-    tokenized = tokenize_corpus(
-        corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
-    )
+    corpus, tokenized = read_data(job)
     tokenizers = tokenized.tokenizers
     text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
-    if text.left_out:
-        log.info(
-            "%s training pairs of more than %s tokens are left out (trainer.max_length).",
-            f"{text.left_out:,}",
-            settings.max_length,
-        )
     validation, *tests = splits(corpus, tokenized, DEV_RUN_SENTENCES if settings.fast_dev_run else None)
 
-    torch.manual_seed(config.seed)
-    model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint).to(device)
-    if not job.resume:
-        tokenizers.save(folder / "tokenizer")
-        if config.init_from is not None:
-            checkpoint.load_weights(best_checkpoint(Path(config.init_from)), model)
+    model = untrained_model(job, tokenizers).to(device)
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
     num_parameters = showcase.describe(model, corpus, tokenized, machine)
 
@@ -171,16 +152,44 @@ def experiment(job: Job) -> dict[str, Any]:
             checkpoint.load_weights(best, model)
             scores = showcase.score_splits(evaluators, folder, tracker, trainer.state.update)
             result = training_result(trainer, num_parameters) | scores
-            tracker.artifact(
-                f"checkpoint-{logger.run_id}",
-                "model",
-                best,
-                {"step": trainer.state.update, **best_scores(scores)},
-            )
+            about = {"step": trainer.state.update, **best_scores(scores)}
+            tracker.artifact(f"checkpoint-{logger.run_id}", "model", best, about)
             tracker.summary(summary(result))
             write_result(folder, result)
     showcase.say_result(result, folder, logger.sync_command(), logger.url)
     return result
+
+
+def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
+    """Return the corpus of a job as text and as ids.
+
+    Raises:
+        UserError: it cannot be read, or has no gold alignments where `trainer.monitor` asks for them.
+    """
+    config = job.config
+    fitted = inherited_tokenizers(job)
+    corpus = build.dataset(config).load()
+    if config.trainer.monitor in ALIGNMENT_FIGURES and corpus.validation.gold is None:
+        raise UserError(
+            f"trainer.monitor={config.trainer.monitor} needs gold alignments, which this data set does not "
+            f"have. Choose another figure, or dataset=grammar."
+        )
+    tokenized = tokenize_corpus(
+        corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
+    )
+    return corpus, tokenized
+
+
+def untrained_model(job: Job, tokenizers: TokenizerPair) -> Seq2Seq:
+    """Return the model a job starts with, and keep its tokenizers in the run folder; a resumed run has both."""
+    config = job.config
+    torch.manual_seed(config.seed)
+    model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
+    if not job.resume:
+        tokenizers.save(job.folder / "tokenizer")
+        if config.init_from is not None:
+            checkpoint.load_weights(checkpoint.best(Path(config.init_from) / "checkpoints"), model)
+    return model
 
 
 @contextmanager
@@ -268,17 +277,6 @@ def first_sentences(split: Split, count: int) -> Split:
         None if text.phenomena is None else text.phenomena[:count],
     )
     return Split(split.prefix, cut, split.tokens.select(torch.arange(min(count, len(text)))))
-
-
-def best_checkpoint(folder: Path) -> Path:
-    """Return the best checkpoint of a run so far, the newest where it has not validated yet.
-
-    Raises:
-        UserError: the folder holds no checkpoint.
-    """
-    newest = checkpoint.newest(folder / "checkpoints")
-    best = checkpoint.load_state(newest)["best"]
-    return newest if best is None else newest.with_name(best)
 
 
 def training_result(trainer: Trainer, num_parameters: int) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from seq2seq_lab import plots, report
-from seq2seq_lab.alignment import Link, Span, group_tokens, join_subwords, whitespace_words, word_spans
+from seq2seq_lab import own_parts, plots, report
+from seq2seq_lab.alignment import Link, Span, attention_map, group_tokens, word_spans
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.scores import Score, sentence_bleu
+from seq2seq_lab.scores import sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.task import Evaluation, TranslationEvaluator
 from seq2seq_lab.tracker import Tracker
@@ -122,24 +122,17 @@ class Showcase:
         weights_TS = hypothesis.weights_TS
         if weights_TS is None:
             return False
-        source, target, line = self.tokenizers.source, self.tokenizers.target, self.text.source[i]
-        column_spans, columns = source.spans(line), source.tokens(source.encode([line])[0])
-        output, row_spans = target.decode_spans(hypothesis.tokens)
-        rows = target.tokens(hypothesis.tokens) + ["<eos>"] * (len(weights_TS) - len(hypothesis.tokens))
-        if self.join:
-            source_words, target_words = whitespace_words(line), whitespace_words(output)
-            if not target_words:
-                return False
-            groups = [[token + 1 for token in group] for group in group_tokens(column_spans, source_words)]
-            groups = [[0], *groups, [weights_TS.shape[1] - 1]]
-            weights_TS = join_subwords(weights_TS, groups, group_tokens(row_spans, target_words))
-            column_spans, columns = source_words, [line[start:end] for start, end in source_words]
-            row_spans, rows = target_words, [output[start:end] for start, end in target_words]
+        line = self.text.source[i]
+        drawn = attention_map(weights_TS, self.tokenizers, line, hypothesis.tokens, self.join)
+        if not drawn.target_tokens:
+            return False
         links: set[Link] = set()
-        if self.text.gold is not None and output == self.text.target[i]:
-            links = gold_links(self.text.gold[i], line, output, column_spans, row_spans)
+        if self.text.gold is not None and drawn.output == self.text.target[i]:
+            links = gold_links(self.text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
         title = f"update {update:,}: {line}"
-        figure = plots.attention_heatmap(weights_TS, ["<sos>", *columns, "<eos>"], rows, title, links)
+        figure = plots.attention_heatmap(
+            drawn.weights_TS, drawn.source_tokens, drawn.target_tokens, title, links
+        )
         plots.save_figure(figure, path)
         return True
 
@@ -205,38 +198,52 @@ def write_translations(path: Path, text: ParallelText, translations: Sequence[st
     return rows
 
 
-def say_phenomena(result: Mapping[str, Any]) -> None:
-    """Print the share of exact translations by phenomenon, a column a test set, if the data set names any."""
-    suffix = "/accuracy_by_phenomenon"
-    by_split = {
-        name.removesuffix(suffix): {row["phenomenon"]: row for row in rows}
-        for name, rows in result.items()
-        if name.startswith("test") and name.endswith(suffix)
-    }
-    if by_split:
-        report.say(report.phenomena_table(by_split))
+def scores_by_split(result: Mapping[str, Any]) -> list[dict[str, dict[str, float | str]]]:
+    """Return the test scores of a result as `report.result_table` shows them.
+
+    They are the figures of all sentences, BLEU by source length, and exact translations by phenomenon.
+    """
+    figures: dict[str, dict[str, float | str]] = {}
+    lengths: dict[str, dict[str, float | str]] = {}
+    phenomena: dict[str, dict[str, float | str]] = {}
+    for name, value in result.items():
+        split, _, measure = name.rpartition("/")
+        if split.partition("/")[0] != "test":
+            continue
+        if isinstance(value, float):
+            figures.setdefault(measure, {})[split] = value
+        elif measure == "bleu_by_length":
+            for row in value:
+                low, high, bleu = row["low"], row["high"], row["bleu"]
+                words = f"{low}–{high}" if high is not None else f"{low} or more"
+                score = "–" if bleu is None else f"{bleu:.2f}"
+                cells = lengths.setdefault(f"bleu, {words} words", {})
+                cells[split] = f"{score} ({row['count']:,} sentences)"
+        elif measure == "accuracy_by_phenomenon":
+            for row in value:
+                cells = phenomena.setdefault(f"exact, {row['phenomenon']}", {})
+                cells[split] = f"{row['accuracy']:.1%} ({row['count']:,} sentences)"
+    return [figures, lengths, phenomena]
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command line that goes on with a run."""
+    parts = own_parts.folder()
+    trust = [] if parts is None else ["--config-dir", str(parts)]
+    return shlex.join(["python", "-m", "seq2seq_lab", *trust, f"resume={folder}"])
 
 
 def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: str | None) -> None:
     """Print the closing table: the test scores, where the files are, how to look at them."""
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    table: dict[str, float | int | str | Score] = {"parameters": result["num_parameters"]}
+    facts: list[tuple[str, str | Path]] = [
+        *((f"{name} signature", result[f"test/{name}_signature"]) for name in ("bleu", "chrf")),
+        ("parameters", f"{result['num_parameters']:,}"),
+    ]
     if (speed := result["train/target_tokens_per_second"]) is not None:
-        table["target tokens/s"] = int(speed)
-    scores = {name: value for name, value in result.items() if name.startswith("test/")}
-    for name, value in scores.items():
-        if isinstance(value, float):
-            signature = scores.get(f"{name}_signature")
-            table[name] = value if signature is None else Score(value, signature)
-    for name, bins in scores.items():
-        if name.endswith("/bleu_by_length"):
-            for length_bin in bins:
-                low, high, bleu = length_bin["low"], length_bin["high"], length_bin["bleu"]
-                words = f"{low}–{high}" if high is not None else f"{low} or more"
-                label = f"{name.removesuffix('_by_length')}, {words} words"
-                table[label] = f"{'–' if bleu is None else f'{bleu:.2f}'} ({length_bin['count']:,} sentences)"
+        facts.append(("target tokens/s", f"{speed:,.0f}"))
     if url:
-        table["W&B"] = url
+        facts.append(("W&B", url))
     translations = sorted(path.name for path in folder.glob("translations.test*.jsonl"))
     named = [
         ("run folder", "."),
@@ -248,12 +255,9 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
         ("log", "run.log"),
         ("trace of some updates", "profile/trace.json.gz"),
     ]
-    files = [(what, shown / name) for what, name in named if (folder / name).exists()]
-    commands = [
-        f"python -m seq2seq_lab resume={shlex.quote(str(shown))} trainer.max_epochs=N  # train longer"
-    ]
+    facts += [(what, shown / name) for what, name in named if (folder / name).exists()]
+    commands = [f"{resume_command(shown)} trainer.max_epochs=N  # train longer"]
     if sync is not None:
         look = f"wandb leet {shlex.quote(str(shown / 'wandb'))}  # look at the curves, in the terminal"
         commands = [look, f"{sync}  # send the record to W&B", *commands]
-    say_phenomena(result)
-    report.say(report.result_table(table, files, commands))
+    report.say(report.result_table(scores_by_split(result), facts, commands))

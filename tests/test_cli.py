@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import seq2seq_lab.run
-from seq2seq_lab import cli, compose
+from seq2seq_lab import cli, compose, own_parts
 from seq2seq_lab.config import CONF_DIR, FIGURES, group_values, groups, plain
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.run import Job
@@ -30,15 +30,17 @@ class MyAttention(Attention):
 
 
 class Program:
-    """The program in this process; `jobs` are the runs it would have started."""
+    """The program in this process; `jobs` are the runs it would have started, `trusted` the folders they trust."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys
         self.jobs: list[Job] = []
+        self.trusted: list[Path | None] = []
         self.error: dict[str, Exception] = {}
 
     def run(self, job: Job) -> dict[str, Any]:
         self.jobs.append(job)
+        self.trusted.append(own_parts.folder())
         (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
         if error := self.error.get(job.choices["attention"]):
             raise error
@@ -468,3 +470,33 @@ def test_python_m(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert re.fullmatch(r"error: attention=addtive: .*'additive'.*\n", ended.stderr)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_console_script_is_the_same_program(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("seq2seq-lab")
+    shown = [
+        subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"])
+    ]
+    assert shown[0] == shown[1]
+    assert "scaled_dot" in shown[0]
+    for command, name in (
+        ([str(script)], "seq2seq-lab"),
+        ([sys.executable, "-m", "seq2seq_lab"], "python -m seq2seq_lab"),
+    ):
+        ended = subprocess.run(
+            [*command, "--nothing"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 2
+        assert ended.stderr.startswith(f"usage: {name} [--help]")
+
+
+def test_options_may_stand_between_settings(program: Program, tmp_path: Path) -> None:
+    assert (
+        program("seed=3", "--config-dir", str(tmp_path), "encoder=gru", "-m", "attention=additive,dot")[0]
+        == 0
+    )
+    assert [(job.config.seed, job.choices["attention"]) for job in program.jobs] == [
+        (3, "additive"),
+        (3, "dot"),
+    ]

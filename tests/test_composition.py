@@ -33,7 +33,9 @@ PARTS = ("encoder", "decoder", "attention")
 COMPANIONS = {
     ("decoder", "plain"): ["attention=none"],
     ("attention", "dot"): ["encoder=gru"],
+    ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
+    ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
 }
 
 
@@ -144,7 +146,7 @@ def test_every_default_stands_in_the_files() -> None:
 def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
     _, of_experiment, _ = compose(f"experiment={experiment}")
     for model in group_values("model"):
-        joint = ["tokenizer=bpe"] if model == "attn_tied" else []
+        joint = COMPANIONS.get(("model", model), [])
         config, values, _ = compose(f"experiment={experiment}", f"model={model}", *joint)
         alone, _, _ = compose(f"model={model}", *joint)
         assert config.model.name == model

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from seq2seq_lab import report
-from seq2seq_lab.scores import Score
 
 
 class Clock:
@@ -95,7 +94,7 @@ def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
     assert cells(rendered(report.pairs_table([(ODD.split(), ["[/b]"])])), "source")[1] == ODD
     assert cells(rendered(report.sample_translations([("a", "b", ODD)])), "hypothesis")[1] == ODD
     assert cells(rendered(report.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
-    assert f"$ {ODD}" in rendered(report.result_table({ODD: 1}, [(ODD, Path("x"))], [ODD])).splitlines()
+    assert f"$ {ODD}" in rendered(report.result_table([{ODD: {ODD: ODD}}], [(ODD, "x")], [ODD])).splitlines()
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
@@ -105,24 +104,25 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_result_table_and_lines_to_copy(screen: Callable[[bool], io.StringIO], tmp_path: Path) -> None:
     out = screen(False)
-    signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
     path = Path("outputs", "x" * 150)
     command = "python -m seq2seq_lab.translate run=" + "y" * 150
-    scores: dict[str, float | int | str | Score] = {
-        "bleu": Score(37.618, signature),
-        "aer": 0.12345,
-        "perplexity": 1234.5,
-        "updates": 9_000,
-        "v": "s",
-    }
+    sections: list[dict[str, dict[str, float | str]]] = [
+        {
+            "bleu": {"test": 37.618, "test/other": 5.0},
+            "aer": {"test/other": 0.12345},
+            "perplexity": {"test": 1234.5},
+        },
+        {},
+        {"exact, negation": {"test": "98.8% (109 sentences)"}},
+    ]
     with report.setup_logging(tmp_path / "run.log"):
-        report.say(report.result_table(scores, [("best checkpoint", path), ("log", Path("l"))], [command]))
+        report.say(report.result_table(sections, [("best checkpoint", path), ("log", Path("l"))], [command]))
     for text in (out.getvalue(), (tmp_path / "run.log").read_text(encoding="utf-8")):
-        assert cells(text, "bleu") == ["bleu", "37.62", signature]
-        assert cells(text, "aer")[1] == "0.1235"
-        assert cells(text, "perplexity")[1] == "1,234.50"
-        assert cells(text, "updates")[1] == "9,000"
-        assert cells(text, "v ")[1] == "s"
+        assert cells(text, "measure") == ["measure", "test", "test/other"]
+        assert cells(text, "bleu") == ["bleu", "37.62", "5.00"]
+        assert cells(text, "aer") == ["aer", "–", "0.1235"]
+        assert cells(text, "perplexity") == ["perplexity", "1,234.50", "–"]
+        assert cells(text, "exact") == ["exact, negation", "98.8% (109 sentences)", "–"]
         assert f"best checkpoint  {path}" in text.splitlines()
         assert f"$ {command}" in text.splitlines()
         assert text.count("best checkpoint") == 1
@@ -255,16 +255,3 @@ def test_a_quiet_console_silences_everything(
         logging.getLogger("seq2seq_lab").warning("line")
     assert capsys.readouterr().out == ""
     report.console.cache_clear()
-
-
-def test_phenomena_stand_in_one_table_with_a_dash_for_what_a_split_lacks() -> None:
-    table = report.phenomena_table(
-        {
-            "test": {"negation": {"count": 1200, "accuracy": 0.9876}, "être": {"count": 3, "accuracy": 0.0}},
-            "test/compositional": {"negation": {"count": 8, "accuracy": 1.0}},
-        }
-    )
-    cells = [list(column.cells) for column in table.columns]
-    assert [str(name) for name in cells[0]] == ["negation", "être"]
-    assert cells[1] == ["98.8% of 1,200", "0.0% of 3"]
-    assert cells[2] == ["100.0% of 8", "–"]

@@ -174,7 +174,8 @@ class TestFolder:
         assert names == {
             *(".hydra", "config.yaml", "run.json", "run.log", "metrics.jsonl", "attention", "tokenizer"),
             *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
-            "bleu_by_length.test.png",
+            *("bleu_by_length.test.png", "bleu_by_length.test.compositional.png"),
+            "translations.test.compositional.jsonl",
         }
         pictures = sorted(path.name for path in (folder / "attention").iterdir())
         assert pictures == [f"sample_{n}_step_{u:08d}.png" for n in (1, 2) for u in (UPDATES, 2 * UPDATES)]
@@ -198,7 +199,9 @@ class TestFolder:
             assert [item["high"] for item in bins] == [6, 10, 14, 18, None]
             assert sum(item["count"] for item in bins) == 16
             assert set(bins[0]) == {"low", "high", "count", "bleu"}
-        flat = {name: value for name, value in result.items() if not name.endswith("by_length")}
+            (row, *_) = result[f"{split}/accuracy_by_phenomenon"]
+            assert set(row) == {"phenomenon", "count", "accuracy"}
+        flat = {name: value for name, value in result.items() if "_by_" not in name}
         assert not any(isinstance(value, dict | list) for value in flat.values())
         weights = load_file(recorded[0] / "checkpoints" / result["best_checkpoint"] / "model.safetensors")
         assert result["num_parameters"] == sum(tensor.numel() for tensor in weights.values())
@@ -552,11 +555,12 @@ def test_the_closing_words_say_where_things_are(
     monkeypatch.setattr(showcase.report, "result_table", lambda *parts: said.append(parts) or "")
     monkeypatch.chdir(folder.parent)
     showcase.say_result(result_of(folder), folder, "wandb sync THERE", None)
-    ((table, files, commands),) = said
-    assert table["test/bleu"].signature
-    assert "test/aer" in table
-    assert table["test/bleu, 19 or more words"].endswith("sentences)")
-    assert ("translations", Path("run/translations.test.jsonl")) in files
-    assert ("attention pictures", Path("run/attention")) in files
+    (((figures, lengths, phenomena), facts, commands),) = said
+    assert figures["bleu"].keys() == figures["aer"].keys() == {"test", "test/compositional"}
+    assert lengths["bleu, 19 or more words"]["test"].endswith("sentences)")
+    assert phenomena["exact, negation"]["test"].endswith("sentences)")
+    assert ("bleu signature", result_of(folder)["test/bleu_signature"]) in facts
+    assert ("translations", Path("run/translations.test.jsonl")) in facts
+    assert ("attention pictures", Path("run/attention")) in facts
     assert any(command.startswith("wandb sync THERE") for command in commands)
     assert any("resume=run trainer.max_epochs" in command for command in commands)

@@ -44,12 +44,14 @@ def word() -> Tokenizer:
 
 
 def bpe() -> Tokenizer:
-    return BpeTokenizer(joint=True, lowercase=False, vocab_size=300, min_frequency=2)
+    return BpeTokenizer(joint=True, lowercase=False, vocab_size=300, min_frequency=2, dropout=0.0)
 
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return Grammar(train=60, validation=12, test=4, seed=1, max_depth=4).load()
+    return Grammar(
+        train=60, validation=12, test=4, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
 
 
 @pytest.fixture(scope="module")

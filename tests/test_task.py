@@ -22,6 +22,7 @@ from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, WordTokenizer
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.showcase import gold_links
 from seq2seq_lab.task import (
     Split,
     TranslationEvaluator,
@@ -42,7 +43,9 @@ def word() -> WordTokenizer:
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return Grammar(train=60, validation=24, test=4, seed=1, max_depth=4).load()
+    return Grammar(
+        train=60, validation=24, test=4, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +66,11 @@ def model(tokenized: TokenizedCorpus) -> Seq2Seq:
 
 
 class Oracle(nn.Module):
-    """Attends to the source word of each gold link, and to no other."""
+    """Attends to the tokens of the source word of each gold link, and to no other."""
 
-    def __init__(self, gold: Sequence[Gold], vocabulary: int) -> None:
+    def __init__(self, cells: Sequence[set[tuple[int, int]]], vocabulary: int) -> None:
         super().__init__()
-        self.gold = gold
+        self.cells = cells
         self.vocabulary = vocabulary
         self.order: list[int] = []
 
@@ -76,8 +79,8 @@ class Oracle(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         weights_BTS = torch.zeros(*inputs_BT.shape, source_BS.shape[1])
         for row in range(len(source_BS)):
-            for source, target in self.gold[self.order.pop(0)].links:
-                weights_BTS[row, target, source + 1] = 1
+            for column, target in self.cells[self.order.pop(0)]:
+                weights_BTS[row, target, column] = 1
         return torch.zeros(*inputs_BT.shape, self.vocabulary), weights_BTS
 
     def start(self, *_: object) -> tuple[None, None]:
@@ -171,7 +174,12 @@ def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: Toke
         for g in corpus.validation.gold or ()
     ]
     text = ParallelText(corpus.validation.source, corpus.validation.target, gold)
-    oracle = Oracle(gold, tokenized.tokenizers.target.size)
+    pair = tokenized.tokenizers
+    cells = [
+        gold_links(links, source, target, pair.source.spans(source), pair.target.spans(target))
+        for links, source, target in zip(gold, text.source, text.target, strict=True)
+    ]
+    oracle = Oracle(cells, pair.target.size)
     evaluate = evaluator(oracle, text, tokenized, Reference())
     oracle.order = [i for batch in evaluate._batches for i in batch.index_B.tolist()]
     values = evaluate(()).values

@@ -56,7 +56,9 @@ class Memory:
 
 @pytest.fixture(scope="module")
 def text() -> TokenizedText:
-    corpus = Grammar(train=PAIRS, validation=1, test=1, seed=1, max_depth=4).load()
+    corpus = Grammar(
+        train=PAIRS, validation=1, test=1, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
 
     def word() -> WordTokenizer:
         return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=SIZES[0])

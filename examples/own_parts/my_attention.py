@@ -1,0 +1,36 @@
+"""An attention function of one's own."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from seq2seq_lab.models.attention import Attention
+
+
+class CosineAttention(Attention):
+    """score(h_j, s) = b cos(U s, W h_j), with b > 0 learned (Graves 2014, arXiv:1410.5401, eq. 5-6).
+
+    A cosine lies between -1 and 1, so without the factor b no position could stand out much.
+
+    Args:
+        size: the size that memory and query are projected to.
+        initial_sharpness: what b starts from.
+
+    Raises:
+        ValueError: a sharpness that is not above 0.
+    """
+
+    def __init__(self, query_size: int, memory_size: int, size: int, initial_sharpness: float) -> None:
+        super().__init__(query_size, memory_size)
+        if initial_sharpness <= 0:
+            raise ValueError(f"attention.initial_sharpness={initial_sharpness} must be above 0.")
+        self.key = nn.Linear(memory_size, size, bias=False)
+        self.query = nn.Linear(query_size, size, bias=False)
+        self.log_sharpness = nn.Parameter(torch.tensor(initial_sharpness).log())
+
+    def project(self, memory_BSM: Tensor) -> Tensor:
+        return normalize(self.key(memory_BSM), dim=-1)
+
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        query_BTK = normalize(self.query(query_BTQ), dim=-1)
+        return self.log_sharpness.exp() * torch.bmm(query_BTK, keys_BSK.transpose(1, 2))

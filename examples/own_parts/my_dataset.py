@@ -1,0 +1,44 @@
+"""A data set of one's own."""
+
+from random import Random
+
+from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.errors import UserError
+
+
+class Reversal:
+    """Distinct rows of digits ("4 8 1") and the same digits backwards ("1 8 4"), with their alignment.
+
+    Raises:
+        UserError: more rows are asked for than can be drawn without much repetition.
+    """
+
+    def __init__(
+        self, train: int, validation: int, test: int, shortest: int, longest: int, seed: int
+    ) -> None:
+        if not 1 <= shortest <= longest or train + validation + test > 10**longest // 2:
+            raise UserError(
+                f"dataset.shortest={shortest} and dataset.longest={longest} do not give {train + validation + test} "
+                f"rows of digits: raise dataset.longest."
+            )
+        self.sizes = (train, validation, test)
+        self.lengths = (shortest, longest)
+        self.seed = seed
+
+    def load(self) -> Corpus:
+        random = Random(self.seed)
+        rows: dict[str, None] = {}
+        while len(rows) < sum(self.sizes):
+            rows[" ".join(random.choices("0123456789", k=random.randint(*self.lengths)))] = None
+        lines = iter(rows)
+        train, validation, test = (_pairs([next(lines) for _ in range(size)]) for size in self.sizes)
+        return Corpus("digits", "stigid", train, validation, {"test": test})
+
+
+def _pairs(sources: list[str]) -> ParallelText:
+    digits = [tuple(source.split()) for source in sources]
+    gold = [
+        Gold(row, row[::-1], frozenset((len(row) - 1 - target, target) for target in range(len(row))))
+        for row in digits
+    ]
+    return ParallelText(sources, [" ".join(row[::-1]) for row in digits], gold)

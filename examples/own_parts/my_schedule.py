@@ -1,0 +1,25 @@
+"""A learning-rate schedule of one's own."""
+
+from collections.abc import Sequence
+
+from seq2seq_lab.schedules import Schedule
+
+
+class Triangle(Schedule):
+    """Linear up and down between `lowest_factor` and 1, a way every `half_cycle` updates (Smith 2017).
+
+    The "triangular" policy of arXiv:1506.01186, section 3.2.
+
+    Raises:
+        ValueError: a half cycle without updates.
+    """
+
+    def __init__(self, half_cycle: int, lowest_factor: float) -> None:
+        if half_cycle < 1:
+            raise ValueError(f"schedule.half_cycle={half_cycle} must be at least 1.")
+        self.half_cycle = half_cycle
+        self.lowest_factor = lowest_factor
+
+    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
+        place = update / self.half_cycle % 2  # 0 and 2: lowest, 1: highest
+        return 1 - (1 - self.lowest_factor) * abs(place - 1)

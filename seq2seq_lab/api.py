@@ -1,0 +1,268 @@
+"""The program from Python: start a run as the command line does, open one, translate with it, look at it."""
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from seq2seq_lab import build, checkpoint, compose, own_parts, plots
+from seq2seq_lab.alignment import attention_map
+from seq2seq_lab.cli import start_run
+from seq2seq_lab.config import Config, Device, Precision, typed
+from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
+from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
+from seq2seq_lab.device import autocast, choose_device
+from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.run import read_record
+from seq2seq_lab.search.base import Hypothesis, Search
+from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a run makes of a sentence.
+
+    Attributes:
+        source: the sentence.
+        text: its translation.
+        log_prob: the natural logarithm of its probability, its `<eos>` included.
+        source_tokens: the source as the model reads it, `<sos>` and `<eos>` included.
+        target_tokens: the translation as the model wrote it; with attention, `<eos>` is among them if it
+            was written.
+        attention: the attention weights, a row a target token and a column a source token; None without
+            attention.
+    """
+
+    source: str
+    text: str
+    log_prob: float
+    source_tokens: list[str]
+    target_tokens: list[str]
+    attention: npt.NDArray[np.floating[Any]] | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run that has been trained, with the weights of its best checkpoint; made by `load` and `train`.
+
+    Attributes:
+        folder: the run folder.
+        config: its configuration.
+        result: what its `result.json` holds; None where it has not ended.
+        model: the model, in evaluation mode.
+        tokenizers: of source and target.
+        search: how it translates.
+        device: where the model is.
+        precision: in which it translates.
+    """
+
+    folder: Path
+    config: Config = field(repr=False)
+    result: dict[str, Any] | None = field(repr=False)
+    model: Seq2Seq = field(repr=False)
+    tokenizers: TokenizerPair = field(repr=False)
+    search: Search = field(repr=False)
+    device: torch.device
+    precision: Precision
+
+    def translate(self, sentences: Sequence[str], join_subwords: bool = False) -> list[Translation]:
+        """Return a translation a sentence, in their order, by the search of the run.
+
+        A sentence of nothing but white space has no words to translate: its translation is empty, with
+        log-probability 0 and no tokens.
+
+        Args:
+            sentences: as many as you like; they are translated in batches of `trainer.eval_batch_size`.
+            join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
+
+        Raises:
+            UserError: a single text in place of a list.
+        """
+        if isinstance(sentences, str):
+            raise UserError(f"translate takes a list of sentences, not a text. Write [{sentences!r}].")
+        distinct = list(dict.fromkeys(sentence for sentence in sentences if sentence.strip()))
+        found = dict(self._hypotheses(distinct))
+        made = {sentence: self._translation(sentence, found[sentence], join_subwords) for sentence in found}
+        return [made.get(sentence) or Translation(sentence, "", 0.0, [], [], None) for sentence in sentences]
+
+    def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":
+        """Return the attention of a translation as a picture, which a notebook shows by itself.
+
+        Args:
+            translation: what `translate` returned, or a sentence to be translated.
+            join_subwords: draw words instead of the tokenizer's subwords; of a sentence.
+
+        Raises:
+            UserError: the model does not attend, or there is nothing to draw.
+        """
+        if isinstance(translation, str):
+            (translation,) = self.translate([translation], join_subwords)
+        if not translation.target_tokens:
+            raise UserError(
+                f"{translation.source!r} has an empty translation: there is no attention to plot."
+            )
+        if translation.attention is None:
+            raise UserError(
+                f"The model of {self.folder} does not attend (attention={self.config.attention['_target_']}): "
+                f"there is nothing to plot. Train one that does, model=attn."
+            )
+        figure = plots.attention_heatmap(
+            translation.attention,
+            translation.source_tokens,
+            translation.target_tokens,
+            f"{translation.source} → {translation.text}",
+        )
+        # What Jupyter asks for; a figure made without pyplot has it from nowhere else.
+        figure._repr_png_ = functools.partial(plots.png, figure, 100)  # type: ignore[attr-defined]
+        return figure
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Return the rows of the run's `metrics.jsonl`: "step", "time" and the figures measured then.
+
+        Raises:
+            UserError: the file is missing or damaged.
+        """
+        return read_metrics(self.folder / FILE_NAME)
+
+    def curve(self, figure: str) -> tuple[list[float], list[float]]:
+        """Return (optimizer updates, values) of a figure, as in `axes.plot(*run.curve("val/bleu"))`.
+
+        Raises:
+            UserError: the run has measured no such figure.
+        """
+        rows = self.metrics()
+        known = sorted({name for row in rows for name in row} - {"step", "time"})
+        if figure not in known:
+            raise UserError(
+                f"{self.folder} has no figure {figure!r}.{did_you_mean(figure, known)} "
+                f"There are: {', '.join(known)}."
+            )
+        chosen = [row for row in rows if figure in row]
+        return [row["step"] for row in chosen], [row[figure] for row in chosen]
+
+    @torch.no_grad()
+    def _hypotheses(self, sentences: Sequence[str]) -> Iterator[tuple[str, Hypothesis]]:
+        if not sentences:
+            return
+        text = _without_targets(self.tokenizers.source, sentences)
+        plan = plan_evaluation(text, self.config.trainer.eval_batch_size)
+        for batch in BatchMaker(text, self.device).all(plan):
+            with autocast(self.precision, self.device):
+                hypotheses = self.search(self.model, batch, True)
+            for index, hypothesis in zip(batch.index_B.tolist(), hypotheses, strict=True):
+                yield sentences[index], hypothesis
+
+    def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
+        tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS
+        # Without attention the tokens are named all the same.
+        width = 2 + len(self.tokenizers.source.encode([sentence])[0])
+        rows = np.zeros((len(tokens), width)) if weights_TS is None else weights_TS
+        named = attention_map(rows, self.tokenizers, sentence, tokens, join)
+        return Translation(
+            source=sentence,
+            text=named.output,
+            log_prob=hypothesis.log_prob,
+            source_tokens=named.source_tokens,
+            target_tokens=named.target_tokens,
+            attention=None if weights_TS is None else named.weights_TS,
+        )
+
+
+def train(
+    overrides: Sequence[str] = (), folder: str | Path | None = None, config_dir: str | Path | None = None
+) -> LoadedRun:
+    """Train a run in this process, exactly as the command line with the same settings, and open it.
+
+    Args:
+        overrides: settings as on the command line: `["model=vanilla", "trainer.max_epochs=3"]`.
+        folder: where the run is to lie; None for outputs/DATE/TIME below the working directory.
+        config_dir: a folder of your own parts, as `--config-dir`; giving it trusts its Python files.
+
+    Raises:
+        UserError: what the command line would say.
+    """
+    if isinstance(overrides, str):
+        raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
+    with own_parts.using(config_dir):
+        node, choices, usual = compose.compose_run(overrides)
+        target = usual if folder is None else Path(folder).absolute()
+        start_run(node, choices, target)
+    return load(target, config_dir, device=Device(node.trainer.device).value)
+
+
+def load(
+    folder: str | Path, config_dir: str | Path | None = None, device: str = "auto", precision: str = "fp32"
+) -> LoadedRun:
+    """Open a run with the weights of its best checkpoint so far.
+
+    Args:
+        folder: the run folder.
+        config_dir: the folder of your own parts that the run was trained with; giving it trusts its files.
+        device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
+        precision: fp32, bf16 or fp16 to translate in; auto for the one the run was trained and tested in.
+
+    Raises:
+        UserError: no run lies there, it has no checkpoint yet, or it names a class that is not trusted.
+    """
+    folder = Path(folder)
+    wanted = _choice(Precision, "precision", precision)
+    place = choose_device(_choice(Device, "device", device))
+    with own_parts.using(config_dir):
+        with compose.composer():
+            config = typed(compose.read_config(folder))
+        for part in ("encoder", "decoder", "attention", "tokenizer", "search"):
+            build.check_slot(part, getattr(config, part))
+        if wanted is Precision.auto:
+            wanted = Precision(read_record(folder)["precision"])
+        best = checkpoint.best(folder / "checkpoints")
+        tokenizers = TokenizerPair.load(folder / "tokenizer")
+        search = build.search(config)
+        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
+            model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
+        checkpoint.load_weights(best, model)
+    result = folder / "result.json"
+    return LoadedRun(
+        folder=folder,
+        config=config,
+        result=json.loads(result.read_text("utf-8")) if result.is_file() else None,
+        model=model.to(place).eval(),
+        tokenizers=tokenizers,
+        search=search,
+        device=place,
+        precision=wanted,
+    )
+
+
+def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> TokenizedText:
+    """Return sentences whose targets are not known: `<sos>` and `<eos>` stand for each."""
+    rows = [torch.tensor([SOS, *ids, EOS], dtype=torch.int32) for ids in tokenizer.encode(sentences)]
+    return TokenizedText(
+        source_tokens=torch.cat(rows),
+        source_offsets=torch.tensor([0, *map(len, rows)]).cumsum(0),
+        target_tokens=torch.tensor([SOS, EOS], dtype=torch.int32).repeat(len(rows)),
+        target_offsets=2 * torch.arange(len(rows) + 1),
+    )
+
+
+def _choice(kind: type[Choice], argument: str, value: str) -> Choice:
+    allowed = [member.value for member in kind]
+    if value not in allowed:
+        raise UserError(
+            f"{argument}={value!r} is not allowed.{did_you_mean(str(value), allowed)} "
+            f"Allowed: {', '.join(allowed)}."
+        )
+    return kind(value)

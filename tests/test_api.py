@@ -1,0 +1,248 @@
+"""The program from Python: the same run as the command line's, opened and looked at."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import seq2seq_lab
+from seq2seq_lab import LoadedRun, Translation, api, cli
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.run import Job
+
+TINY = [
+    "dataset.train=200",
+    "dataset.validation=5",
+    "dataset.test=20",
+    "dataset.test_compositional=0",
+    "dataset.max_depth=1",
+    "model.embedding_size=32",
+    "model.encoder_hidden_size=32",
+    "model.hidden_size=32",
+    "trainer.max_epochs=3",
+    "trainer.batch_size=16",
+    "trainer.samples=0",
+    "trainer.device=cpu",
+    "trainer.precision=fp32",
+    "logger=none",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("api")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> LoadedRun:
+    """A small run with attention over subwords."""
+    bpe = ["tokenizer=bpe", "tokenizer.vocab_size=320", "optimizer.lr=0.01"]
+    settings = [*TINY, *bpe, f"cache_dir={folder / 'cache'}"]
+    return seq2seq_lab.train(settings, folder=folder / "run")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
+    """The runs that would have been trained, in a working directory of their own."""
+    jobs: list[Job] = []
+
+    def record(job: Job) -> dict[str, Any]:
+        jobs.append(job)
+        return {}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("seq2seq_lab.run.run", record)
+    monkeypatch.setattr(api, "load", lambda folder, config_dir, device: folder)
+    return jobs
+
+
+def test_importing_the_package_does_not_wait_for_torch() -> None:
+    code = "import sys, seq2seq_lab; print('torch' in sys.modules, set(seq2seq_lab._API) <= set(dir(seq2seq_lab)))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False True\n"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = seq2seq_lab.nothing  # type: ignore[attr-defined]
+
+
+def test_a_trained_run_is_opened(run: LoadedRun, folder: Path) -> None:
+    assert run.folder == folder / "run"
+    assert run.result is not None
+    assert run.result["status"] == "finished"
+    assert run.result == json.loads((run.folder / "result.json").read_text())
+    assert {"config.yaml", "run.json", "run.log"} <= {path.name for path in run.folder.iterdir()}
+    assert not (run.folder / ".hydra").exists()
+    assert run.config.dataset["train"] == 200
+    assert not run.model.training
+    assert "model=" not in repr(run)
+
+
+def test_greedy_translations_are_those_of_the_runs_test(run: LoadedRun) -> None:
+    rows = [json.loads(line) for line in (run.folder / "translations.test.jsonl").read_text().splitlines()]
+    assert len(rows) == 20
+    translations = run.translate([row["source"] for row in rows])
+    assert [translation.text for translation in translations] == [row["hypothesis"] for row in rows]
+    again = seq2seq_lab.load(run.folder, precision="auto")
+    assert again.precision is run.precision
+    assert [row["hypothesis"] for row in rows] == [
+        t.text for t in again.translate([r["source"] for r in rows])
+    ]
+
+
+def test_many_sentences_keep_their_order_and_their_own_figures(run: LoadedRun) -> None:
+    sentences = [
+        "Mary sleeps .",
+        "John gave Mary a red book .",
+        "Mary sleeps .",
+        " \t",
+        "",
+        "the cat sees John .",
+    ]
+    batched = replace(run, config=replace(run.config, trainer=replace(run.config.trainer, eval_batch_size=2)))
+    for loaded in (run, batched):
+        translations = loaded.translate(sentences)
+        assert [translation.source for translation in translations] == sentences
+        for translation in translations[:3] + translations[5:]:
+            (alone,) = loaded.translate([translation.source])
+            assert alone.text == translation.text
+            assert alone.log_prob == pytest.approx(translation.log_prob, abs=1e-3)
+            assert translation.log_prob < 0
+            assert translation.attention is not None
+            shape = (len(translation.target_tokens), len(translation.source_tokens))
+            assert translation.attention.shape == shape
+            np.testing.assert_allclose(translation.attention.sum(1), 1, rtol=1e-4)
+            assert (translation.source_tokens[0], translation.source_tokens[-1]) == ("<sos>", "<eos>")
+        assert translations[3] == Translation(" \t", "", 0.0, [], [], None)
+    assert run.translate([]) == []
+
+
+def test_words_over_subwords(run: LoadedRun) -> None:
+    (tokens,), (words,) = (
+        run.translate(["John sleeps ."]),
+        run.translate(["John sleeps ."], join_subwords=True),
+    )
+    assert words.source_tokens == ["<sos>", "John", "sleeps", ".", "<eos>"]
+    assert words.target_tokens == words.text.split() != []
+    assert words.text == tokens.text
+    assert len(tokens.source_tokens) > len(words.source_tokens)
+    assert words.attention is not None
+    assert words.attention.shape == (len(words.target_tokens), 5)
+
+
+def test_a_plot_of_attention_shows_itself(run: LoadedRun) -> None:
+    (translation,) = run.translate(["John sleeps ."])
+    figure = run.plot_attention(translation)
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == translation.source_tokens
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    words = run.plot_attention("John sleeps .", join_subwords=True)
+    assert [label.get_text() for label in words.axes[0].get_xticklabels()][1:-1] == ["John", "sleeps", "."]
+    with pytest.raises(UserError, match="empty translation"):
+        run.plot_attention("  ")
+
+
+def test_a_model_without_attention(folder: Path) -> None:
+    settings = [*TINY, "model=vanilla", "trainer.fast_dev_run=true", f"cache_dir={folder / 'cache'}"]
+    run = seq2seq_lab.train(settings, folder=folder / "vanilla")
+    (translation,) = run.translate(["John sleeps ."])
+    assert translation.attention is None
+    assert len(translation.source_tokens) == 5
+    with pytest.raises(UserError, match=r"does not attend.*model=attn"):
+        run.plot_attention(replace(translation, target_tokens=["Jean"]))
+
+
+def test_the_curves(run: LoadedRun) -> None:
+    updates, values = run.curve("val/bleu")
+    assert updates == [13, 26, 39]
+    assert [row["val/bleu"] for row in run.metrics() if "val/bleu" in row] == values
+    with pytest.raises(UserError, match=r"no figure 'val/blue'\. Did you mean 'val/bleu'\?"):
+        run.curve("val/blue")
+
+
+def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None:
+    before = torch.get_rng_state()
+    seq2seq_lab.load(run.folder)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda folder: seq2seq_lab.load("nowhere"), ["nowhere", "no config.yaml", "outputs/DATE/TIME"]),
+        (lambda folder: seq2seq_lab.load(folder, device="gpu"), ["device='gpu'", "'cpu'", "auto, cuda, mps"]),
+        (lambda folder: seq2seq_lab.load(folder, precision="bf17"), ["precision='bf17'", "'bf16'"]),
+        (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["nowhere", "no such folder"]),
+        (lambda folder: seq2seq_lab.load(folder).translate("a text"), ["list of sentences", "['a text']"]),
+        (lambda folder: seq2seq_lab.train("seed=1"), ["list of settings", "['seed=1']"]),
+        (lambda folder: seq2seq_lab.train(folder=folder), ["a run lies there already"]),
+    ],
+)
+def test_mistakes_are_told(
+    run: LoadedRun, monkeypatch: pytest.MonkeyPatch, call: Any, said: list[str]
+) -> None:
+    monkeypatch.chdir(run.folder.parent)
+    before = sorted(run.folder.rglob("*"))
+    with pytest.raises(UserError) as raised:
+        call(run.folder)
+    for fragment in said:
+        assert fragment in str(raised.value)
+    assert sorted(run.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["attention=addtive"], ["attention=addtive", "'additive'"]),
+        (["trainer.max_epoch=3"], ["'trainer.max_epochs'"]),
+        (["model=vanilla", "attention=additive"], ["Set attention=none"]),
+        (["dataset._target_=os.system"], ["refused"]),
+        (["+hydra.callbacks.x._target_=os.system"], ["refused"]),
+        (["seed=1,2"], ["seed=1,2", "Call it once for each"]),
+        (["hydra.mode=MULTIRUN"], ["hydra.mode=MULTIRUN", "Call it once for each"]),
+        (["-m", "seed=1"], ["-m", "config_dir"]),
+        (["resume=run"], ["resume=run", "command line"]),
+    ],
+)
+def test_train_refuses_what_the_command_line_refuses(
+    started: list[Job], tmp_path: Path, overrides: list[str], said: list[str]
+) -> None:
+    with pytest.raises(UserError) as raised:
+        seq2seq_lab.train(overrides)
+    for fragment in said:
+        assert fragment in str(raised.value)
+    assert started == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_and_the_command_line_start_the_same_run(
+    started: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["attention=linear", "seed=3", "encoder=lstm"]
+    seq2seq_lab.train(settings)
+    monkeypatch.setattr(sys, "argv", ["seq2seq_lab", *settings])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    cli.main()
+    called, typed = started
+    assert called.plain == typed.plain
+    assert called.choices == typed.choices
+    assert called.folder.parts[:-2] == typed.folder.parts[:-2] == (tmp_path / "outputs").parts
+    assert (called.folder / "config.yaml").read_text() == (typed.folder / "config.yaml").read_text()
+    seq2seq_lab.train(settings, folder="mine")
+    assert started[2].folder == tmp_path / "mine"
+
+
+def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[1] / "examples" / "own_parts"
+    settings = [*TINY, "attention=mine", "trainer.fast_dev_run=true"]
+    run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=examples)
+    (translation,) = run.translate(["John sleeps ."])
+    assert translation.attention is not None
+    with pytest.raises(UserError, match=r"my_attention\.CosineAttention is refused.*--config-dir FOLDER"):
+        seq2seq_lab.load(run.folder)
+    again = seq2seq_lab.load(run.folder, config_dir=examples)
+    assert again.translate(["John sleeps ."])[0].text == translation.text
