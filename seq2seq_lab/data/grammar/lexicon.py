@@ -1,12 +1,15 @@
 """The words of the grammar, in plain tables.
 
 "_" joins the words of one entry, "a/b" are the shapes of a French word before a consonant and before a
-vowel, "*" marks an h aspiré. No English form has two French translations; no English entry begins with a
-letter that misleads about its sound ("hour", "useful"), because "a" and "an" go by the letter.
+vowel, "*" marks an h aspiré and what else forbids elision ("onze"). No English form has two French
+translations; no English entry begins with a letter that misleads about its sound ("hour", "useful"), because
+"a" and "an" go by the letter.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from seq2seq_lab.data.grammar.phrase import Phenomenon
 
 Forms = tuple[str, ...]
 """The words of one form of an entry: ("pomme", "de", "terre")."""
@@ -14,6 +17,8 @@ Forms = tuple[str, ...]
 PERSONS = FIRST_SINGULAR, THIRD_SINGULAR, FIRST_PLURAL, THIRD_PLURAL = range(4)
 SINGULAR, PLURAL = range(2)
 MASCULINE, FEMININE = range(2)
+NUMBER = (SINGULAR, SINGULAR, PLURAL, PLURAL)
+"""Of each person."""
 
 
 class Noun(NamedTuple):
@@ -32,12 +37,16 @@ class Adjective(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb; `present` by person."""
+    """A verb; present, past and auxiliary by person, participle by number, then gender.
+
+    An English past of two words ("was born") holds an auxiliary of its own and needs no "did".
+    """
 
     english_present: tuple[Forms, ...]
-    english_past: Forms
+    english_past: tuple[Forms, ...]
     french_present: tuple[Forms, ...]
-    participle: Forms
+    auxiliary: tuple[str, ...]
+    participle: tuple[tuple[str, str], tuple[str, str]]
 
 
 class Entry(NamedTuple):
@@ -47,11 +56,46 @@ class Entry(NamedTuple):
     french: Forms
 
 
+class Nominal(NamedTuple):
+    """A name or a pronoun, and what its verb agrees with."""
+
+    english: Forms
+    french: Forms
+    person: int
+    gender: int
+
+
+class Clitic(NamedTuple):
+    """A pronoun that French puts before the verb, as direct and as indirect object."""
+
+    english: Forms
+    direct: Forms
+    indirect: Forms
+    person: int
+    gender: int
+
+
 class Determiner(NamedTuple):
     """An article, a quantity or a possessive of one number; French forms by gender."""
 
     english: Forms
     french: tuple[Forms, Forms]
+    phenomena: tuple[Phenomenon, ...]
+
+
+ByNumber = tuple[Sequence[Determiner], Sequence[Determiner]]
+
+
+class Determiners(NamedTuple):
+    """What may stand before a noun, without and with the possessives."""
+
+    articles: ByNumber
+    all: ByNumber
+
+
+# By person.
+AVOIR = ("ai", "a", "avons", "ont")
+ETRE = ("suis", "est", "sommes", "sont")
 
 
 def _rows(table: str, columns: int) -> list[list[Forms]]:
@@ -71,9 +115,14 @@ def _adjectives(table: str) -> list[Adjective]:
     return [Adjective(english, ((ms, fs), (mp, fp))) for english, ms, fs, mp, fp in _rows(table, 5)]
 
 
-def _verbs(table: str) -> list[Verb]:
+def _agreeing(participle: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    plural = participle if participle.endswith("s") else participle + "s"
+    return (participle, participle + "e"), (plural, participle + "es")
+
+
+def _verbs(table: str, auxiliary: tuple[str, ...] = AVOIR) -> list[Verb]:
     return [
-        Verb((base, third, base, base), past, (je, il, nous, ils), participle)
+        Verb((base, third, base, base), (past,) * 4, (je, il, nous, ils), auxiliary, _agreeing(participle[0]))
         for base, third, past, je, il, nous, ils, participle in _rows(table, 8)
     ]
 
@@ -82,24 +131,30 @@ def _entries(table: str) -> list[Entry]:
     return [Entry(english, french) for english, french in _rows(table, 2)]
 
 
-def _determiners(table: str) -> list[Determiner]:
-    return [Determiner(english, (m, f)) for english, m, f in _rows(table, 3)]
+def _determiners(table: str, *phenomena: Phenomenon) -> list[Determiner]:
+    return [Determiner(english, (m, f), phenomena) for english, m, f in _rows(table, 3)]
 
 
-NAMES = _entries("""
-    John     Jean
-    Mary     Marie
-    Peter    Pierre
-    Paul     Paul
-    Lucy     Lucie
-    Henry    Henri
-    Helen    Hélène
-    Andrew   André
-    Stephen  Étienne
-    Alice    Alice
-    Julia    Julie
-    James    Jacques
-""")
+NAMES = [
+    Nominal(english, french, THIRD_SINGULAR, MASCULINE if gender == ("m",) else FEMININE)
+    for english, french, gender in _rows(
+        """
+        John     Jean     m
+        Mary     Marie    f
+        Peter    Pierre   m
+        Paul     Paul     m
+        Lucy     Lucie    f
+        Henry    Henri    m
+        Helen    Hélène   f
+        Andrew   André    m
+        Stephen  Étienne  m
+        Alice    Alice    f
+        Julia    Julie    f
+        James    Jacques  m
+        """,
+        3,
+    )
+]
 CITIES = _entries("""
     Paris     Paris
     London    Londres
@@ -170,6 +225,7 @@ FOOD = _nouns("""
     apple      apples      pomme           pommes           f
     potato     potatoes    pomme_de_terre  pommes_de_terre  f
     egg        eggs        œuf             œufs             m
+    cake       cakes       gâteau          gâteaux          m
     oyster     oysters     huître          huîtres          f
     ice_cream  ice_creams  glace           glaces           f
 """)
@@ -257,8 +313,35 @@ CLOSED = _adjectives("""
     closed     fermé     fermée    fermés    fermées
 """)
 
+NUMBERS = _determiners(
+    """
+    two        deux       deux
+    three      trois      trois
+    four       quatre     quatre
+    five       cinq       cinq
+    six        six        six
+    seven      sept       sept
+    eight      *huit      *huit
+    nine       neuf       neuf
+    ten        dix        dix
+    eleven     *onze      *onze
+    twelve     douze      douze
+    thirteen   treize     treize
+    fourteen   quatorze   quatorze
+    fifteen    quinze     quinze
+    sixteen    seize      seize
+    seventeen  dix-sept   dix-sept
+    eighteen   dix-huit   dix-huit
+    nineteen   dix-neuf   dix-neuf
+    twenty     vingt      vingt
+    """,
+    "number",
+)
+HOURS = NUMBERS[:10]
+"""From two to eleven: after one, "heure" is singular, and twelve is "midi" or "minuit"."""
+
 # By number. A row that stands several times comes up so much more often.
-ARTICLES = (
+_ARTICLES = (
     _determiners("""
     the    le/l'   la/l'
     the    le/l'   la/l'
@@ -269,18 +352,46 @@ ARTICLES = (
     this   ce/cet  cette
     every  chaque  chaque
     """),
-    _determiners("""
+    12
+    * _determiners("""
     the    les             les
     the    les             les
     some   des             des
     some   des             des
     these  ces             ces
-    two    deux            deux
-    three  trois           trois
+    many   beaucoup_de/d'  beaucoup_de/d'
+    """)
+    + NUMBERS,
+)
+# "Some boys did not sleep" and "every boy did not sleep" have several readings.
+_ARTICLES_BESIDE_NEGATION = (
+    _determiners("""
+    the    le/l'   la/l'
+    the    le/l'   la/l'
+    a/an   un      une
+    this   ce/cet  cette
+    """),
+    _determiners("""
+    the    les     les
+    these  ces     ces
+    """),
+)
+_ARTICLES_OF_NEGATED_OBJECT = (
+    _determiners("""
+    the    le/l'   la/l'
+    a/an   de/d'   de/d'
+    a/an   de/d'   de/d'
+    this   ce/cet  cette
+    """),
+    _determiners("""
+    the    les             les
+    any    de/d'           de/d'
+    any    de/d'           de/d'
+    these  ces             ces
     many   beaucoup_de/d'  beaucoup_de/d'
     """),
 )
-POSSESSIVES = (
+_POSSESSIVES = (
     _determiners("""
     my   mon    ma/mon
     our  notre  notre
@@ -294,20 +405,34 @@ POSSESSIVES = (
     her  ses  ses
     """),
 )
-DETERMINERS = tuple(
-    articles + possessives for articles, possessives in zip(ARTICLES, POSSESSIVES, strict=True)
+ANY = Determiners(_ARTICLES, (_ARTICLES[0] + _POSSESSIVES[0], _ARTICLES[1] + 12 * _POSSESSIVES[1]))
+BESIDE_NEGATION, OF_NEGATED_OBJECT = (
+    Determiners(articles, (articles[0] + _POSSESSIVES[0], articles[1] + _POSSESSIVES[1]))
+    for articles in (_ARTICLES_BESIDE_NEGATION, _ARTICLES_OF_NEGATED_OBJECT)
 )
 
-PRONOUNS = (
-    (Entry(("I",), ("je/j'",)), FIRST_SINGULAR),
-    (Entry(("I",), ("je/j'",)), FIRST_SINGULAR),
-    (Entry(("he",), ("il",)), THIRD_SINGULAR),
-    (Entry(("she",), ("elle",)), THIRD_SINGULAR),
-    (Entry(("we",), ("nous",)), FIRST_PLURAL),
-    (Entry(("we",), ("nous",)), FIRST_PLURAL),
-)
-
-AVOIR: Sequence[str] = ("ai", "a", "avons", "ont")
+# By convention masculine where English does not show the gender: I, we, me, us, them.
+PRONOUNS = [
+    Nominal(("I",), ("je/j'",), FIRST_SINGULAR, MASCULINE),
+    Nominal(("I",), ("je/j'",), FIRST_SINGULAR, MASCULINE),
+    Nominal(("he",), ("il",), THIRD_SINGULAR, MASCULINE),
+    Nominal(("she",), ("elle",), THIRD_SINGULAR, FEMININE),
+    Nominal(("we",), ("nous",), FIRST_PLURAL, MASCULINE),
+    Nominal(("we",), ("nous",), FIRST_PLURAL, MASCULINE),
+]
+WHO = Nominal(("who",), ("qui",), THIRD_SINGULAR, MASCULINE)
+CLITICS_OF_THIRD_PERSON = [
+    Clitic(("him",), ("le/l'",), ("lui",), THIRD_SINGULAR, MASCULINE),
+    Clitic(("her",), ("la/l'",), ("lui",), THIRD_SINGULAR, FEMININE),
+    Clitic(("them",), ("les",), ("leur",), THIRD_PLURAL, MASCULINE),
+]
+CLITICS = [
+    *CLITICS_OF_THIRD_PERSON,
+    Clitic(("me",), ("me/m'",), ("me/m'",), FIRST_SINGULAR, MASCULINE),
+    Clitic(("us",), ("nous",), ("nous",), FIRST_PLURAL, MASCULINE),
+]
+# What English uses where the verb cannot be negated or asked with by itself: by person.
+DO = ("do", "does", "do", "do")
 
 INTRANSITIVE = _verbs("""
     sleep   sleeps   slept    dors       dort       dormons     dorment     dormi
@@ -363,6 +488,49 @@ RUNNING = [
     *[(verb, ("en", "courant")) for verb in _verbs(f"run runs ran {_TRAVERSE}")],
     *[(verb, ("à", "pied")) for verb in _verbs(f"walk walks walked {_TRAVERSE}")],
 ]
+
+# Verbs of the passé composé with "être": to a place, to a place or nowhere, at a place, without a place.
+GOING = _verbs(
+    """
+    go      goes     went      vais     va       allons    vont       allé
+    """,
+    ETRE,
+)
+COMING = _verbs(
+    """
+    come    comes    came      viens    vient    venons    viennent   venu
+    return  returns  returned  reviens  revient  revenons  reviennent revenu
+    """,
+    ETRE,
+)
+STAYING = _verbs(
+    """
+    arrive  arrives  arrived   arrive   arrive   arrivons  arrivent   arrivé
+    stay    stays    stayed    reste    reste    restons   restent    resté
+    fall    falls    fell      tombe    tombe    tombons   tombent    tombé
+    """,
+    ETRE,
+)
+LEAVING = _verbs(
+    """
+    leave   leaves   left      pars     part     partons   partent    parti
+    """,
+    ETRE,
+)
+# What happens once; only of the past.
+BIRTH = Verb(
+    (("born",),) * 4,
+    (("was", "born"), ("was", "born"), ("were", "born"), ("were", "born")),
+    (("nais",), ("naît",), ("naissons",), ("naissent",)),
+    ETRE,
+    _agreeing("né"),
+)
+(DEATH,) = _verbs(
+    """
+    die     dies     died      meurs    meurt    mourons   meurent    mort
+    """,
+    ETRE,
+)
 
 FREQUENCY = _entries("""
     often      souvent

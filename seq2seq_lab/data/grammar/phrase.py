@@ -2,15 +2,34 @@
 
 A word of a phrase carries links: tokens of identity. An English and a French word that carry the same
 link correspond. Phrases are therefore put together by joining words, in each language in its own order,
-and the gold alignment is read off the finished sentence.
+and the gold alignment is read off the finished sentence. What a phrase shows travels with it the same way.
 
 A form "a/an" has two shapes, before a consonant and before a vowel. An asterisk marks a French h aspiré.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from seq2seq_lab.data.corpus import Gold
+
+Phenomenon = Literal[
+    "adjective inversion",
+    "clitic object",
+    "compound",
+    "coordination",
+    "dative",
+    "idiom",
+    "negation",
+    "number",
+    "question",
+    "relative clause",
+    "subordinate clause",
+    "être",
+]
+PHENOMENA: frozenset[Phenomenon] = frozenset(get_args(Phenomenon))
+
+Combination = tuple[tuple[str, ...], tuple[str, ...]]
+"""An English adjective and the singular of its noun, or a verb and the singular of its object."""
 
 
 class Word(NamedTuple):
@@ -21,10 +40,12 @@ class Word(NamedTuple):
 
 
 class Phrase(NamedTuple):
-    """The words of one phrase in both languages."""
+    """The words of one phrase in both languages, what it shows, and the combinations of words it holds."""
 
     english: tuple[Word, ...]
     french: tuple[Word, ...]
+    phenomena: tuple[Phenomenon, ...] = ()
+    combinations: tuple[Combination, ...] = ()
 
 
 ENGLISH_VOWELS = frozenset("aeiou")
@@ -45,23 +66,40 @@ EMPTY = Phrase((), ())
 def words(forms: Sequence[str], link: object) -> tuple[Word, ...]:
     """Return the forms as words that all carry the link."""
     links = (link,)
+    if len(forms) == 1:  # the usual case, in half the time
+        return (Word(forms[0], links),)
     return tuple([Word(form, links) for form in forms])
 
 
-def unit(english: Sequence[str], french: Sequence[str]) -> Phrase:
+def unit(english: Sequence[str], french: Sequence[str], *phenomena: Phenomenon) -> Phrase:
     """Return a phrase in which every English word corresponds to every French one."""
     link = object()
-    return Phrase(words(english, link), words(french, link))
+    return Phrase(words(english, link), words(french, link), phenomena)
 
 
 def join(*phrases: Phrase) -> Phrase:
     """Return the phrases one after another, in the same order in both languages."""
-    english: tuple[Word, ...] = ()
-    french: tuple[Word, ...] = ()
-    for phrase in phrases:
-        english += phrase.english
-        french += phrase.french
-    return Phrase(english, french)
+    return arrange(phrases, phrases)
+
+
+def arrange(english: Sequence[Phrase], french: Sequence[Phrase]) -> Phrase:
+    """Return the phrases in an order of each language. Those in `english` give what is shown."""
+    source: tuple[Word, ...] = ()
+    target: tuple[Word, ...] = ()
+    phenomena: tuple[Phenomenon, ...] = ()
+    combinations: tuple[Combination, ...] = ()
+    for phrase in english:
+        source += phrase.english
+        phenomena += phrase.phenomena
+        combinations += phrase.combinations
+    for phrase in french:
+        target += phrase.french
+    return Phrase(source, target, phenomena, combinations)
+
+
+def showing(phrase: Phrase, *phenomena: Phenomenon) -> Phrase:
+    """Return the phrase with the names of what it shows added."""
+    return phrase._replace(phenomena=phrase.phenomena + phenomena)
 
 
 def _shape(word: Word, following: list[Word], vowels: frozenset[str]) -> Word:
@@ -87,6 +125,9 @@ def spell_french(sentence: Sequence[Word]) -> list[Word]:
     for word in reversed(sentence):
         if "/" in word.form:
             word = _shape(word, spelled, FRENCH_VOWELS)
+        elif word.form == "si" and spelled and spelled[-1].form == "il":
+            # Only here, not before "elle" or a name.
+            word = Word("s'", word.links)
         if spelled and (contracted := CONTRACTIONS.get((word.form, spelled[-1].form))):
             word = Word(contracted, word.links + spelled.pop().links)
             if "/" in contracted:
@@ -95,8 +136,13 @@ def spell_french(sentence: Sequence[Word]) -> list[Word]:
     return spelled[::-1]
 
 
-def text(sentence: Sequence[str]) -> str:
-    """Return the words as plain text, with no space before a stop or after an apostrophe."""
+def english_text(sentence: Sequence[str]) -> str:
+    """Return the words as plain text, with no space before a mark."""
+    return french_text(sentence).replace(" ?", "?")
+
+
+def french_text(sentence: Sequence[str]) -> str:
+    """Return the words as plain text, with no space after an apostrophe and one before a question mark."""
     return " ".join(sentence).replace("' ", "'").replace(" .", ".").replace(" ,", ",")
 
 

@@ -1,0 +1,328 @@
+"""Verb phrases: negation, pronouns before the French verb, agreement, and relative clauses.
+
+The links of a verb, by one rule: the English verb corresponds to every part of the French one (saw / a vu).
+"Do" corresponds to the finite French verb (did not see / n'a pas vu: did / a), but in a question to
+"est-ce que" (see `Clauses.question`). "Not" corresponds to both "ne" and "pas".
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from seq2seq_lab.data.grammar import lexicon
+from seq2seq_lab.data.grammar.lexicon import (
+    ANY,
+    BESIDE_NEGATION,
+    ETRE,
+    FIRST_PLURAL,
+    FIRST_SINGULAR,
+    MASCULINE,
+    OF_NEGATED_OBJECT,
+    SINGULAR,
+    ByNumber,
+    Clitic,
+    Determiners,
+    Verb,
+)
+from seq2seq_lab.data.grammar.noun_phrases import (
+    ANIMALS,
+    FOOD,
+    FURNITURE,
+    GROUNDS,
+    KIN,
+    KINDS,
+    PAST,
+    PEOPLE,
+    PRESENT,
+    STORIES,
+    THINGS,
+    WATERS,
+    WRITINGS,
+    Kind,
+    NounPhrase,
+    NounPhrases,
+    translate,
+)
+from seq2seq_lab.data.grammar.phrase import (
+    EMPTY,
+    Combination,
+    Phenomenon,
+    Phrase,
+    Word,
+    arrange,
+    join,
+    showing,
+    unit,
+    words,
+)
+
+# What verb takes what object.
+OBJECTS = (
+    (lexicon.MEETING, (PEOPLE, PEOPLE, KIN, ANIMALS)),
+    (lexicon.HANDLING, (THINGS, THINGS, THINGS, FURNITURE)),
+    (lexicon.EATING, (FOOD,)),
+    (lexicon.WRITING, (WRITINGS, STORIES)),
+)
+GIFTS = (THINGS, THINGS, FURNITURE, FOOD, WRITINGS)
+_DIRECT_OBJECTS: Sequence[tuple[Sequence[Verb], Sequence[Kind]]] = (
+    *OBJECTS,
+    (lexicon.TELLING, (STORIES,)),
+    (lexicon.GIVING, GIFTS),
+    ([verb for verb, _ in lexicon.SWIMMING], (WATERS,)),
+    ([verb for verb, _ in lexicon.RUNNING], (GROUNDS,)),
+)
+
+
+class Clause(NamedTuple):
+    """What the verb of a clause agrees with, and how it is said. A `question` asks with "do"."""
+
+    subject: NounPhrase
+    tense: int
+    negated: bool
+    question: bool
+
+    @property
+    def beside(self) -> Determiners:
+        """The determiners of every phrase but the direct object."""
+        return BESIDE_NEGATION if self.negated else ANY
+
+    @property
+    def of_object(self) -> Determiners:
+        """The determiners of the direct object: did not see a dog / n'a pas vu de chien."""
+        return OF_NEGATED_OBJECT if self.negated else ANY
+
+
+def combinations() -> tuple[list[Combination], list[Combination]]:
+    """Return every adjective with every noun, and every verb with every object, that the rules can make."""
+    with_adjective = [
+        (adjective.english, noun.english[SINGULAR])
+        for kind in KINDS
+        for adjective in (*kind.before, *kind.after)
+        for noun in kind.nouns
+    ]
+    with_verb = [
+        (verb.english_present[FIRST_SINGULAR], noun.english[SINGULAR])
+        for verbs, kinds in _DIRECT_OBJECTS
+        for verb in verbs
+        for kind in kinds
+        for noun in kind.nouns
+    ]
+    return list(dict.fromkeys(with_adjective)), list(dict.fromkeys(with_verb))
+
+
+def _taking(verb: Verb, thing: NounPhrase) -> Phrase:
+    """Return no words, but the combinations of the verb and its object."""
+    return Phrase((), (), (), tuple([(verb.english_present[FIRST_SINGULAR], noun) for noun in thing.nouns]))
+
+
+class VerbPhrases:
+    """Makes what a subject does, drawn with the generator given."""
+
+    def __init__(self, random: Random) -> None:
+        self.chance = random.random
+        self.pick = random.choice
+        self.nouns = NounPhrases(random)
+
+    def verb(
+        self,
+        verb: Verb,
+        clause: Clause,
+        clitic: tuple[Word, ...] = (),
+        gender: int = MASCULINE,
+        number: int = SINGULAR,
+    ) -> Phrase:
+        """Often saw / a souvent vu, did not see / n'a pas vu: all that is conjugated, and what stands amid.
+
+        `clitic` is a pronoun that French puts before the finite verb, `gender` and `number` are those of a
+        direct object before the verb, with which the participle agrees. With "être" it agrees with the
+        subject. In a question the English begins with "do".
+        """
+        link, support_link = object(), object()
+        subject, tense = clause.subject, clause.tense
+        english = (verb.english_present if tense == PRESENT else verb.english_past)[subject.person]
+        own_support = len(english) > 1
+        if own_support:
+            support, base = english
+        else:
+            support = lexicon.DO[subject.person] if tense == PRESENT else "did"
+            (base,) = verb.english_present[FIRST_SINGULAR]
+
+        phenomena: tuple[Phenomenon, ...] = ()
+        if tense == PRESENT:
+            finite, participle = words(verb.french_present[subject.person], link), EMPTY.french
+        else:
+            if verb.auxiliary is ETRE:
+                gender, number = subject.gender, subject.number
+                phenomena += ("être",)
+            finite = words((verb.auxiliary[subject.person],), link)
+            participle = words((verb.participle[number][gender],), link)
+
+        ne = pas = adverb = EMPTY
+        if clause.negated:
+            not_link = object()
+            ne = Phrase(words(("not",), not_link), words(("ne/n'",), not_link), ("negation",))
+            pas = Phrase((), words(("pas",), not_link))
+        elif verb not in (lexicon.BIRTH, lexicon.DEATH) and self.chance() < 0.08:
+            adverb = translate(self.pick(lexicon.FREQUENCY))
+        if own_support or clause.negated or clause.question:
+            if not clause.question:
+                finite = tuple([Word(word.form, (*word.links, support_link)) for word in finite])
+            said = words((support,), support_link) + ne.english + adverb.english + words((base,), link)
+        else:
+            said = adverb.english + words(english, link)
+        heard = ne.french + clitic + finite + pas.french + adverb.french + participle
+        return Phrase(said, heard, phenomena + ne.phenomena)
+
+    def verb_phrase(self, clause: Clause, depth: int, human: bool) -> Phrase:
+        """What a subject does, without the adverbials."""
+        if not human and depth > 0 and self.chance() < 0.5:
+            return self.meeting(clause, (PEOPLE, ANIMALS), depth)
+        if not human or depth <= 0:
+            verbs = lexicon.INTRANSITIVE if human else lexicon.ANIMAL_INTRANSITIVE
+            return self.verb(self.pick(verbs), clause)
+        point = self.chance()
+        if point < 0.19:
+            return self.intransitive(clause, depth)
+        if point < 0.35:
+            return self.dative(clause, depth)
+        if point < 0.45:
+            return self.crossing(clause, depth)
+        return self.acting(clause, depth)
+
+    def intransitive(self, clause: Clause, depth: int) -> Phrase:
+        """Slept / a dormi; danced with Mary / a dansé avec Marie."""
+        phrase = self.verb(self.pick(lexicon.INTRANSITIVE), clause)
+        if self.chance() < 0.25:
+            partner = self.nouns.person(depth - 1, compact=False, determiners=clause.beside)
+            phrase = join(phrase, unit(("with",), ("avec",)), partner.phrase)
+        return phrase
+
+    def moving(self, clause: Clause, depth: int, place: bool) -> Phrase:
+        """Went to Paris / est allé à Paris; fell / est tombé: verbs of the passé composé with "être".
+
+        Without `place` (for "where did …") nothing says where to or where.
+        """
+        point = self.chance()
+        if clause.tense == PAST and point < 0.2:
+            first_person = clause.subject.person in (FIRST_SINGULAR, FIRST_PLURAL)
+            verb = lexicon.BIRTH if first_person else self.pick((lexicon.BIRTH, lexicon.DEATH, lexicon.DEATH))
+            return join(self.verb(verb, clause), self.nouns.city() if place else EMPTY)
+        if point < 0.4 and (depth > 0 or not place):
+            going = self.verb(self.pick(lexicon.GOING), clause)
+            return join(going, self.nouns.direction(depth - 1, clause.beside) if place else EMPTY)
+        if point < 0.6 and place:
+            coming = self.verb(self.pick(lexicon.COMING), clause)
+            whole = depth > 0 and self.chance() < 0.5
+            return join(coming, self.nouns.direction(depth - 1, clause.beside) if whole else EMPTY)
+        if point < 0.7 and place:
+            return self.verb(self.pick(lexicon.LEAVING), clause)
+        staying = self.verb(self.pick(lexicon.STAYING), clause)
+        whole = place and depth > 0 and self.chance() < 0.5
+        return join(staying, self.nouns.place(depth - 1, clause.beside) if whole else EMPTY)
+
+    def clitic(self, subject: NounPhrase) -> Clitic:
+        """Return a pronoun that is no form of the subject: neither "I see me" nor "we see me"."""
+        first_person = subject.person in (FIRST_SINGULAR, FIRST_PLURAL)
+        return self.pick(lexicon.CLITICS_OF_THIRD_PERSON if first_person else lexicon.CLITICS)
+
+    def acting(self, clause: Clause, depth: int) -> Phrase:
+        """Loves Mary / aime Marie."""
+        verbs, kinds = self.pick(OBJECTS[:2]) if self.chance() < 0.7 else self.pick(OBJECTS[2:])
+        if verbs is lexicon.MEETING:
+            return self.meeting(clause, kinds, depth)
+        return self.transitive(verbs, kinds, clause, depth)
+
+    def meeting(self, clause: Clause, kinds: Sequence[Kind], depth: int) -> Phrase:
+        """Saw her / l'a vue; saw Mary / a vu Marie."""
+        if self.chance() > 0.16:
+            return self.transitive(lexicon.MEETING, kinds, clause, depth)
+        clitic, link = self.clitic(clause.subject), object()
+        gender, number = clitic.gender, lexicon.NUMBER[clitic.person]
+        verb = self.verb(self.pick(lexicon.MEETING), clause, words(clitic.direct, link), gender, number)
+        return showing(join(verb, Phrase(words(clitic.english, link), ())), "clitic object")
+
+    def transitive(self, verbs: Sequence[Verb], kinds: Sequence[Kind], clause: Clause, depth: int) -> Phrase:
+        """A verb of `verbs` with an object of `kinds`."""
+        kind = self.pick(kinds)
+        # "Neither … nor" would be needed for a pair that is negated.
+        if depth > 1 and not clause.negated and self.chance() < 0.08:
+            thing = self.nouns.simple_pair(kind, depth - 2)
+        elif depth > 1 and not clause.negated and self.chance() < 0.1:
+            thing = self.with_relative_clause(kind, verbs, depth - 1, ANY.articles)
+        elif kind is PEOPLE:
+            thing = self.nouns.person(depth - 1, compact=False, determiners=clause.of_object)
+        else:
+            thing = self.nouns.attached(kind, depth - 1, compact=False, determiners=clause.of_object)
+        verb = self.pick(verbs)
+        return join(self.verb(verb, clause), thing.phrase, _taking(verb, thing))
+
+    def dative(self, clause: Clause, depth: int) -> Phrase:
+        """Told Mary a story / a raconté une histoire à Marie; told her a story / lui a raconté une histoire."""
+        telling = self.chance() < 0.4
+        verb = self.pick(lexicon.TELLING if telling else lexicon.GIVING)
+        kind = STORIES if telling else self.pick(GIFTS)
+        thing = self.nouns.attached(kind, depth - 1, compact=True, determiners=clause.of_object)
+        given = join(thing.phrase, _taking(verb, thing))
+        if self.chance() < 0.15:
+            clitic, link = self.clitic(clause.subject), object()
+            telling_her = self.verb(verb, clause, words(clitic.indirect, link))
+            her = Phrase(words(clitic.english, link), ())
+            return showing(join(telling_her, her, given), "dative", "clitic object")
+        receiver = self.nouns.person(depth - 1, compact=True, determiners=clause.beside)
+        told, to = self.verb(verb, clause), Phrase((), words(("à",), receiver.head))
+        phrase = arrange((told, receiver.phrase, given), (told, given, to, receiver.phrase))
+        return showing(phrase, "dative")
+
+    def crossing(self, clause: Clause, depth: int) -> Phrase:
+        """Swam across the lake / a traversé le lac à la nage."""
+        swimming = self.chance() < 0.4
+        verb, manner = self.pick(lexicon.SWIMMING if swimming else lexicon.RUNNING)
+        moving = self.verb(verb, clause)
+        # The participle's or, in the present, the finite verb's link, not one of "do" or "not": the whole
+        # set phrase corresponds.
+        link = moving.english[-1].links[0]
+        kind = WATERS if swimming else GROUNDS
+        path = self.nouns.attached(kind, depth - 1, compact=True, determiners=clause.of_object)
+        across, on_foot = Phrase(words(("across",), link), ()), Phrase((), words(manner, link))
+        phrase = arrange((moving, across, path.phrase), (moving, path.phrase, on_foot))
+        return showing(join(phrase, _taking(verb, path)), "idiom")
+
+    # Relative clauses
+
+    def with_relative_clause(
+        self, kind: Kind, verbs: Sequence[Verb], depth: int, articles: ByNumber
+    ) -> NounPhrase:
+        """The boy who sings / le garçon qui chante; the apple that Mary ate / la pomme que Marie a mangée.
+
+        `verbs` are those that take the noun as their object. No other phrase hangs on the noun and no other
+        relative clause stands inside: "the sister of the boy that I saw" has two translations.
+        """
+        antecedent = self.nouns.noun_phrase(kind, depth, articles)
+        human = kind is PEOPLE or kind is KIN
+        negated = self.chance() < 0.1
+        # More often past than not, so that each agreeing participle comes up.
+        tense = PAST if self.chance() < 0.7 else PRESENT
+        if (human or kind is ANIMALS) and self.chance() < 0.5:
+            pronoun = unit(("who",) if human else ("that",), ("qui",))
+            clause = Clause(antecedent, tense, negated, question=False)
+            moving = self.chance() < 0.2
+            said = self.moving(clause, 1, place=True) if moving else self.verb_phrase(clause, 1, human)
+        else:
+            pronoun = unit(("that",), ("que/qu'",))
+            subject = self.simple_subject(BESIDE_NEGATION if negated else ANY)
+            verb = self.pick(verbs)
+            clause = Clause(subject, tense, negated, question=False)
+            done = self.verb(verb, clause, (), antecedent.gender, antecedent.number)
+            said = join(subject.phrase, done, _taking(verb, antecedent))
+        phrase = join(antecedent.phrase, pronoun, said)
+        return antecedent._replace(phrase=showing(phrase, "relative clause"))
+
+    def simple_subject(self, determiners: Determiners) -> NounPhrase:
+        """Mary, the girl, she: a person with nothing attached."""
+        if self.chance() < 0.6:
+            return self.nouns.person(0, compact=True, determiners=determiners)
+        return self.nouns.pronoun()
+
+    def tense(self) -> int:
+        """Return present or past."""
+        return PAST if self.chance() < 0.5 else PRESENT
