@@ -111,6 +111,10 @@ class LoadedRun:
         """
         if isinstance(translation, str):
             (translation,) = self.translate([translation], join_subwords)
+        if not isinstance(translation, Translation):
+            raise UserError(
+                "plot_attention draws one sentence: give a text, or one of what translate returned."
+            )
         if not translation.target_tokens:
             raise UserError(
                 f"{translation.source!r} has an empty translation: there is no attention to plot."

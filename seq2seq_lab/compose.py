@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,13 +38,8 @@ MAY_CHANGE = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "tr
 MOST_JOBS_CHECKED = 32
 
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")
-LOGGING = (
-    "logging.StreamHandler",
-    "logging.FileHandler",
-    "logging.NullHandler",
-    "logging.Formatter",
-    "colorlog.ColoredFormatter",
-)
+# What gives text, or a key that is checked itself; other resolvers can make a mapping with a `_target_`.
+PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env):[^${}]*)\}")
 
 
 def preflight(arguments: Sequence[str]) -> None:
@@ -247,7 +243,12 @@ def unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
     known = [name for name in keys if not name.endswith("_target_") and name != "hydra"]
     section = key.rpartition(".")[0]
     neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
-    near = did_you_mean(key, [name for name in known if not key.startswith(f"{name}.")])
+    others = configuration.values_with(section, key.rpartition(".")[2])
+    near = (
+        f" It is a setting of {' and '.join(f'{section}={value}' for value in others)}."
+        if others
+        else did_you_mean(key, [name for name in known if not key.startswith(f"{name}.")])
+    )
     within = f" in {section}" if section else ""
     return (
         f"{setting}: there is no setting {key!r}.{near} "
@@ -344,7 +345,7 @@ def read_config(folder: Path) -> DictConfig:
     try:
         node = OmegaConf.merge(OmegaConf.structured(configuration.Config), OmegaConf.load(path))
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{folder}: no run lies there (no config.yaml). Give the folder of a run, outputs/DATE/TIME."
         ) from None
@@ -357,10 +358,26 @@ def read_config(folder: Path) -> DictConfig:
 
 
 def check_hydra(node: DictConfig) -> None:
-    """Refuse classes that Hydra or Python's logging would call before this program could look at them.
+    """Refuse what would have Hydra or Python's logging call, import or write before this program looks at it.
 
-    A prefix would not do: both follow attributes, so that `logging.os.system` is a name too.
+    Of a class the whole name counts: Hydra follows attributes, so that a trusted prefix could lead anywhere.
     """
+    container: Any = OmegaConf.to_container(node, resolve=False)
+    for section in ("job_logging", "hydra_logging"):
+        # Handlers import what `ext://` names and open any file.
+        if (
+            container[section].keys() - {"version", "root", "disable_existing_loggers"}
+            or container[section]["root"]
+        ):
+            raise UserError(
+                f"hydra.{section}={container[section]} is refused: the program keeps its own log, run.log in "
+                f"the run folder. Leave hydra/{section} as it is."
+            )
+    if container["job"]["env_set"]:
+        raise UserError(
+            f"hydra.job.env_set={container['job']['env_set']} is refused: a configuration may not change the "
+            f"environment, which says what is trusted. Set the variables in the shell."
+        )
     trusted = configuration.user_trusted()
     plugin_slots = ("hydra.launcher._target_", "hydra.sweeper._target_")
 
@@ -370,19 +387,23 @@ def check_hydra(node: DictConfig) -> None:
                 where, named = f"{path}.{key}", str(item)
                 # Hydra itself makes nothing but registered plugins of these two.
                 is_plugin = where in plugin_slots and named.startswith(PLUGINS)
-                calls = key in ("_target_", "class", "()")
-                if calls and not is_plugin and named not in LOGGING and not named.startswith(trusted):
+                if key == "_target_" and not is_plugin and not named.startswith(trusted):
                     raise UserError(
                         f"{where}={item} is refused: a configuration may not name code to call there. "
-                        f"Allowed: {', '.join(LOGGING)}, plugins of Hydra as launcher and sweeper, and "
-                        f"modules named in the environment variable {configuration.TRUST_VARIABLE}."
+                        f"Allowed: plugins of Hydra as launcher and sweeper, and modules named in the "
+                        f"environment variable {configuration.TRUST_VARIABLE}."
                     )
                 walk(item, where)
         elif isinstance(value, list):
             for number, item in enumerate(value):
                 walk(item, f"{path}[{number}]")
+        elif isinstance(value, str) and "${" in PLAIN_INTERPOLATION.sub("", value):
+            raise UserError(
+                f"{path}={value} is refused: it could become code to call. Allowed there are other keys, as in "
+                f"${{model.name}}, and the resolvers now, hydra and oc.env."
+            )
 
-    walk(OmegaConf.to_container(node, resolve=False), "hydra")
+    walk(container, "hydra")
 
 
 def check_output(node: DictConfig, multirun: bool) -> None:

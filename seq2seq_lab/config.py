@@ -26,8 +26,6 @@ Slot = dict[str, Any]
 # own; the user's own files are trusted by `own_parts`.
 TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
 
-# What a validation measures; the last three where the data set has gold alignments and the model attention.
-
 
 class TiedEmbeddings(Enum):
     """Which tables are one: none, the target's and the output's, or these and the source's."""
@@ -285,6 +283,12 @@ def canonical(group: str, choice: str) -> str:
 def group_values(group: str) -> list[str]:
     """Return the values of a group, the user's own among them."""
     return sorted(path.stem for folder in conf_folders() for path in (folder / group).glob("*.yaml"))
+
+
+def values_with(group: str, key: str) -> list[str]:
+    """Return the values of a group in conf/ whose files set a key."""
+    nodes = {path.stem: OmegaConf.load(path) for path in sorted((CONF_DIR / group).glob("*.yaml"))}
+    return [value for value, node in nodes.items() if key in node]
 
 
 def groups() -> list[str]:

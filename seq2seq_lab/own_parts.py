@@ -5,6 +5,7 @@ and packages that lie directly in it; no configuration can. It is put at the end
 nothing in it can stand before an installed module.
 """
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.files import sha256
 
 # What goes wrong in a file that somebody is writing; anything else keeps its traceback.
 MISTAKES = (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError)
@@ -22,7 +24,6 @@ MISTAKES = (ImportError, SyntaxError, NameError, AttributeError, TypeError, Valu
 # Of the process, as the import path is: Hydra calls a job with nothing but its configuration.
 _folder: Path | None = None
 _on_path: set[str] = set()
-_imported: set[str] = set()
 
 
 def folder() -> Path | None:
@@ -71,17 +72,24 @@ def load(module: str) -> ModuleType:
     """
     file = file_of(module)
     assert file is not None, module
-    known = set(sys.modules)
     try:
         loaded = importlib.import_module(module)
     except MISTAKES as error:
         raise UserError(where(error)) from error
-    finally:
-        _imported.update(name for name in sys.modules.keys() - known if file_of(name))
     origin = loaded.__file__
     if origin is None or not Path(origin).samefile(file):
         raise UserError(f"{file} was passed over for another module {module}, of {origin}. Rename it.")
     return loaded
+
+
+def fingerprint(module: str) -> str:
+    """Return a hash of the trusted folder's Python files if a module lies there, else an empty string."""
+    if _folder is None or file_of(module) is None:
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(_folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(_folder)} {sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def where(error: BaseException) -> str:
@@ -110,9 +118,10 @@ def _open(new: Path) -> None:
     if not new.is_dir():
         raise UserError(f"--config-dir={new}: there is no such folder.")
     # Files may have changed since, and another folder may have had files of the same names.
-    for name in _imported:
-        sys.modules.pop(name, None)
-    _imported.clear()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and any(Path(file).is_relative_to(folder) for folder in _on_path):
+            del sys.modules[name]
     sys.path[:] = [entry for entry in sys.path if entry not in _on_path]
     importlib.invalidate_caches()
     for path in _modules(new):

@@ -43,7 +43,8 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
     components = _components(model)
 
     def show(finished: Any) -> None:
-        events = finished.key_averages()
+        # With CUDA every label comes twice: where it was set, and as the GPU saw it.
+        events = [event for event in finished.key_averages() if event.device_type.name == "CPU"]
         updates = sum(event.count for event in events if event.key == UPDATE)
         if updates == 0:  # interrupted before the first
             return

@@ -143,6 +143,8 @@ def experiment(job: Job) -> dict[str, Any]:
             trainer.load(resumed)
             write_config(job)
             result = finished_result(folder)
+            if result is not None and trainer.done:
+                log.info("Nothing is left to train; trainer.max_epochs=N gives a finished run more epochs.")
         if result is None or not trainer.done:
             # What lies there from before is not what the run comes to.
             (folder / "result.json").unlink(missing_ok=True)
@@ -169,6 +171,13 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
     config = job.config
     fitted = inherited_tokenizers(job)
     corpus = build.dataset(config).load()
+    sizes = {"train": len(corpus.train), "validation": len(corpus.validation)}
+    sizes |= {name: len(text) for name, text in corpus.tests.items()}
+    if 0 in sizes.values() or not corpus.tests:
+        raise UserError(
+            f"dataset={job.choices.get('dataset')} gave {sizes} pairs: training, validation and at least one test "
+            f"set need some each. Give it more text, or change how it is split."
+        )
     if config.trainer.monitor in ALIGNMENT_FIGURES and corpus.validation.gold is None:
         raise UserError(
             f"trainer.monitor={config.trainer.monitor} needs gold alignments, which this data set does not "
@@ -262,7 +271,8 @@ def splits(corpus: Corpus, tokenized: TokenizedCorpus, first: int | None) -> lis
     """
     made = [Split("val", corpus.validation, tokenized.validation)]
     for name, text in corpus.tests.items():
-        prefix = f"test/{name.removeprefix('test_')}" if len(made) > 1 else "test"
+        short = name.removeprefix("test_")
+        prefix = f"test/{name if short in corpus.tests else short}" if len(made) > 1 else "test"
         made.append(Split(prefix, text, tokenized.tests[name]))
     return made if first is None else [first_sentences(split, first) for split in made]
 
@@ -331,9 +341,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     try:
         text = (folder / "run.json").read_text("utf-8")
     except FileNotFoundError:
-        raise UserError(
-            f"resume={folder}: this run has not begun to train (no run.json). Start it anew."
-        ) from None
+        raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.") from None
     record: dict[str, Any] = json.loads(text)
     return record
 

@@ -23,6 +23,7 @@ from seq2seq_lab.tracker import Tracker
 
 log = logging.getLogger(__name__)
 
+MOST_UNKNOWN = 0.25  # share of unknown training tokens from which something is likely to be wrong
 EXAMPLES = 3  # tokenised training pairs shown before training
 TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
@@ -47,6 +48,22 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
     counts = [f"{count:,} {what.replace('_', ' ')}" for what, count in corpus.counts.items() if count]
     if counts:
         log.info("Found in the corpus: %s.", ", ".join(counts))
+    leaks = corpus.counts.get("leaked_pairs", 0)
+    if leaks and not corpus.counts.get("dropped_leaks", 0):
+        held_out = len(corpus.validation) + sum(map(len, corpus.tests.values()))
+        log.warning(
+            "%s of %s pairs of validation and test are training pairs too: scores over them say little. "
+            "dataset=parallel can take such pairs out of training, dataset.on_leak=drop.",
+            f"{leaks:,}",
+            f"{held_out:,}",
+        )
+    for name, rate in tokenized.unknown_rate.items():
+        if name.startswith("train/") and rate > MOST_UNKNOWN:
+            log.warning(
+                "%.0f%% of the tokens of %s are unknown: is this the text, and the tokenizer, that you meant?",
+                100 * rate,
+                name,
+            )
     log.info("Computing on %s.", machine)
     return sum(parameters for _, parameters, _ in rows)
 

@@ -122,7 +122,7 @@ class Trainer:
         self._pending = _Pending()
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.batches = BatchMaker(text(0), device)
+        self.batches: BatchMaker | None = None
         # A new segmentation in a later epoch may change it a little where a batch is of tokens.
         self.epoch_updates = len(self.open_epoch(0))
         by_epochs = (1 if config.fast_dev_run else config.max_epochs) * self.epoch_updates
@@ -133,7 +133,8 @@ class Trainer:
         config = self.config
         fixed = config.overfit_batches > 0
         text = self.text(0 if fixed else epoch)
-        if text is not self.batches.text:
+        if self.batches is None or text is not self.batches.text:
+            self.batches = None  # the ids of one epoch at a time on the device
             self.batches = BatchMaker(text, self.device)
         steps = plan_epoch(
             text,
@@ -164,7 +165,9 @@ class Trainer:
             self.profile(self.total - state.update) as profiled,
         ):
             while not self.done:
+                start = time.perf_counter()
                 steps = self.open_epoch(state.epoch)
+                state.seconds += time.perf_counter() - start
                 epoch = state.epoch
                 while state.epoch == epoch and not self.done:
                     self._timed_step(steps[state.position])
@@ -205,6 +208,7 @@ class Trainer:
         self.task.model.train()
         self._set_rate()
         with record_function("batch"):
+            assert self.batches is not None, "open_epoch comes first"
             batches = [self.batches(index) for index in step]
         tokens = sum(batch.target_tokens for batch in batches)
         total = torch.zeros((), device=self.device)
@@ -238,10 +242,10 @@ class Trainer:
                     f"{value}. Put it back as it was, or start a new run with init_from=RUN_FOLDER."
                 )
         state = TrainState(**saved["train_state"])
-        if self.total <= state.update != state.validated:
+        if self.total < state.update or (self.total == state.update != state.validated):
             raise UserError(
-                f"This run has done {state.update} updates and cannot end after {self.total}, before it has validated. "
-                f"Give it more with trainer.max_epochs or trainer.max_steps."
+                f"This run has done {state.update} updates, the last validation was after {state.validated}: it "
+                f"cannot end after {self.total}. Give it more with trainer.max_epochs or trainer.max_steps."
             )
         checkpoint.load_weights(path, self.task.model)
         checkpoint.load_optimizer(path, self.optimizer)

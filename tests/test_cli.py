@@ -178,6 +178,15 @@ def test_refused_before_any_work(program: Program, arguments: str, said: list[st
         "+hydra.job_logging.handlers.x.class=logging.os.system",
         "+hydra.job_logging.formatters.x={'()':os.system}",
         "+hydra.hydra_logging.handlers.x={'()':os.system}",
+        "+hydra.callbacks.x='${oc.create:{_target_:os.system}}'",
+        "+hydra.callbacks='${oc.create:{x:{_target_:os.system}}}'",
+        "hydra.sweeper.params='${oc.decode:\"{_target_: os.system}\"}'",
+        "hydra.launcher._target_='${oc.env:HOME}'",
+        "+hydra.job.env_set.SEQ2SEQ_LAB_TRUST=os",
+        "hydra.job.env_set={SEQ2SEQ_LAB_TRUST:os}",
+        "hydra/job_logging=default",
+        "+hydra.job_logging.handlers.x={class:logging.StreamHandler,stream:'ext://antigravity'}",
+        "+hydra.hydra_logging.handlers.x={class:logging.FileHandler,filename:x.log}",
         "-m +hydra.callbacks.x._target_=os.system",
         "-m seed=1,2 encoder._target_=os.system",
     ],
@@ -500,3 +509,7 @@ def test_options_may_stand_between_settings(program: Program, tmp_path: Path) ->
         (3, "additive"),
         (3, "dot"),
     ]
+
+
+def test_a_setting_of_another_value_of_the_group_is_named_with_it(program: Program) -> None:
+    assert_refused(program, "tokenizer.dropout=0.1", "It is a setting of tokenizer=bpe.")

@@ -50,13 +50,14 @@ def test_the_notebook(docs: Path) -> None:
     )
 
 
-def test_the_page_on_python(docs: Path) -> None:
+def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(docs.parent)
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 5
     names = execute(blocks)
     assert len(names["translations"]) == 2
-    assert (docs / "attention.png").is_file()
+    assert Path("attention.png").is_file()
     assert names["mine"].config.attention["_target_"] == "my_attention.CosineAttention"
 
 

@@ -373,3 +373,20 @@ def test_the_schedule_is_a_triangle(examples: Any) -> None:
     factors = [schedule.factor(update, 100, []) for update in range(13)]
     way = [0.2, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4]
     assert factors == pytest.approx([*way, *way[:5]])
+
+
+def test_a_module_that_a_part_imports_late_is_imported_anew_too(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "late_helper.py").write_text("VALUE = 1\n")
+    (folder / "late_part.py").write_text(
+        "def value():\n    import late_helper\n    return late_helper.VALUE\n"
+    )
+    with own_parts.using(folder):
+        assert own_parts.load("late_part").value() == 1
+        before = own_parts.fingerprint("late_part")
+    (folder / "late_helper.py").write_text("VALUE = 22\n")
+    with own_parts.using(folder):
+        assert own_parts.load("late_part").value() == 22
+        assert own_parts.fingerprint("late_part") not in ("", before)
+        assert own_parts.fingerprint("seq2seq_lab.data.tokenizers") == ""

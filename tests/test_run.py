@@ -21,8 +21,10 @@ from tracker.offline_record import OfflineRun, read_offline_run
 from seq2seq_lab import checkpoint, cli, run, showcase
 from seq2seq_lab import config as configuration
 from seq2seq_lab.config import Precision
-from seq2seq_lab.data.corpus import Corpus
+from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenized import tokenize_corpus
+from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker import read_metrics
 from seq2seq_lab.trainer import Trainer
@@ -343,6 +345,10 @@ class TestResume:
             go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
         assert go_on(tmp_path, "trainer.checkpoint_every_steps=2")["status"] == "finished"
 
+    def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
+        with pytest.raises(UserError, match=rf"done {2 * UPDATES} updates.*cannot end after {UPDATES}"):
+            go_on(ended, "trainer.keep_checkpoints=2", "trainer.max_epochs=1")
+
     def test_more_epochs_extend_a_run(self, tmp_path: Path) -> None:
         more = ("trainer.keep_checkpoints=2", "trainer.max_epochs=3", "schedule=constant")
         start(tmp_path / "short", *more, "trainer.max_epochs=1")
@@ -497,6 +503,49 @@ class TestEnd:
 
 
 class TestSettings:
+    def test_a_profile_names_the_parts_of_the_model(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tables: list[list[tuple[str, float, float]]] = []
+        monkeypatch.setattr(
+            showcase.report, "time_table", lambda title, what, rows: tables.append(rows) or title
+        )
+        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "teacher_forcing.ratio=0.5")
+        parts, operations = tables
+        names = {name.strip(): time for name, time, _ in parts}
+        for part in (
+            "batch",
+            "encoder",
+            "decoder.attention",
+            "readout",
+            "loss",
+            "choose inputs",
+            "optimizer",
+        ):
+            assert names[part] > 0, part
+        assert operations
+        assert (tmp_path / "profile" / "trace.json.gz").is_file()
+
+    def test_a_data_set_without_a_test_set_is_refused_before_training(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        load = Grammar.load
+        monkeypatch.setattr(Grammar, "load", lambda self: replace(load(self), tests={}))
+        with pytest.raises(UserError, match="at least one test set"):
+            start(tmp_path)
+
+    def test_test_sets_never_share_a_name(self) -> None:
+        pair = ParallelText(["a"], ["b"])
+        corpus = Corpus("en", "fr", pair, pair, {"a": pair, "x": pair, "test_x": pair, "test_y": pair})
+        tokens = tokenize_corpus(
+            corpus,
+            lambda: WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None),
+            {},
+            None,
+        )
+        prefixes = [split.prefix for split in run.splits(corpus, tokens, None)]
+        assert prefixes == ["val", "test", "test/x", "test/test_x", "test/y"]
+
     def test_fast_dev_run_is_a_few_batches_of_everything(self, tmp_path: Path) -> None:
         result = start(tmp_path, "trainer.fast_dev_run=true", "dataset.test=40")
         assert result["updates"] == 3

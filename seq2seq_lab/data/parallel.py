@@ -164,6 +164,12 @@ class Parallel:
             else:
                 texts[key] = collect(short, None)
         self._check_filled(texts, made)
+        train = texts["train"]
+        if (train.source[0], train.target[0]) == (self.source, self.target):
+            raise UserError(
+                f"The first training pair is {self.source!r}, {self.target!r}, as the two sides are called: a line of "
+                f"names? Then give dataset.columns=[{self.source},{self.target}]."
+            )
         texts = self._without_repeats(texts, counts)
         train, validation = texts.pop("train"), texts.pop("validation")
         tests = {key.removeprefix("test."): text for key, text in texts.items()}

@@ -136,7 +136,7 @@ def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
             except (ValueError, RecursionError) as error:
                 wrong = f"not JSON ({error})"
             else:
-                wrong = "" if isinstance(row, dict) else "not a JSON object; one a line is expected"
+                wrong = "" if isinstance(row, dict) else "not a JSON object; one a line is expected, no array"
         if wrong:
             yield "", "", f"{place}: {wrong}"
             continue

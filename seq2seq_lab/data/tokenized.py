@@ -2,21 +2,21 @@
 
 import errno
 import hashlib
+import importlib.metadata
 import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
 
+from seq2seq_lab import own_parts
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.progress import progress
@@ -115,6 +115,7 @@ class TrainingText:
         self._stochastic = any(tokenizer.stochastic for tokenizer, _ in self._sides)
         self._seed = seed
         self._tokens = tokens
+        self._drawn: tuple[int, TokenizedText] | None = None
         if self.left_out:
             index = fitting.nonzero().squeeze(1)
             self._tokens = tokens.select(index)
@@ -129,18 +130,19 @@ class TrainingText:
         """Return the ids of an epoch, counted from 0."""
         if not self._stochastic:
             return self._tokens
-        generator = np.random.default_rng((self._seed, number))
-        source, target = (
-            _flat(
-                _encoded(
-                    partial(tokenizer.sample, rng=generator),
-                    lines,
-                    f"Drawing the tokens of epoch {number + 1}",
+        if self._drawn is None or self._drawn[0] != number:
+            self._drawn = None  # the ids of one epoch at a time
+            logger.info("Drawing the tokens of epoch %d", number + 1)
+            generator = np.random.default_rng((self._seed, number))
+            source, target = (
+                _flat(
+                    tokenizer.sample(lines[start : start + CHUNK], generator)
+                    for start in range(0, len(lines), CHUNK)
                 )
+                for tokenizer, lines in self._sides
             )
-            for tokenizer, lines in self._sides
-        )
-        return TokenizedText(*source, *target)
+            self._drawn = number, TokenizedText(*source, *target)
+        return self._drawn[1]
 
 
 def tokenize_corpus(
@@ -182,7 +184,8 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
     """SHA-256, in hexadecimal, of all that the tokenised corpus follows from.
 
     That is the text of every split, the languages' labels, the options, the tokenizers if they are `fitted`
-    already, the format of the entry and the version of the `tokenizers` library.
+    already, the format of the entry, the versions of the libraries, and the user's own Python files where the
+    tokenizer is one of them.
     """
     digest = hashlib.sha256()
 
@@ -191,7 +194,9 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
         digest.update(len(data).to_bytes(8, "little") + data)
 
     languages = (corpus.source_language, corpus.target_language)
-    add(json.dumps([FORMAT, tokenizers.__version__, languages, dict(options)], sort_keys=True))
+    own_code = own_parts.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
+    versions = [_version(library) for library in ("tokenizers", "spacy")]
+    add(json.dumps([FORMAT, versions, own_code, languages, dict(options)], sort_keys=True))
     if fitted is not None:
         with tempfile.TemporaryDirectory() as folder:
             fitted.save(Path(folder))
@@ -201,6 +206,13 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
         for side in (text.source, text.target):
             digest.update(Lines.of(side).digest())
     return digest.hexdigest()
+
+
+def _version(library: str) -> str | None:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _splits(corpus: Corpus) -> dict[str, ParallelText]:

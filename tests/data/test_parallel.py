@@ -542,3 +542,9 @@ def test_the_commands_at_the_head_of_the_yaml_name_keys_that_are_there():
     keys = re.findall(r"dataset\.(\w+)=", DEFAULTS.read_text(encoding="utf-8"))
     assert set(keys) >= {"train", "hub", "columns"}
     assert set(keys) <= {field.name for field in fields(Parallel)}
+
+
+def test_a_line_of_names_is_not_taken_for_a_pair(tmp_path, held_out):
+    train = write(tmp_path / "named.tsv", "en\tfr\nthe cat\tle chat\n")
+    with pytest.raises(UserError, match=r"dataset\.columns=\[en,fr\]"):
+        parallel(**held_out, train=train, source="en", target="fr").load()

@@ -271,6 +271,11 @@ def test_every_epoch_has_the_same_ids_unless_the_tokenizer_draws() -> None:
     assert text.left_out == 0
 
 
+def test_the_ids_of_an_epoch_are_drawn_once() -> None:
+    text = training_text(stochastic, 9)
+    assert text.epoch(0) is text.epoch(0)
+
+
 def test_an_epoch_of_a_stochastic_tokenizer_is_a_function_of_seed_and_number() -> None:
     text = training_text(stochastic, 9)
     epochs = [text.epoch(number) for number in range(8)]

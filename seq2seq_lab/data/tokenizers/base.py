@@ -97,7 +97,7 @@ class Tokenizer(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self._backend.save(str(folder / f"{name}.json"))
         description = {
-            "class": type(self).__name__,
+            "class": _name(type(self)),
             "options": self.options(),
             "languages": list(self._labels),
         }
@@ -122,18 +122,30 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
             f"There is no tokenizer {name!r} in {folder}: {Path(error.filename).name} is missing. "
             "Name the folder `tokenizer` of a run that has started to train."
         ) from error
-    known = {kind.__name__: kind for kind in _below(Tokenizer) if not inspect.isabstract(kind)}
+    # Of classes of one name the last was defined last: a file that was imported anew.
+    known = {_name(kind): kind for kind in _below(Tokenizer) if not inspect.isabstract(kind)}
     if description["class"] not in known:
         raise UserError(
             f"{folder / name}.options.json: class={description['class']!r} is no tokenizer that is known "
             f"({', '.join(sorted(known))}).{did_you_mean(description['class'], known)} "
             "Import the module that defines it first."
         )
-    tokenizer = known[description["class"]](**description["options"])
+    try:
+        tokenizer = known[description["class"]](**description["options"])
+    except TypeError as error:
+        raise UserError(
+            f"{folder / name}.options.json does not fit class={description['class']}: {error}. Use the version "
+            "of the class that the run was made with."
+        ) from error
     if description["languages"]:
         tokenizer.use_languages(*description["languages"])
     tokenizer._use(tokenizers.Tokenizer.from_str(vocabulary))
     return tokenizer
+
+
+def _name(kind: type) -> str:
+    """The name of a class as a tokenizer's options have it."""
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _below(kind: type[Any]) -> Iterator[type[Tokenizer]]:

@@ -119,6 +119,8 @@ def _language_class(language: str, label: str) -> Any:
         known = [module.name for module in iter_modules(spacy.lang.__path__) if module.ispkg]
         raise UserError(
             f"tokenizer.languages: spaCy has no language {language!r}, for the corpus's {label!r}."
-            f"{did_you_mean(language, known)} Allowed: {', '.join(known)}; xx is for any language. "
-            f"Set tokenizer.languages='{{{label}: xx}}' or another of them."
+            # A label is any word: what is near to it in spelling is no better guess.
+            f"{did_you_mean(language, known) if language != label else ''} Name both sides "
+            f"with dataset.source and dataset.target (en, fr, …), or say which rules are for which label: "
+            f"tokenizer.languages='{{{label}: en, …}}'. Allowed: {', '.join(known)}; xx is for any language."
         ) from error

@@ -202,8 +202,14 @@ def test_loading_what_is_not_there_or_not_known(tmp_path: Path) -> None:
         TokenizerPair.load(tmp_path)
     trained("word").save(tmp_path, "source")
     options = tmp_path / "source.options.json"
-    options.write_text(json.dumps(json.loads(options.read_text()) | {"class": "WordTokeniser"}))
-    with pytest.raises(UserError, match="Did you mean 'WordTokenizer'") as raised:
+    options.write_text(
+        json.dumps(
+            json.loads(options.read_text()) | {"class": "seq2seq_lab.data.tokenizers.word.WordTokeniser"}
+        )
+    )
+    with pytest.raises(
+        UserError, match=r"Did you mean 'seq2seq_lab\.data\.tokenizers\.word\.WordTokenizer'"
+    ) as raised:
         load_tokenizer(tmp_path, "source")
     assert "VocabularyTokenizer" not in str(raised.value)
 

@@ -70,7 +70,9 @@ def test_labels_may_stand_for_other_languages() -> None:
 
 @pytest.mark.parametrize("label", ["klingon", "en-US", "", "../x"])
 def test_a_label_that_is_no_language_names_the_key_to_set(label: str) -> None:
-    with pytest.raises(UserError, match=r"tokenizer.languages.*Allowed: .* de, .*Set tokenizer.languages="):
+    with pytest.raises(
+        UserError, match=r"tokenizer.languages: .*dataset.source .*languages='.*Allowed: .* de, "
+    ):
         fitted(None, (label, "en"))
 
 
