@@ -200,15 +200,30 @@ def test_nothing_a_configuration_names_is_called(
     assert called == []
 
 
-def test_a_hostile_experiment_file_calls_nothing(program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("callback", "said"),
+    [
+        ("{_target_: subprocess.Popen, args: [touch, CANARY]}", "subprocess.Popen"),
+        ("${oc.create:{_target_:os.mkdir,path:CANARY}}", "oc.create"),
+        ("\"${oc.decode:'{_target_: os.mkdir, path: CANARY}'}\"", "oc.decode"),
+        ("{_target_: '${oc.env:CALLED}', path: CANARY}", "oc.env"),
+    ],
+)
+def test_a_hostile_experiment_file_calls_nothing(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callback: str, said: str
+) -> None:
+    monkeypatch.setenv("CALLED", "os.mkdir")
     canary = tmp_path / "canary"
     experiments = tmp_path / "mine" / "experiment"
     experiments.mkdir(parents=True)
-    (experiments / "evil.yaml").write_text(
-        "# @package _global_\n"
-        f"hydra:\n  callbacks:\n    x:\n      _target_: subprocess.Popen\n      args: [touch, {canary}]\n"
-    )
-    assert_refused(program, f"--config-dir={tmp_path / 'mine'} experiment=evil", "subprocess.Popen")
+    lines = [
+        "# @package _global_",
+        "hydra:",
+        "  callbacks:",
+        f"    x: {callback.replace('CANARY', str(canary))}",
+    ]
+    (experiments / "evil.yaml").write_text("\n".join(lines) + "\n")
+    assert_refused(program, f"--config-dir={tmp_path / 'mine'} experiment=evil", said)
     assert not canary.exists()
 
 
