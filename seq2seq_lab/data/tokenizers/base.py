@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The library's threads do not survive the fork of a loader's worker: it would warn, or hang.
@@ -194,14 +195,15 @@ def fit_tokenizers(
     source = make()
     if source.joint:
         source.use_languages(*languages)
-        source.train(chain(train.source, train.target))
+        lines = chain(train.source, train.target)
+        source.train(progress(lines, "Learning the vocabulary", 2 * len(train)))
         pair = TokenizerPair(source, source)
     else:
         target = make()
         source.use_languages(languages[0])
         target.use_languages(languages[1])
-        source.train(train.source)
-        target.train(train.target)
+        source.train(progress(train.source, "Learning the source vocabulary", len(train)))
+        target.train(progress(train.target, "Learning the target vocabulary", len(train)))
         pair = TokenizerPair(source, target)
     logger.info("Vocabulary: %d source types, %d target types", pair.source.size, pair.target.size)
     return pair
