@@ -34,6 +34,7 @@ TINY = (
     "dataset.train=150",
     "dataset.validation=16",
     "dataset.test=16",
+    "dataset.test_compositional=16",
     "model.embedding_size=16",
     "model.hidden_size=16",
     "model.encoder_hidden_size=8",
@@ -510,7 +511,7 @@ class TestSettings:
         monkeypatch.setattr(
             showcase.report, "time_table", lambda title, what, rows: tables.append(rows) or title
         )
-        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "teacher_forcing.ratio=0.5")
+        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "trainer.batch_size=2")
         parts, operations = tables
         names = {name.strip(): time for name, time, _ in parts}
         for part in (
