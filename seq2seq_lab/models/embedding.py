@@ -1,0 +1,55 @@
+"""From token ids to vectors."""
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.data.vectors import WordVectors
+
+
+class Embedding(nn.Module):
+    """A table of vectors, and where its width is not the model's a linear projection to it, without bias.
+
+    The table is drawn from N(0, 1/table_size), so that it can serve as output weights too; padding is 0.
+
+    Args:
+        table_size: numbers a type, such as those of pretrained word vectors.
+        embedding_size: E, what the rest of the model reads.
+        frozen: the table is not trained; the projection is.
+    """
+
+    def __init__(self, vocabulary_size: int, table_size: int, embedding_size: int, frozen: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary_size, table_size, padding_idx=PAD)
+        self._draw(table_size**-0.5)
+        self.table.weight.requires_grad_(not frozen)
+        self.projection = (
+            nn.Identity()
+            if table_size == embedding_size
+            else nn.Linear(table_size, embedding_size, bias=False)
+        )
+
+    @property
+    def weight(self) -> Tensor:
+        """The table's parameter: a row of `table_size` numbers a type."""
+        return self.table.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the embedded tokens, …E, of ids of any shape."""
+        return self.projection(self.table(tokens))
+
+    @torch.no_grad()
+    def load_vectors(self, words: WordVectors) -> None:
+        """Set the rows of the types found, and draw the others anew with the mean square of those found.
+
+        So known and unknown words have vectors of the same length. Padding stays 0.
+        """
+        assert words.vectors_VD.shape == self.weight.shape
+        self._draw(words.vectors_VD[words.found_V].square().mean().sqrt().item())
+        found_V = words.found_V.to(self.weight.device)
+        self.weight[found_V] = words.vectors_VD.to(self.weight)[found_V]
+
+    @torch.no_grad()
+    def _draw(self, std: float) -> None:
+        nn.init.normal_(self.weight, std=std)
+        self.weight[PAD].zero_()
