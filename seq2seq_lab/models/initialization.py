@@ -1,0 +1,141 @@
+"""From what distribution a model's first weights come."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab.models.attention import AdditiveAttention, Attention
+
+Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
+
+
+class Initialization(ABC):
+    """Draw a model's weights in place, from torch's global generator.
+
+    Drawn are the trainable matrices, embedding tables among them, and the biases, each once however many parts
+    share it. What is frozen stays, and so do other numbers and vectors that a part learns: gains, which have a
+    first value of their own. The padding row of an embedding table stays 0.
+    """
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> None:
+        """Draw the weights of a model."""
+        for role, weight in weights_of(model):
+            self.draw(role, weight)
+        for table in model.modules():
+            if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+                table.weight[table.padding_idx].zero_()
+
+    @abstractmethod
+    def draw(self, role: Role, weight: Tensor) -> None:
+        """Draw a weight in place.
+
+        Args:
+            role: `recurrent` maps a state to the next (of one gate), `attention` is a matrix of an attention function
+                and `energy` the v of the additive one, `matrix` is any other, of one gate where it has gates.
+        """
+
+
+def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
+    """Yield what an initialization draws, each weight once; of recurrent layers the matrix of each gate by itself."""
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    of_attention = {weight for attention in attentions for weight in attention.parameters()}
+    energies = {module.energy.weight for module in attentions if isinstance(module, AdditiveAttention)}
+    seen: set[Tensor] = set()
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if weight in seen or not weight.requires_grad:
+                continue
+            seen.add(weight)
+            if name.startswith("bias"):
+                yield "bias", weight
+            elif weight.dim() < 2:
+                continue
+            elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+                role: Role = "recurrent" if name.startswith("weight_hh") else "matrix"
+                for gate in torch.split(weight, module.hidden_size):
+                    yield role, gate
+            elif weight in energies:
+                yield "energy", weight
+            else:
+                yield "attention" if weight in of_attention else "matrix", weight
+
+
+class Default(Initialization):
+    """Leave every weight as its part drew it: embeddings from N(0, 1/E), the rest as torch does."""
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        pass
+
+
+class Uniform(Initialization):
+    """Every weight and bias from U(-bound, bound) (Sutskever 2014, §3.4; Luong 2015, §4.1).
+
+    Raises:
+        ValueError: the bound is no number above 0.
+    """
+
+    def __init__(self, bound: float) -> None:
+        self.bound = _positive("bound", bound)
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        nn.init.uniform_(weight, -self.bound, self.bound)
+
+
+class Normal(Initialization):
+    """Every weight from N(0, std²), the biases too or 0.
+
+    Raises:
+        ValueError: the standard deviation is no number above 0.
+    """
+
+    def __init__(self, std: float, biases: Literal["zero", "drawn"]) -> None:
+        self.std = _positive("std", std)
+        self.biases = biases
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        if role == "bias" and self.biases == "zero":
+            nn.init.zeros_(weight)
+        else:
+            nn.init.normal_(weight, std=self.std)
+
+
+class Bahdanau(Initialization):
+    """As in Bahdanau 2014, appendix B.1.
+
+    Recurrent matrices are random orthogonal ones, an attention's matrices W_a and U_a from N(0, 0.001²), its v_a
+    and the biases 0, and all other weights from N(0, 0.01²).
+    """
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        if role == "recurrent":
+            nn.init.orthogonal_(weight)
+        elif role in ("energy", "bias"):
+            nn.init.zeros_(weight)
+        else:
+            nn.init.normal_(weight, std=0.001 if role == "attention" else 0.01)
+
+
+class Xavier(Initialization):
+    """Matrices from U(-b, b), b = √(6 / (rows + columns)) (Glorot and Bengio 2010, eq. 16); biases are 0.
+
+    Recurrent matrices are random orthogonal ones (Saxe 2014, arXiv:1312.6120).
+    """
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        if role == "recurrent":
+            nn.init.orthogonal_(weight)
+        elif role == "bias":
+            nn.init.zeros_(weight)
+        else:
+            nn.init.xavier_uniform_(weight)
+
+
+def _positive(key: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"initialization.{key}={value} is not allowed. Allowed: a number above 0, as 0.01.")
+    return value
