@@ -1,8 +1,11 @@
-"""Dropout that is cheap on a CPU too."""
+"""Dropout that is cheap on a CPU too, drawn anew at every step or once a sentence."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
 
 
 class Dropout(nn.Module):
@@ -13,22 +16,53 @@ class Dropout(nn.Module):
 
     Args:
         probability: of zeroing an element; at 0 the module does nothing.
+        locked: a sentence has the same mask at all its steps (Gal and Ghahramani 2016, arXiv:1512.05287, §4).
     """
 
-    def __init__(self, probability: float) -> None:
+    def __init__(self, probability: float, locked: bool) -> None:
         super().__init__()
         self.probability = probability
+        self.locked = locked
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x_BTF, or the x_NF of one step, which has a mask of its own, with elements dropped."""
+        if x.device.type != "cpu" and not (self.locked and x.dim() > 2):
+            return functional.dropout(x, self.probability, self.training)
+        mask = self.mask(x.shape, x.dtype, x.device)
+        return x if mask is None else x * mask
+
+    def mask(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor | None:
+        """Return what to multiply an x of this shape with, 0 or 1/(1 - probability); None where nothing is dropped.
+
+        The mask of x_BTF is BTF, or B1F where it is locked.
+        """
         if not self.training or self.probability == 0:
-            return x
-        if x.device.type != "cpu":
-            return functional.dropout(x, self.probability, training=True)
-        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        lanes = words.view(torch.int16)[: x.numel()].view(x.shape)
+            return None
+        size = torch.Size((*shape[:-2], 1, shape[-1]) if self.locked and len(shape) > 2 else shape)
+        if device.type != "cpu":
+            return functional.dropout(torch.ones(size, dtype=dtype, device=device), self.probability)
+        words = torch.empty((size.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        lanes = words.view(torch.int16)[: size.numel()].view(size)
         dropped = round(self.probability * 2**16)
-        keep = (lanes >= dropped - 2**15).to(x.dtype)
-        return x * keep * (2**16 / (2**16 - dropped))
+        return (lanes >= dropped - 2**15).to(dtype).mul_(2**16 / (2**16 - dropped))
+
+    def steps(
+        self, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, ...] | None:
+        """Return the mask_BF of each of the T steps of an x_BTF, for a loop over time; None as `mask` does."""
+        mask = self.mask(shape, dtype, device)
+        return None if mask is None else mask.expand(*shape).unbind(1)
+
+    def packed(self, sequence: PackedSequence) -> PackedSequence:
+        """Return a packed sequence with elements dropped; where it is locked, all rows of a sentence share a mask."""
+        data, sizes = sequence.data, sequence.batch_sizes.tolist()
+        if not self.locked:
+            return sequence._replace(data=self(data))
+        mask_BF = self.mask((sizes[0], data.shape[-1]), data.dtype, data.device)
+        if mask_BF is None:
+            return sequence
+        # A step has rows of the sentences that go on that long, the longest first.
+        return sequence._replace(data=data * torch.cat([mask_BF[:size] for size in sizes]))
 
     def extra_repr(self) -> str:
-        return f"probability={self.probability}"
+        return f"probability={self.probability}, locked={self.locked}"

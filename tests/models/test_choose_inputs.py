@@ -13,7 +13,14 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.teacher_forcing import Constant, Scope, choose_inputs
 
 SCOPES: tuple[Scope, ...] = ("token", "step", "sequence", "batch")
-PARTS = [("lstm", "luong", "additive"), ("bigru", "luong", "scaled_dot"), ("rnn", "plain", "none")]
+PARTS = [
+    ("lstm", "luong", "additive"),
+    ("bigru", "bahdanau", "scaled_dot"),
+    ("lstm", "luong_feeding", "multiplicative"),
+    ("gru", "tutorial", "location"),
+    ("gru", "context", "none"),
+    ("rnn", "plain", "none"),
+]
 every_model = pytest.mark.parametrize("parts", PARTS, ids="-".join)
 
 
@@ -23,6 +30,10 @@ def model_of(parts: tuple[str, str, str]) -> Seq2Seq:
 
 def ragged_batch() -> Batch:
     return batch_of(random_sentences([4, 2, 5, 4], seed=1), random_sentences([5, 7, 1, 6], seed=2))
+
+
+def chosen(model: Seq2Seq, batch: Batch, coins_BT: Tensor | None) -> Tensor:
+    return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, coins_BT)
 
 
 def one_pass(model: Seq2Seq, batch: Batch, coins_BT: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,7 +61,7 @@ def test_two_passes_equal_one(parts: tuple[str, str, str], scope: Scope, ratio: 
         coins_BT = Constant(ratio, scope).coins(batch, seed=1, epoch=update, update=update)
         assert coins_BT is not None
         expected, read_BT = one_pass(model, batch, coins_BT)
-        inputs_BT = choose_inputs(model, batch, coins_BT)
+        inputs_BT = chosen(model, batch, coins_BT)
         assert torch.equal(inputs_BT, read_BT)
         logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
         found = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0)
@@ -71,15 +82,15 @@ def test_no_gradient_flows_through_the_choices(
     parts: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
-    step, tracked = model.step, []
+    read, tracked = model.read, []
 
     def watched(token: Tensor, *rest: object) -> object:
-        found = step(token, *rest)  # type: ignore[arg-type]
+        found = read(token, *rest)  # type: ignore[arg-type]
         tracked.append(found[0].requires_grad)
         return found
 
-    monkeypatch.setattr(model, "step", watched)
-    inputs_BT = choose_inputs(model, batch, torch.zeros(batch.inputs_BT.shape, dtype=torch.bool))
+    monkeypatch.setattr(model, "read", watched)
+    inputs_BT = chosen(model, batch, torch.zeros(batch.inputs_BT.shape, dtype=torch.bool))
     assert tracked == [False] * (batch.inputs_BT.shape[1] - 1)
     assert inputs_BT.dtype == torch.int64
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -91,8 +102,8 @@ def test_without_coins_the_reference_is_read_and_nothing_computed(
     parts: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
-    monkeypatch.setattr(model, "step", None)
-    assert torch.equal(choose_inputs(model, batch, None), batch.inputs_BT)
+    monkeypatch.setattr(model, "read", None)
+    assert torch.equal(chosen(model, batch, None), batch.inputs_BT)
 
 
 @every_model
@@ -100,7 +111,7 @@ def test_the_first_input_is_sos_whatever_the_coin(parts: tuple[str, str, str]) -
     model, batch = model_of(parts), ragged_batch()
     for coin in (True, False):
         coins_BT = torch.full(batch.inputs_BT.shape, coin)
-        inputs_BT = choose_inputs(model, batch, coins_BT)
+        inputs_BT = chosen(model, batch, coins_BT)
         assert inputs_BT[:, 0].tolist() == [SOS] * 4
         assert torch.equal(inputs_BT, batch.inputs_BT) == coin
 
@@ -111,7 +122,7 @@ def test_at_ratio_0_it_reads_what_free_running_reads(
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
     coins_BT = Constant(0.0, "token").coins(batch, seed=1, epoch=0, update=0)
-    inputs_BT = choose_inputs(model, batch, coins_BT)
+    inputs_BT = chosen(model, batch, coins_BT)
     logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
     step, read = model.step, []
 
@@ -130,7 +141,7 @@ def test_every_parameter_learns_in_half_precision_too() -> None:
     model, batch = small_model(small_config("gru", "luong", "additive")).train(), ragged_batch()
     coins_BT = Constant(0.5, "token").coins(batch, seed=1, epoch=0, update=0)
     with torch.autocast("cpu", torch.bfloat16):
-        inputs_BT = choose_inputs(model, batch, coins_BT)
+        inputs_BT = chosen(model, batch, coins_BT)
         logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
         cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0).backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
