@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 0.25  # share of unknown training tokens from which something is likely to be wrong
 EXAMPLES = 3  # tokenised training pairs shown before training
+SIGNED = ("bleu", "chrf", "bleu_lowercased_tokenised")  # scores shown with their signatures
 TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
@@ -253,8 +254,9 @@ def resume_command(folder: Path) -> str:
 def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: str | None) -> None:
     """Print the closing table: the test scores, where the files are, how to look at them."""
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    signed = [name for name in SIGNED if f"test/{name}_signature" in result]
     facts: list[tuple[str, str | Path]] = [
-        *((f"{name} signature", result[f"test/{name}_signature"]) for name in ("bleu", "chrf")),
+        *((f"{name} signature", result[f"test/{name}_signature"]) for name in signed),
         ("parameters", f"{result['num_parameters']:,}"),
     ]
     if (speed := result["train/target_tokens_per_second"]) is not None:

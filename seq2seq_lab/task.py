@@ -21,7 +21,16 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.scores import Accuracy, LengthBin, accuracy_by_phenomenon, bleu, bleu_by_length, chrf
+from seq2seq_lab.scores import (
+    Accuracy,
+    LengthBin,
+    LowercasedTokenisedBleu,
+    accuracy_by_phenomenon,
+    bleu,
+    bleu_by_length,
+    chrf,
+    moses_languages,
+)
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs
 
@@ -40,9 +49,10 @@ class TranslationTask:
     def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
         """Return (the summed loss in nats, the number of target tokens it is the sum over)."""
         coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
+        state, source = self.model.start(batch.source_BS, batch.source_lengths)
         with record_function("choose inputs"):
-            inputs_BT = choose_inputs(self.model, batch, coins_BT)
-        logits_BTV, _ = self.model(batch.source_BS, batch.source_lengths, inputs_BT)
+            inputs_BT = choose_inputs(self.model, state, source, batch, coins_BT)
+        logits_BTV, _ = self.model.unroll(inputs_BT, state, source)
         with record_function("loss"):
             loss_sum = loss.cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
         return loss_sum, batch.target_tokens
@@ -54,11 +64,15 @@ class TranslationTask:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split to be scored: its plain text, its tokens, and the prefix of its figures, as in `val/bleu`."""
+    """A split to be scored: its plain text, its tokens, and the prefix of its figures, as in `val/bleu`.
+
+    `target_language` is the data set's label of the target side, None where it is not known.
+    """
 
     prefix: str
     text: ParallelText
     tokens: TokenizedText
+    target_language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +97,10 @@ class Evaluation:
 
 
 class TranslationEvaluator:
-    """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention."""
+    """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention.
+
+    Where the target language is one that Moses has rules for, BLEU lowercased and tokenised is there too.
+    """
 
     def __init__(
         self,
@@ -106,6 +123,11 @@ class TranslationEvaluator:
         self._batches = [*BatchMaker(split.tokens, device).all(plan_evaluation(split.tokens, batch_size))]
         self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
         self._lengths = source_lengths_in_words(split.text)
+        self._lowercased_tokenised = (
+            LowercasedTokenisedBleu(split.text.target, split.target_language)
+            if split.target_language in moses_languages()
+            else None
+        )
 
     @torch.no_grad()  # not inference_mode: autocast would cast every weight anew at every step
     def __call__(self, with_attention: Sequence[int]) -> Evaluation:
@@ -137,6 +159,8 @@ class TranslationEvaluator:
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
         references, phenomena = self.split.text.target, self.split.text.phenomena
         scores = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
+        if self._lowercased_tokenised is not None:
+            scores["bleu_lowercased_tokenised"] = self._lowercased_tokenised(translations)
         values |= {name: score.value for name, score in scores.items()}
         if alignments.predicted:
             values |= {

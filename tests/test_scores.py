@@ -1,6 +1,7 @@
 """Scores: what sacreBLEU is asked, and the traps around it."""
 
 import math
+import re
 
 import pytest
 
@@ -8,10 +9,13 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.scores import (
     Accuracy,
     LengthBin,
+    LowercasedTokenisedBleu,
     accuracy_by_phenomenon,
     bleu,
     bleu_by_length,
     chrf,
+    lowercased_tokens,
+    moses_languages,
     sentence_bleu,
 )
 
@@ -39,6 +43,68 @@ def test_corpus_of_short_references_is_scored_with_effective_order_and_says_so()
     assert "eff:yes" in score.signature
     # Full stops are tokens: this reference has a 4-gram.
     assert "eff:no" in bleu(["Jean aime Marie."], ["Jean aime Marie."]).signature
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "tokens"),
+    [
+        (
+            "fr",
+            "Les vestes d'hiver, à l’arrière-plan.",
+            "les vestes d&apos; hiver , à l&apos; arrière-plan .",
+        ),
+        ("en", "A man's “Big” hat (red).", "a man &apos;s &quot; big &quot; hat ( red ) ."),
+        ("de", "Die Kids' Nr. 93 | 10.", "die kids &apos; nr . 93 &#124; 10."),
+        ("fr", "", ""),
+    ],
+)
+def test_moses_tokens(language: str, line: str, tokens: str) -> None:
+    # Moses' rules; they change only with the version of sacremoses.
+    assert lowercased_tokens([line], language) == [tokens]
+
+
+def test_lowercased_tokenised_bleu_by_hand() -> None:
+    # The full stop is a token; n-gram matches 6 of 7, 4 of 6, 2 of 5, 1 of 4.
+    expected = 100 * math.prod([6 / 7, 4 / 6, 2 / 5, 1 / 4]) ** 0.25
+    score = LowercasedTokenisedBleu(["The cat sat on the mat."], "en")(["the CAT sat on a mat."])
+    assert score.value == pytest.approx(expected)
+    assert re.fullmatch(
+        r"nrefs:1\|case:lc\|eff:no\|tok:none\|smooth:exp\|version:[\d.]+\|moses:sacremoses-[\d.]+-en",
+        score.signature,
+    )
+
+
+def test_lowercased_tokenised_bleu_hangs_on_the_language() -> None:
+    hypothesis, reference = "Il aime eau et air", "Il aime l'eau et l'air"
+
+    def expected(words: float, pairs: float) -> float:
+        # No 3-gram of 3 and no 4-gram of 2 match: half and a quarter of one count; 5 tokens for 7.
+        return 100 * math.exp(1 - 7 / 5) * math.prod([words, pairs, 0.5 / 3, 0.25 / 2]) ** 0.25
+
+    french, english = (LowercasedTokenisedBleu([reference], language) for language in ("fr", "en"))
+    assert french([hypothesis]).value == pytest.approx(expected(5 / 5, 2 / 4))  # l' eau: il aime, eau et
+    assert english([hypothesis]).value == pytest.approx(expected(3 / 5, 1 / 4))  # l 'eau: il aime
+    assert french([hypothesis]).signature.endswith("-fr")
+
+
+def test_lowercased_tokenised_bleu_treats_both_sides_alike() -> None:
+    score = LowercasedTokenisedBleu(["« L’eau » <est> [là] & 'ici' | fin."], "fr")
+    assert score(["\"l'eau\" <EST> [Là] & 'Ici' | fin ."]).value == pytest.approx(100)
+    assert score(["\"l'eau\" <est> [là] &amp; 'ici' | fin."]).value < 90
+
+
+def test_lowercased_tokenised_bleu_of_short_references_and_of_lists_that_do_not_match() -> None:
+    short = LowercasedTokenisedBleu(["Jean aime Marie"], "fr")(["jean aime marie"])
+    assert short.value == pytest.approx(100)
+    assert "eff:yes" in short.signature
+    with pytest.raises(UserError, match="2 hypotheses for 1 references"):
+        LowercasedTokenisedBleu(REFERENCES[:1], "en")(HYPOTHESES)
+
+
+def test_moses_has_rules_for_codes_of_languages_alone() -> None:
+    known = moses_languages()
+    assert {"cs", "de", "en", "fr"} <= known
+    assert known.isdisjoint({"source", "target", "english", "xx", ""})
 
 
 def test_chrf() -> None:

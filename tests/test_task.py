@@ -20,6 +20,7 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, WordTokenizer
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.scores import LowercasedTokenisedBleu
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.showcase import gold_links
@@ -165,6 +166,22 @@ def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
     assert "tok:13a" in found.signatures["val/bleu_signature"]
     alone = evaluator(model, text, tokenized, greedy(), batch_size=1)(())
     assert alone.translations == found.translations
+
+
+@pytest.mark.parametrize(("label", "scored"), [("fr", True), ("target", False), (None, False)])
+def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
+    label: str | None, scored: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    split = Split("val", corpus.validation, tokenized.validation, label)
+    evaluate = TranslationEvaluator(
+        model, split, tokenized.tokenizers, Reference(), 5, BOUNDS, CPU, Precision.fp32
+    )
+    found, name = evaluate(()), "val/bleu_lowercased_tokenised"
+    assert (name in found.values) == (f"{name}_signature" in found.signatures) == scored
+    if scored:
+        again = LowercasedTokenisedBleu(corpus.validation.target, "fr")(found.translations)
+        assert (found.values[name], found.signatures[f"{name}_signature"]) == (again.value, again.signature)
+        assert 0 < again.value != found.values["val/bleu"]
 
 
 def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
