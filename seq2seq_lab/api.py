@@ -228,7 +228,7 @@ def load(
     with own_parts.using(config_dir):
         with compose.composer():
             config = typed(compose.read_config(folder))
-        for part in ("encoder", "decoder", "attention", "tokenizer", "search"):
+        for part in ("encoder", "decoder", "attention", "readout", "initialization", "tokenizer", "search"):
             build.check_slot(part, getattr(config, part))
         if wanted is Precision.auto:
             wanted = Precision(read_record(folder)["precision"])

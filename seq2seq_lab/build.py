@@ -23,17 +23,22 @@ from seq2seq_lab.config import (
     Config,
     ModelConfig,
     Slot,
+    TableConfig,
     TiedEmbeddings,
     user_trusted,
 )
 from seq2seq_lab.data.corpus import Dataset
-from seq2seq_lab.data.tokenizers import PAD, Tokenizer
+from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import fits, wrong_type
 from seq2seq_lab.models.attention import Attention
 from seq2seq_lab.models.decoders.base import Decoder
+from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
-from seq2seq_lab.models.readout import LinearReadout
+from seq2seq_lab.models.initialization import Initialization
+from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.schedules import Schedule
 from seq2seq_lab.search.base import Search
@@ -47,6 +52,8 @@ KINDS: dict[str, type] = {
     "encoder": Encoder,
     "decoder": Decoder,
     "attention": Attention,
+    "readout": Readout,
+    "initialization": Initialization,
     "dataset": Dataset,
     "tokenizer": Tokenizer,
     "teacher_forcing": TeacherForcing,
@@ -61,6 +68,7 @@ RUNTIME: dict[str, frozenset[str]] = {
     "encoder": frozenset({"input_size"}),
     "decoder": frozenset({"input_size", "encoder", "attention"}),
     "attention": frozenset({"query_size", "memory_size"}),
+    "readout": frozenset({"feature_size", "vocabulary_size", "table"}),
     "optimizer": frozenset({"params"}),
     "logger": frozenset({"folder", "config", "flat", "run_id"}),
 }
@@ -292,36 +300,110 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
     """
     sizes: ModelConfig = config.model
     tied = sizes.tied_embeddings
-    if tied is TiedEmbeddings.all and not joint:
-        raise UserError(
-            "model.tied_embeddings=all makes one table of both sides, which needs one vocabulary. "
-            "Set tokenizer.joint=true, or model.tied_embeddings=target."
-        )
-    target_embedding = embedding(target_vocabulary, sizes.embedding_size)
+    check_tables(config, joint)
+    target_embedding = embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
     source_embedding = (
-        target_embedding if tied is TiedEmbeddings.all else embedding(source_vocabulary, sizes.embedding_size)
+        target_embedding
+        if tied is TiedEmbeddings.all
+        else embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     )
     encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
     decoder: Decoder = part("decoder", config.decoder)(
         input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
     )
-    try:
-        readout = LinearReadout(
-            decoder.feature_size, target_vocabulary, None if tied is TiedEmbeddings.none else target_embedding
+    if sizes.share_layers:
+        share_layers(encoder, decoder)
+    readout: Readout = part("readout", config.readout)(
+        feature_size=decoder.feature_size,
+        vocabulary_size=target_vocabulary,
+        table=None if tied is TiedEmbeddings.none else target_embedding.weight,
+    )
+    made = Seq2Seq(
+        source_embedding,
+        target_embedding,
+        encoder,
+        decoder,
+        readout,
+        scale=sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0,
+        dropout=sizes.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    initialize: Initialization = part("initialization", config.initialization)()
+    initialize(made)
+    return made
+
+
+def embedding(table: TableConfig, vocabulary_size: int, embedding_size: int) -> Embedding:
+    """Return the embedding of one side; the vectors of a file are loaded later."""
+    return Embedding(vocabulary_size, table.size, embedding_size, table.frozen)
+
+
+def check_tables(config: Config, joint: bool) -> None:
+    """Refuse embedding tables that cannot be one, or cannot learn.
+
+    Raises:
+        UserError: names the keys and the remedy.
+    """
+    tied, tables = config.model.tied_embeddings, config.embedding
+    if tied is TiedEmbeddings.all and not joint:
+        raise UserError(
+            "model.tied_embeddings=all makes one table of both sides, which needs one vocabulary. "
+            "Set tokenizer.joint=true, or model.tied_embeddings=target."
         )
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    scale = sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0
-    return Seq2Seq(source_embedding, target_embedding, encoder, decoder, readout, scale, sizes.dropout)
+    if tied is TiedEmbeddings.all and tables.source.path is not None:
+        raise UserError(
+            f"embedding.source.path={tables.source.path}: with model.tied_embeddings=all there is one table, the "
+            f"target's. Set embedding.target.path instead, or model.tied_embeddings=target."
+        )
+    if tied is not TiedEmbeddings.none and tables.target.frozen:
+        raise UserError(
+            f"embedding.target.frozen=true would freeze the output weights too, which "
+            f"model.tied_embeddings={tied.value} makes the same. Set one of them to false or none."
+        )
+    for side, table in {"source": tables.source, "target": tables.target}.items():
+        if table.frozen and table.path is None and config.init_from is None:
+            raise UserError(
+                f"embedding.{side}.frozen=true would keep the vectors that chance has drawn. Give the file of "
+                f"pretrained ones, embedding.{side}.path=FILE, or set it to false."
+            )
 
 
-def embedding(vocabulary_size: int, size: int) -> nn.Embedding:
-    """Return an embedding table from N(0, 1/E), so that it can serve as output weights too; padding is 0."""
-    table = nn.Embedding(vocabulary_size, size, padding_idx=PAD)
-    with torch.no_grad():
-        nn.init.normal_(table.weight, std=size**-0.5)
-        table.weight[PAD].zero_()
-    return table
+def check_vectors(config: Config) -> None:
+    """Refuse files of pretrained vectors whose size is not the table's.
+
+    Raises:
+        UserError: that, or the file cannot be read.
+    """
+    for side, table in {"source": config.embedding.source, "target": config.embedding.target}.items():
+        if table.path is not None:
+            key = f"embedding.{side}"
+            size = vector_size(Path(table.path), f"{key}.path")
+            if size != table.size:
+                raise UserError(
+                    f"{key}.size={table.size}: the vectors of {key}.path={table.path} have {size} numbers. Set "
+                    f"{key}.size={size}; another size than model.embedding_size is projected to it."
+                )
+
+
+def share_layers(encoder: Encoder, decoder: Decoder) -> None:
+    """Make the encoder's recurrent layers those of the decoder too: one network reads the source and goes on.
+
+    Raises:
+        UserError: the two differ in cell, size, number or direction of layers.
+    """
+    ours, theirs = getattr(encoder, "layers", None), getattr(decoder, "layers", None)
+    if isinstance(ours, RecurrentLayers) and isinstance(theirs, RecurrentLayers):
+        same = {name: weight.shape for name, weight in ours.named_parameters()} == {
+            name: weight.shape for name, weight in theirs.named_parameters()
+        }
+        if same and ours.cell == theirs.cell:
+            decoder.layers = ours
+            return
+    raise UserError(
+        "model.share_layers=true makes one recurrent network of both sides, which then need the same cell, size and number "
+        "of layers, and one direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to "
+        "model.hidden_size and decoder=plain or luong (model=shared does), or set model.share_layers=false."
+    )
 
 
 def check_model(config: Config) -> None:
@@ -345,6 +427,7 @@ def check_parts(config: Config) -> None:
         UserError: what a part refuses.
     """
     check_slots(config)
+    check_vectors(config)
     dataset(config)
     tokenizer(config)()
     teacher_forcing(config)

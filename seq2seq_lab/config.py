@@ -35,6 +35,15 @@ class TiedEmbeddings(Enum):
     all = "all"
 
 
+class Bridge(Enum):
+    """How the decoder starts from what the encoder made of the source."""
+
+    copy = "copy"
+    tanh = "tanh"
+    mean = "mean"
+    zero = "zero"
+
+
 class BatchUnit(Enum):
     """What `trainer.batch_size` counts."""
 
@@ -99,10 +108,32 @@ class ModelConfig:
     encoder_hidden_size: int
     hidden_size: int
     num_layers: int
+    attentional_size: int
     dropout: float
     state_dropout: float
+    locked_dropout: bool
     tied_embeddings: TiedEmbeddings
     scale_embeddings: bool
+    bridge: Bridge
+    reverse_source: bool
+    share_layers: bool
+
+
+@dataclass
+class TableConfig:
+    """The embedding table of one side. Meanings: conf/config.yaml."""
+
+    path: str | None
+    size: int
+    frozen: bool
+
+
+@dataclass
+class EmbeddingConfig:
+    """The embedding tables."""
+
+    source: TableConfig
+    target: TableConfig
 
 
 @dataclass
@@ -144,9 +175,12 @@ class Config:
     init_from: str | None
     cache_dir: str | None
     model: ModelConfig
+    embedding: EmbeddingConfig
     encoder: Slot
     decoder: Slot
     attention: Slot
+    readout: Slot
+    initialization: Slot
     dataset: Slot
     tokenizer: Slot
     teacher_forcing: Slot
@@ -192,6 +226,9 @@ def check(config: Config) -> None:
         "model.encoder_hidden_size": model.encoder_hidden_size,
         "model.hidden_size": model.hidden_size,
         "model.num_layers": model.num_layers,
+        "model.attentional_size": model.attentional_size,
+        "embedding.source.size": config.embedding.source.size,
+        "embedding.target.size": config.embedding.target.size,
         "trainer.max_epochs": trainer.max_epochs,
         "trainer.max_steps": trainer.max_steps,
         "trainer.batch_size": trainer.batch_size,
@@ -252,7 +289,7 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         "model": config["model"]["name"],
         **{
             group: canonical(group, choices[group])
-            for group in ("encoder", "decoder", "attention", "dataset", "tokenizer")
+            for group in ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
         },
         "cell": config["encoder"].get("cell"),
         "teacher_forcing": choices["teacher_forcing"],

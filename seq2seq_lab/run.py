@@ -3,9 +3,9 @@
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.device import choose_device, choose_precision, peak_memory, reset_peak_memory
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
@@ -25,6 +26,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
 from seq2seq_lab.tracker import FileTracker, Logger, Tracker, Trackers
+from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 from seq2seq_lab.trainer import Trainer, TrainState
 
 log = logging.getLogger(__name__)
@@ -93,7 +95,8 @@ def experiment(job: Job) -> dict[str, Any]:
     text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
     validation, *tests = splits(corpus, tokenized, DEV_RUN_SENTENCES if settings.fast_dev_run else None)
 
-    model = untrained_model(job, tokenizers).to(device)
+    model = untrained_model(job, tokenized).to(device)
+    check_lengths(model, text, (validation, *tests))
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
     num_parameters = showcase.describe(model, corpus, tokenized, machine)
 
@@ -189,16 +192,48 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
     return corpus, tokenized
 
 
-def untrained_model(job: Job, tokenizers: TokenizerPair) -> Seq2Seq:
-    """Return the model a job starts with, and keep its tokenizers in the run folder; a resumed run has both."""
-    config = job.config
+def untrained_model(job: Job, tokenized: TokenizedCorpus) -> Seq2Seq:
+    """Return the model a job starts with, and keep its tokenizers in the run folder; a resumed run has both.
+
+    Raises:
+        UserError: pretrained vectors cannot be read or have another size than the configuration says.
+    """
+    config, tokenizers = job.config, tokenized.tokenizers
     torch.manual_seed(config.seed)
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
     if not job.resume:
         tokenizers.save(job.folder / "tokenizer")
         if config.init_from is not None:
             checkpoint.load_weights(checkpoint.best(Path(config.init_from) / "checkpoints"), model)
+        else:
+            load_vectors(config, model, tokenized)
     return model
+
+
+def load_vectors(config: Config, model: Seq2Seq, tokenized: TokenizedCorpus) -> None:
+    """Set the embedding tables from the files of pretrained vectors, and say how much of the text they cover."""
+    tokens, tokenizers = tokenized.train, tokenized.tokenizers
+    for side, table, embedding, tokenizer, ids in (
+        ("source", config.embedding.source, model.source_embedding, tokenizers.source, tokens.source_tokens),
+        ("target", config.embedding.target, model.target_embedding, tokenizers.target, tokens.target_tokens),
+    ):
+        if table.path is not None:
+            key, path = f"embedding.{side}.path", Path(table.path)
+            words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
+            embedding.load_vectors(words)
+            found = coverage(words, ids.bincount(minlength=tokenizer.size))
+            log.info("%s: %s have a vector in %s.", key, found, path)
+
+
+def check_lengths(model: Seq2Seq, text: TrainingText, held_out: Sequence[Split]) -> None:
+    """Refuse sources with more positions than the model's attention can weigh.
+
+    Raises:
+        UserError: names the split, the length and the remedy.
+    """
+    texts = {"train": text.epoch(0), **{split.prefix: split.tokens for split in held_out}}
+    for name, tokens in texts.items():
+        model.check_length(int(tokens.source_lengths.max()), f"A source sentence of {name}")
 
 
 @contextmanager
@@ -206,6 +241,8 @@ def tracking(
     job: Job, precision: Precision, record: Mapping[str, Any] | None, resumed: Path | None
 ) -> Iterator[tuple[Tracker, Logger]]:
     """Open the run's own record of figures and its logger, and note in `run.json` what a resumed run needs.
+
+    The commit there, of the package, is the one that the run began with; `dirty` says if files differed from it.
 
     Both are closed whatever happens, with exit code 1 after an error.
     """
@@ -219,7 +256,7 @@ def tracking(
         noted = {
             "choices": job.choices,
             "precision": precision.value,
-            **(record or {}),
+            **(record or {"commit": git_commit(), "dirty": git_is_dirty()}),
             "run_id": logger.run_id,
         }
         write_atomically(job.folder / "run.json", json.dumps(noted, indent=2) + "\n")
@@ -269,11 +306,12 @@ def splits(corpus: Corpus, tokenized: TokenizedCorpus, first: int | None) -> lis
 
     The first test set's figures are `test/…`, those of any further one `test/NAME/…`.
     """
-    made = [Split("val", corpus.validation, tokenized.validation)]
+    language = corpus.target_language
+    made = [Split("val", corpus.validation, tokenized.validation, language)]
     for name, text in corpus.tests.items():
         short = name.removeprefix("test_")
         prefix = f"test/{name if short in corpus.tests else short}" if len(made) > 1 else "test"
-        made.append(Split(prefix, text, tokenized.tests[name]))
+        made.append(Split(prefix, text, tokenized.tests[name], language))
     return made if first is None else [first_sentences(split, first) for split in made]
 
 
@@ -286,7 +324,7 @@ def first_sentences(split: Split, count: int) -> Split:
         None if text.gold is None else text.gold[:count],
         None if text.phenomena is None else text.phenomena[:count],
     )
-    return Split(split.prefix, cut, split.tokens.select(torch.arange(min(count, len(text)))))
+    return replace(split, text=cut, tokens=split.tokens.select(torch.arange(min(count, len(text)))))
 
 
 def training_result(trainer: Trainer, num_parameters: int) -> dict[str, Any]:
@@ -333,7 +371,7 @@ def write_config(job: Job) -> None:
 def read_record(folder: Path) -> dict[str, Any]:
     """Return what a run notes of itself besides its configuration.
 
-    That is the groups' choices, the logger's run id and the resolved precision.
+    That is the groups' choices, the logger's run id, the resolved precision and the commit.
 
     Raises:
         UserError: the run was cut off before it began to train.

@@ -24,6 +24,7 @@ from seq2seq_lab.config import (
     plain,
     typed,
 )
+from seq2seq_lab.errors import UserError
 
 FILES = sorted(CONF_DIR.glob("*/*.yaml"))
 BUNDLES = ("model", "experiment")
@@ -32,15 +33,21 @@ PARTS = ("encoder", "decoder", "attention")
 # What goes with a value that does not fit the default run by itself.
 COMPANIONS = {
     ("decoder", "plain"): ["attention=none"],
+    ("decoder", "context"): ["attention=none"],
     ("attention", "dot"): ["encoder=gru"],
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
+    ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
 
 
 @pytest.fixture(autouse=True)
-def composer() -> Iterator[None]:
+def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compose in a folder with pretrained vectors of 100 and of 300 numbers."""
+    for name, size in (("en.txt", 100), ("fr.vec", 300)):
+        (tmp_path / name).write_text(f"the{' 0.5' * size}\n")
+    monkeypatch.chdir(tmp_path)
     with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         yield
 
@@ -121,9 +128,8 @@ def test_every_slot_of_every_file_names_one_class() -> None:
     slots = [path for path in FILES if path.parent.name in SLOTS]
     assert len(slots) >= 30
     for path in slots:
-        node = load(path)
-        alias = canonical(path.parent.name, path.stem) != path.stem
-        assert alias or isinstance(node.get("_target_"), str), path
+        base = path.with_stem(load(path).get("defaults", [path.stem])[0])
+        assert isinstance(load(base).get("_target_"), str), path
 
 
 def test_every_default_stands_in_the_files() -> None:
@@ -144,10 +150,19 @@ def test_every_default_stands_in_the_files() -> None:
 
 @pytest.mark.parametrize("experiment", group_values("experiment"))
 def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
-    _, of_experiment, _ = compose(f"experiment={experiment}")
+    given = COMPANIONS.get(("experiment", experiment), [])
+    _, of_experiment, _ = compose(f"experiment={experiment}", *given)
     for model in group_values("model"):
         joint = COMPANIONS.get(("model", model), [])
-        config, values, _ = compose(f"experiment={experiment}", f"model={model}", *joint)
+        if (
+            given
+            and load(CONF_DIR / "model" / f"{model}.yaml")["model"].get("tied_embeddings", "none") != "none"
+        ):
+            # Frozen vectors cannot be output weights.
+            with pytest.raises(UserError, match=r"embedding\."):
+                compose(f"experiment={experiment}", f"model={model}", *given, *joint)
+            continue
+        config, values, _ = compose(f"experiment={experiment}", f"model={model}", *given, *joint)
         alone, _, _ = compose(f"model={model}", *joint)
         assert config.model.name == model
         for part in PARTS:
@@ -155,7 +170,7 @@ def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) ->
         assert values["dataset"] == of_experiment["dataset"]
         assert values["trainer"] == of_experiment["trainer"]
     for attention in set(group_values("attention")) - {"dot", "none", "location"}:
-        config, _, _ = compose(f"experiment={experiment}", "model=attn", f"attention={attention}")
+        config, _, _ = compose(f"experiment={experiment}", "model=attn", f"attention={attention}", *given)
         alone, _, _ = compose(f"attention={attention}")
         assert config.attention["_target_"] == alone.attention["_target_"]
 
@@ -213,6 +228,7 @@ def test_flat_keys() -> None:
         "encoder": "lstm",
         "decoder": "luong",
         "attention": "scaled_dot",
+        "readout": "linear",
         "dataset": "multi30k",
         "tokenizer": "bpe",
         "cell": "lstm",

@@ -35,7 +35,7 @@ class ConvolutionalEncoder(Encoder):
         self.layers = nn.ModuleList(
             nn.Conv1d(hidden_size, hidden_size, width, padding=width // 2) for _ in range(num_layers)
         )
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, locked=False)
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Encoded:
         length_B1 = torch.tensor(lengths, device=embedded_BSE.device)[:, None]

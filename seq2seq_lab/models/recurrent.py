@@ -4,18 +4,14 @@ from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from seq2seq_lab.models.dropout import Dropout
 
 Cell = Literal["rnn", "lstm", "gru"]
 Sequence = TypeVar("Sequence", Tensor, PackedSequence)
-
-LAYERS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
-    "rnn": nn.RNN,
-    "lstm": nn.LSTM,
-    "gru": nn.GRU,
-}
+Masks = tuple[Tensor, ...] | None
 
 
 class RecurrentState(NamedTuple):
@@ -35,6 +31,45 @@ class RecurrentState(NamedTuple):
         )
 
 
+class LayerState(NamedTuple):
+    """The state of one layer; only an LSTM has a memory cell."""
+
+    hidden_BH: Tensor
+    cell_BH: Tensor | None
+
+
+def rnn_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> LayerState:
+    """h_t = tanh(W x_t + U h_{t-1} + b) (Elman 1990), from the two products; G = H."""
+    return LayerState((input_BG + recurrent_BG).tanh(), None)
+
+
+def lstm_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> LayerState:
+    """A step of the LSTM (Hochreiter and Schmidhuber 1997), from the two products; G = 4H, as in `torch.nn.LSTM`."""
+    assert state.cell_BH is not None
+    gates_BG = input_BG + recurrent_BG
+    write_BH, keep_BH, new_BH, show_BH = gates_BG.chunk(4, dim=-1)
+    cell_BH = keep_BH.sigmoid() * state.cell_BH + write_BH.sigmoid() * new_BH.tanh()
+    return LayerState(show_BH.sigmoid() * cell_BH.tanh(), cell_BH)
+
+
+def gru_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> LayerState:
+    """A step of the GRU (Cho 2014), from the two products; G = 3H, as in `torch.nn.GRU`."""
+    size = state.hidden_BH.shape[-1]
+    input_gates, input_new_BH = torch.split(input_BG, [2 * size, size], dim=-1)
+    recurrent_gates, recurrent_new_BH = torch.split(recurrent_BG, [2 * size, size], dim=-1)
+    reset_BH, keep_BH = (input_gates + recurrent_gates).sigmoid().chunk(2, dim=-1)
+    new_BH = torch.addcmul(input_new_BH, reset_BH, recurrent_new_BH).tanh()
+    return LayerState(torch.lerp(new_BH, state.hidden_BH, keep_BH), None)
+
+
+LAYERS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
+    "rnn": nn.RNN,
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+}
+STEPS = {"rnn": rnn_step, "lstm": lstm_step, "gru": gru_step}
+
+
 class RecurrentLayers(nn.Module):
     """Stacked recurrent layers, batch first, in one or both directions, with dropout between the layers."""
 
@@ -46,8 +81,10 @@ class RecurrentLayers(nn.Module):
         num_layers: int,
         bidirectional: bool,
         dropout: float,
+        locked_dropout: bool,
     ) -> None:
         super().__init__()
+        self.cell = cell
         self.directions = 2 if bidirectional else 1
         self.output_size = hidden_size * self.directions
         self.layers = nn.ModuleList(
@@ -59,7 +96,7 @@ class RecurrentLayers(nn.Module):
             )
             for layer in range(num_layers)
         )
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, locked_dropout)
 
     def forward(self, sequence: Sequence, start: RecurrentState | None) -> tuple[Sequence, RecurrentState]:
         """Return (the top layer's states_BTH, the state after the last token) from inputs_BTE or a packed sequence."""
@@ -73,9 +110,14 @@ class RecurrentLayers(nn.Module):
                 cells.append(self._side_by_side(last[1]))
         return sequence, RecurrentState(torch.stack(hidden), torch.stack(cells) if cells else None)
 
+    def step(self, input_NE: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Read one input: return (the top layer's state_NH, the state of all layers)."""
+        states_N1H, state = self(input_NE[:, None], state)
+        return states_N1H[:, 0], state
+
     def _dropped(self, sequence: Sequence) -> Sequence:
         if isinstance(sequence, PackedSequence):
-            return sequence._replace(data=self.dropout(sequence.data))
+            return self.dropout.packed(sequence)
         return self.dropout(sequence)
 
     def _of_layer(self, state: RecurrentState, layer: int) -> Tensor | tuple[Tensor, Tensor]:
@@ -85,3 +127,70 @@ class RecurrentLayers(nn.Module):
 
     def _side_by_side(self, state_DBH: Tensor) -> Tensor:
         return state_DBH[0] if self.directions == 1 else torch.cat([state_DBH[0], state_DBH[1]], dim=-1)
+
+
+class RecurrentLoop:
+    """The layers of a decoder, step by step over T inputs [x_t; c_t], of which all x_t are known beforehand.
+
+    What does not wait for a step is done once: the product of all x_t with the bottom layer's weights, dropout's
+    masks, and under autocast the weights' cast. It equals `RecurrentLayers.step` of [x_t; c_t].
+
+    Args:
+        known_BTE: the x_t; of width 0 where nothing is known.
+    """
+
+    def __init__(self, layers: RecurrentLayers, known_BTE: Tensor, start: RecurrentState) -> None:
+        assert layers.directions == 1, "a decoder has one direction"
+        self._step = STEPS[layers.cell]
+        dtype = self.dtype = _matrix_dtype(known_BTE)
+        self._weights = [
+            tuple(getattr(layer, f"{name}_l0").to(dtype) for name in _WEIGHTS) for layer in layers.layers
+        ]
+        weight_GE, bias_G = self._weights[0][0], self._weights[0][1]
+        self._steps_of = (len(known_BTE), known_BTE.shape[1], known_BTE.device)
+        known_size = known_BTE.shape[2]
+        known_GE, self._late_GM = weight_GE[:, :known_size], weight_GE[:, known_size:]
+        # Time first: each step's rows then stand together.
+        self._known_BG = functional.linear(known_BTE.transpose(0, 1), known_GE, bias_G).unbind(0)
+        hidden_LBH = start.hidden_LBH.to(dtype)
+        cells = [None] * len(hidden_LBH) if start.cell_LBH is None else [*start.cell_LBH.to(dtype)]
+        self.states = [LayerState(*state) for state in zip(hidden_LBH, cells, strict=True)]
+        self._masks = [self.masks(layers.dropout, layers.output_size) for _ in range(len(layers.layers) - 1)]
+
+    @property
+    def top_BH(self) -> Tensor:
+        """The top layer's state."""
+        return self.states[-1].hidden_BH
+
+    def masks(self, dropout: Dropout, size: int) -> Masks:
+        """Return a dropout's masks of all steps, for `dropped`."""
+        batch_size, steps, device = self._steps_of
+        return dropout.steps((batch_size, steps, size), self.dtype, device)
+
+    def step(self, t: int, late_BM: Tensor | None) -> Tensor:
+        """Read input t, of which `late_BM` is what had to be waited for; return the top layer's state_BH."""
+        input_BG = self._known_BG[t]
+        if late_BM is not None:
+            input_BG = torch.addmm(input_BG, late_BM, self._late_GM.t())
+        for number, (weight_GE, bias_G, recurrent_GH, recurrent_bias_G) in enumerate(self._weights):
+            if number > 0:
+                below_BH = dropped(self.states[number - 1].hidden_BH, self._masks[number - 1], t)
+                input_BG = functional.linear(below_BH, weight_GE, bias_G)
+            state = self.states[number]
+            recurrent_BG = functional.linear(state.hidden_BH, recurrent_GH, recurrent_bias_G)
+            self.states[number] = self._step(input_BG, recurrent_BG, state)
+        return self.top_BH
+
+
+def dropped(x_BH: Tensor, masks: Masks, t: int) -> Tensor:
+    """Return step t's x_BH with its elements dropped."""
+    return x_BH if masks is None else x_BH * masks[t]
+
+
+_WEIGHTS = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+
+
+def _matrix_dtype(x: Tensor) -> torch.dtype:
+    """Return the type that matrix products are computed in."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

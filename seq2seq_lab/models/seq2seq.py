@@ -5,11 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.decoders.base import Decoder, Source
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.attention.base import Attention
+from seq2seq_lab.models.decoders.base import Decoder, DecoderState
 from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
-from seq2seq_lab.models.readout import LinearReadout
-from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.source import Source
 
 
 class Seq2Seq(nn.Module):
@@ -18,17 +21,19 @@ class Seq2Seq(nn.Module):
     Args:
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         dropout: probability on the embeddings of both sides.
+        locked_dropout: one dropout mask a sentence, not one a token.
     """
 
     def __init__(
         self,
-        source_embedding: nn.Embedding,
-        target_embedding: nn.Embedding,
+        source_embedding: Embedding,
+        target_embedding: Embedding,
         encoder: Encoder,
         decoder: Decoder,
-        readout: LinearReadout,
+        readout: Readout,
         scale: float,
         dropout: float,
+        locked_dropout: bool,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
@@ -37,38 +42,66 @@ class Seq2Seq(nn.Module):
         self.decoder = decoder
         self.readout = readout
         self.scale = scale
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, locked_dropout)
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[RecurrentState, Source]:
-        """Encode a batch of source tokens, padded where the host-side `lengths` differ."""
+    def check_length(self, length: int, what: str) -> None:
+        """Refuse a source of more positions than the attention can weigh.
+
+        Raises:
+            UserError: says so of `what`.
+        """
+        limits = [part.longest_source for part in self.modules() if isinstance(part, Attention)]
+        longest = min((limit for limit in limits if limit is not None), default=length)
+        if length > longest:
+            raise UserError(
+                f"{what} has {length - 2} tokens, and this attention function has scores for {longest - 2} at most. Set "
+                f"attention.max_length={length - 2} or more, or choose a function without such a bound, such as "
+                f"attention=additive."
+            )
+
+    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[DecoderState, Source]:
+        """Encode a batch of source tokens, padded where the host-side `lengths` differ.
+
+        Raises:
+            UserError: a source has more positions than the attention can weigh.
+        """
+        self.check_length(max(lengths), "A source sentence")
         encoded = self.encoder(self._embed(self.source_embedding, source_BS), lengths)
         mask = None
         if min(lengths) < source_BS.shape[1]:
             position_S = torch.arange(source_BS.shape[1], device=source_BS.device)
             mask = (position_S < torch.tensor(lengths, device=source_BS.device)[:, None])[:, None]
         keys_BSK = self.decoder.project(encoded.memory_BSM)
-        return self.decoder.start(encoded.final), Source(encoded.memory_BSM, keys_BSK, mask, encoded.final)
+        source = Source(encoded.memory_BSM, keys_BSK, mask, encoded.final)
+        return self.decoder.start(source), source
+
+    def read(
+        self, token_N: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+        """Read one target token: return (features_NF for the readout, the next state, weights_NS or None)."""
+        return self.decoder.step(self._embed(self.target_embedding, token_N), state, source)
 
     def step(
-        self, token_N: Tensor, state: RecurrentState, source: Source
-    ) -> tuple[Tensor, RecurrentState, Tensor | None]:
+        self, token_N: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None)."""
-        features_NF, state, weights_NS = self.decoder.step(
-            self._embed(self.target_embedding, token_N), state, source
-        )
+        features_NF, state, weights_NS = self.read(token_N, state, source)
         logits_NV = self.readout(features_NF)
         dtype = torch.promote_types(logits_NV.dtype, torch.float32)
         return logits_NV.log_softmax(-1, dtype=dtype), state, weights_NS
 
+    def unroll(self, inputs_BT: Tensor, state: DecoderState, source: Source) -> tuple[Tensor, Tensor | None]:
+        """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
+        embedded_BTE = self._embed(self.target_embedding, inputs_BT)
+        features_BTF, weights_BTS = self.decoder.unroll(embedded_BTE, state, source)
+        return self.readout(features_BTF), weights_BTS
+
     def forward(
         self, source_BS: Tensor, lengths: Sequence[int], inputs_BT: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
-        state, source = self.start(source_BS, lengths)
-        features_BTF, weights_BTS = self.decoder.unroll(
-            self._embed(self.target_embedding, inputs_BT), state, source
-        )
-        return self.readout(features_BTF), weights_BTS
+        """Encode the source and read a whole target; see `start` and `unroll`."""
+        return self.unroll(inputs_BT, *self.start(source_BS, lengths))
 
-    def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
-        return self.dropout(table(tokens) * self.scale)
+    def _embed(self, table: Embedding, tokens: Tensor) -> Tensor:
+        embedded = table(tokens)
+        return self.dropout(embedded if self.scale == 1 else embedded * self.scale)

@@ -15,7 +15,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.models.seq2seq import Seq2Seq
 
 VOCABULARY = 13
-PARTS = ("encoder", "decoder", "attention")
+PARTS = ("encoder", "decoder", "attention", "readout")
 
 
 def values_of(group: str) -> list[str]:
@@ -30,14 +30,18 @@ def composed(override: str) -> DictConfig:
 
 
 def small_config(
-    encoder: str = "bigru", decoder: str = "luong", attention: str = "additive", **model: object
+    encoder: str = "bigru",
+    decoder: str = "luong",
+    attention: str = "additive",
+    readout: str = "linear",
+    **model: object,
 ) -> Config:
     """A run's configuration with these parts; sizes differ and nothing is dropped unless `model` says so."""
-    return deepcopy(_config((encoder, decoder, attention), tuple(model.items())))
+    return deepcopy(_config((encoder, decoder, attention, readout), tuple(model.items())))
 
 
 @cache
-def _config(parts: tuple[str, str, str], model: tuple[tuple[str, object], ...]) -> Config:
+def _config(parts: tuple[str, ...], model: tuple[tuple[str, object], ...]) -> Config:
     """Hydra composes once for each value of a group, as it takes its time; the parts are joined here."""
     node = deepcopy(composed("model=attn"))
     for group, value in zip(PARTS, parts, strict=True):

@@ -12,7 +12,7 @@ LENGTHS = torch.tensor([3, 5, 1])
 def pair(cell: Cell, bidirectional: bool, num_layers: int) -> tuple[RecurrentLayers, nn.RNNBase]:
     """Our layers and torch's stack, with the same weights."""
     torch.manual_seed(0)
-    ours = RecurrentLayers(cell, E, H, num_layers, bidirectional, dropout=0.0).double()
+    ours = RecurrentLayers(cell, E, H, num_layers, bidirectional, dropout=0.0, locked_dropout=False).double()
     theirs = LAYERS[cell](E, H, num_layers, batch_first=True, bidirectional=bidirectional).double()
     with torch.no_grad():
         for number, layer in enumerate(ours.layers):

@@ -12,10 +12,14 @@ class Attention(nn.Module, ABC):
 
     A new attention function writes `score`, and `project` where it transforms the memory.
 
+    `longest_source` is the most memory positions it can weigh, None for any number.
+
     Args:
         query_size: width Q of the query, a decoder state.
         memory_size: width M of the memory, the encoder's outputs.
     """
+
+    longest_source: int | None = None
 
     def __init__(self, query_size: int, memory_size: int) -> None:
         super().__init__()
@@ -30,6 +34,10 @@ class Attention(nn.Module, ABC):
     def project(self, memory_BSM: Tensor) -> Tensor:
         """Return the keys_BSK that `score` compares with the query; done once a sentence."""
         return memory_BSM
+
+    def query_of(self, states_BTH: Tensor, embedded_BTE: Tensor) -> Tensor:
+        """Return the query_BTQ that `score` is given: the decoder's states, unless the input is asked for too."""
+        return states_BTH
 
     @abstractmethod
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:

@@ -6,19 +6,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.models.attention.base import Attention
 from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.source import Source
 
 
-class Source(NamedTuple):
-    """What the decoder looks up about a batch of source sentences; the same at every step.
+class DecoderState(NamedTuple):
+    """What a decoder hands from one step to the next; `fed_BF` is what input feeding hands on besides the layers."""
 
-    `mask` is true at real tokens, of shape B1S; None where nothing is padding.
-    """
+    layers: RecurrentState
+    fed_BF: Tensor | None
 
-    memory_BSM: Tensor
-    keys_BSK: Tensor
-    mask: Tensor | None
-    final: RecurrentState
+    def select(self, index_N: Tensor) -> "DecoderState":
+        """Return the states of the given rows of the batch (a beam reorders its hypotheses so)."""
+        fed = self.fed_BF
+        return DecoderState(
+            self.layers.select(index_N), None if fed is None else fed.index_select(0, index_N)
+        )
 
 
 class Decoder(nn.Module, ABC):
@@ -34,17 +38,17 @@ class Decoder(nn.Module, ABC):
         """Return the keys_BSK of the memory, once a sentence."""
 
     @abstractmethod
-    def start(self, final: RecurrentState) -> RecurrentState:
+    def start(self, source: Source) -> DecoderState:
         """Return the state before the first target token."""
 
     @abstractmethod
     def step(
-        self, embedded_NE: Tensor, state: RecurrentState, source: Source
-    ) -> tuple[Tensor, RecurrentState, Tensor | None]:
+        self, embedded_NE: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """Read one token: return (features_NF, the next state, weights_NS or None)."""
 
     def unroll(
-        self, embedded_BTE: Tensor, state: RecurrentState, source: Source
+        self, embedded_BTE: Tensor, state: DecoderState, source: Source
     ) -> tuple[Tensor, Tensor | None]:
         """Read a whole target whose tokens are known: return (features_BTF, weights_BTS or None)."""
         features, weights = [], []
@@ -52,5 +56,27 @@ class Decoder(nn.Module, ABC):
             feature_BF, state, weight_BS = self.step(embedded_BE, state, source)
             features.append(feature_BF)
             weights.append(weight_BS)
-        rows = [row for row in weights if row is not None]
-        return torch.stack(features, dim=1), torch.stack(rows, dim=1) if rows else None
+        return torch.stack(features, dim=1), stack_rows(weights)
+
+
+def attend(
+    attention: Attention, states_BTH: Tensor, embedded_BTE: Tensor, source: Source
+) -> tuple[Tensor, Tensor | None]:
+    """Return (context_BTM, weights_BTS or None) for the queries that decoder states make."""
+    query_BTQ = attention.query_of(states_BTH, embedded_BTE)
+    context_BTM, weights_BTS = attention(query_BTQ, source.keys_BSK, source.memory_BSM, source.mask)
+    return context_BTM, weights_BTS
+
+
+def attend_once(
+    attention: Attention, state_NH: Tensor, embedded_NE: Tensor, source: Source
+) -> tuple[Tensor, Tensor | None]:
+    """Return (context_NM, weights_NS or None) for the query that one step's state makes."""
+    context_N1M, weights_N1S = attend(attention, state_NH[:, None], embedded_NE[:, None], source)
+    return context_N1M[:, 0], None if weights_N1S is None else weights_N1S[:, 0]
+
+
+def stack_rows(rows: list[Tensor | None]) -> Tensor | None:
+    """Return weights_BTS from the weights_BS of T steps, or None where nothing was attended to."""
+    there = [row for row in rows if row is not None]
+    return torch.stack(there, dim=1) if there else None

@@ -20,8 +20,13 @@ class RecurrentEncoder(Encoder):
     Args:
         input_size: E, the size of an embedding.
         hidden_size: the size of a direction, as in `torch.nn.LSTM`.
+        reverse: read the source from its end (Sutskever 2014, §3.3); the memory keeps the source's order.
         dropout: probability between the layers.
         memory_dropout: probability on the memory that the decoder attends to.
+        locked_dropout: one dropout mask a sentence, not one a token.
+
+    Raises:
+        ValueError: both directions are to be read in reverse, which changes nothing.
     """
 
     def __init__(
@@ -31,17 +36,29 @@ class RecurrentEncoder(Encoder):
         bidirectional: bool,
         hidden_size: int,
         num_layers: int,
+        reverse: bool,
         dropout: float,
         memory_dropout: float,
+        locked_dropout: bool,
     ) -> None:
         super().__init__()
-        self.layers = RecurrentLayers(cell, input_size, hidden_size, num_layers, bidirectional, dropout)
+        if reverse and bidirectional:
+            raise ValueError(
+                "model.reverse_source=true changes nothing where the encoder reads in both directions. Choose encoder=rnn, "
+                "lstm or gru, or model.reverse_source=false."
+            )
+        self.reverse = reverse
+        self.layers = RecurrentLayers(
+            cell, input_size, hidden_size, num_layers, bidirectional, dropout, locked_dropout
+        )
         width = self.layers.output_size
         self.sizes = EncoderSizes(memory_size=width, final_size=width, num_layers=num_layers)
-        self.memory_dropout = Dropout(memory_dropout)
+        self.memory_dropout = Dropout(memory_dropout, locked_dropout)
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Encoded:
         longest = embedded_BSE.shape[1]
+        if self.reverse:
+            embedded_BSE = _reversed(embedded_BSE, lengths)
         if min(lengths) == longest:
             memory_BSM, final = self.layers(embedded_BSE, None)
         else:
@@ -50,4 +67,17 @@ class RecurrentEncoder(Encoder):
             )
             output, final = self.layers(packed, None)
             memory_BSM, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
+        if self.reverse:
+            memory_BSM = _reversed(memory_BSM, lengths)
         return Encoded(self.memory_dropout(memory_BSM), final)
+
+
+def _reversed(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Return each sentence from its last real token to its first; padding stays where it is."""
+    longest = x_BSE.shape[1]
+    if min(lengths) == longest:
+        return x_BSE.flip(1)
+    index_BS = torch.arange(longest).repeat(len(lengths), 1)
+    for row_S, length in zip(index_BS, lengths, strict=True):
+        row_S[:length] = row_S[:length].flip(0)
+    return x_BSE.gather(1, index_BS.to(x_BSE.device)[..., None].expand_as(x_BSE))

@@ -1,0 +1,112 @@
+"""The decoder whose attention comes before the recurrent step."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seq2seq_lab.models.attention.base import AttentionFactory
+from seq2seq_lab.models.bridge import Bridge, BridgeKind
+from seq2seq_lab.models.decoders.base import Decoder, DecoderState, attend_once, stack_rows
+from seq2seq_lab.models.decoders.output import Output, OutputPart
+from seq2seq_lab.models.encoders.base import EncoderSizes
+from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop
+from seq2seq_lab.models.source import Source
+
+
+class AttendBeforeDecoder(Decoder):
+    """c_t from the query s_{t-1}, then s_t = RNN([e(y_{t-1}); c_t], s_{t-1}) (Bahdanau 2014, eq. 4–6).
+
+    The query is the top layer's state before the step, and the context enters the bottom layer.
+
+    Args:
+        input_size: E, the size of an embedding.
+        rectified_input: the layers read relu(W [e(y_{t-1}); c_t] + b), of size E, instead: the decoder of the
+            PyTorch tutorial "Translation with a sequence to sequence network and attention".
+        output: what the readout sees, in this order.
+        dropout: probability between the layers.
+        state_dropout: probability on what the readout sees of state and context.
+        locked_dropout: one dropout mask a sentence, not one a token.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        encoder: EncoderSizes,
+        attention: AttentionFactory,
+        cell: Cell,
+        hidden_size: int,
+        num_layers: int,
+        rectified_input: bool,
+        output: Sequence[OutputPart],
+        bridge: BridgeKind,
+        dropout: float,
+        state_dropout: float,
+        locked_dropout: bool,
+    ) -> None:
+        super().__init__()
+        self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
+        context_size = self.attention.context_size
+        joined_size = input_size + context_size
+        self.rectified = nn.Linear(joined_size, input_size) if rectified_input else None
+        self.layers = RecurrentLayers(
+            cell,
+            input_size if rectified_input else joined_size,
+            hidden_size,
+            num_layers,
+            False,
+            dropout,
+            locked_dropout,
+        )
+        self.bridge = Bridge(bridge, encoder, hidden_size, num_layers, has_cell=cell == "lstm")
+        self.output = Output(output, input_size, hidden_size, context_size, state_dropout, locked_dropout)
+        self.feature_size = self.output.size
+
+    def project(self, memory_BSM: Tensor) -> Tensor:
+        return self.attention.project(memory_BSM)
+
+    def start(self, source: Source) -> DecoderState:
+        return DecoderState(self.bridge(source), None)
+
+    def step(
+        self, embedded_NE: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+        context_NM, weights_NS = attend_once(self.attention, state.layers.hidden_LBH[-1], embedded_NE, source)
+        input_NX = torch.cat([embedded_NE, context_NM.to(embedded_NE.dtype)], dim=-1)
+        if self.rectified is not None:
+            input_NX = self.rectified(input_NX).relu()
+        state_NH, layers = self.layers.step(input_NX, state.layers)
+        features_N1F = self.output(embedded_NE[:, None], state_NH[:, None], context_NM[:, None])
+        return features_N1F[:, 0], DecoderState(layers, None), weights_NS
+
+    def unroll(
+        self, embedded_BTE: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, Tensor | None]:
+        known_BTE = embedded_BTE if self.rectified is None else embedded_BTE[..., :0]
+        loop = RecurrentLoop(self.layers, known_BTE, state.layers)
+        rectify = None if self.rectified is None else _Rectified(self.rectified, embedded_BTE, loop.dtype)
+        states, contexts = [], []
+        weights: list[Tensor | None] = []
+        for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
+            context_BM, weights_BS = attend_once(self.attention, loop.top_BH, embedded_BE, source)
+            late_BX = context_BM if rectify is None else rectify(t, context_BM)
+            states.append(loop.step(t, late_BX))
+            contexts.append(context_BM)
+            weights.append(weights_BS)
+        features_BTF = self.output(embedded_BTE, torch.stack(states, 1), torch.stack(contexts, 1))
+        return features_BTF, stack_rows(weights)
+
+
+class _Rectified:
+    """relu(W [e_t; c_t] + b) with the products of all e_t done at once."""
+
+    def __init__(self, linear: nn.Linear, embedded_BTE: Tensor, dtype: torch.dtype) -> None:
+        weight_EX = linear.weight.to(dtype)
+        size = embedded_BTE.shape[-1]
+        known_TBE = functional.linear(embedded_BTE.transpose(0, 1), weight_EX[:, :size], linear.bias)
+        self.known_BE = known_TBE.unbind(0)
+        self.late_EM = weight_EX[:, size:]
+
+    def __call__(self, t: int, context_BM: Tensor) -> Tensor:
+        return torch.addmm(self.known_BE[t], context_BM, self.late_EM.t()).relu()

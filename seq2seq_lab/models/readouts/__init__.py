@@ -1,0 +1,7 @@
+"""Readouts, one a file: from what the decoder shows to scores over the vocabulary."""
+
+from seq2seq_lab.models.readouts.base import Readout
+from seq2seq_lab.models.readouts.deep import DeepReadout
+from seq2seq_lab.models.readouts.linear import LinearReadout
+
+__all__ = ["DeepReadout", "LinearReadout", "Readout"]

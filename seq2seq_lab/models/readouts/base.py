@@ -1,0 +1,42 @@
+"""What a readout is."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+
+class Readout(nn.Module, ABC):
+    """From decoder features to scores over the vocabulary, the last step of them a table and a bias.
+
+    A tied readout uses the target embeddings as that table (Press and Wolf 2017, arXiv:1608.05859).
+
+    Args:
+        feature_size: F, what the decoder shows.
+        vocabulary_size: V.
+        table: the target embeddings_VE of a tied readout, else None.
+    """
+
+    def __init__(self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, features_BTF: Tensor) -> Tensor:
+        """Return logits_BTV."""
+
+
+def output_layer(size: int, vocabulary_size: int, table: nn.Parameter | None, remedy: str) -> nn.Linear:
+    """Return the linear layer before the softmax, tied to the table if there is one.
+
+    Raises:
+        ValueError: the table does not have the size of what the layer reads.
+    """
+    layer = nn.Linear(size, vocabulary_size)
+    if table is not None:
+        if table.shape[1] != size:
+            raise ValueError(
+                f"readout: model.tied_embeddings makes the target embeddings the output weights, so the output layer must "
+                f"read features of the embeddings' size, but these have {size} and the table {table.shape[1]}. {remedy}, or "
+                f"model.tied_embeddings=none."
+            )
+        layer.weight = table
+    return layer

@@ -1,0 +1,26 @@
+"""The readout with a layer before the output layer."""
+
+from torch import Tensor, nn
+
+from seq2seq_lab.models.readouts.base import Readout, output_layer
+
+
+class DeepReadout(Readout):
+    """logits = V W f + b; with f = [s; c; e] it is g = V (W₁ e + W₂ s + W₃ c), Cho 2014 (§3.1) without maxout.
+
+    Args:
+        size: of the layer between.
+
+    Raises:
+        ValueError: a tied V does not have that size.
+    """
+
+    def __init__(
+        self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None, size: int
+    ) -> None:
+        super().__init__(feature_size, vocabulary_size, table)
+        self.deep = nn.Linear(feature_size, size, bias=False)
+        self.linear = output_layer(size, vocabulary_size, table, "Set readout.size=${model.embedding_size}")
+
+    def forward(self, features_BTF: Tensor) -> Tensor:
+        return self.linear(self.deep(features_BTF))

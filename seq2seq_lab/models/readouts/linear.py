@@ -1,0 +1,24 @@
+"""The linear readout."""
+
+from torch import Tensor, nn
+
+from seq2seq_lab.models.readouts.base import Readout, output_layer
+
+
+class LinearReadout(Readout):
+    """logits = W f + b.
+
+    Raises:
+        ValueError: a tied W does not have the width of the features.
+    """
+
+    def __init__(self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None) -> None:
+        super().__init__(feature_size, vocabulary_size, table)
+        remedy = (
+            f"Set model.attentional_size=${{model.embedding_size}} (decoder=luong), readout=deep, "
+            f"model.embedding_size={feature_size}"
+        )
+        self.linear = output_layer(feature_size, vocabulary_size, table, remedy)
+
+    def forward(self, features_BTF: Tensor) -> Tensor:
+        return self.linear(features_BTF)

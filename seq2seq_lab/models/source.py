@@ -1,0 +1,19 @@
+"""The encoded source as a decoder sees it."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from seq2seq_lab.models.recurrent import RecurrentState
+
+
+class Source(NamedTuple):
+    """What the decoder looks up about a batch of source sentences; the same at every step.
+
+    `mask` is true at real tokens, of shape B1S; None where nothing is padding.
+    """
+
+    memory_BSM: Tensor
+    keys_BSK: Tensor
+    mask: Tensor | None
+    final: RecurrentState
