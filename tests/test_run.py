@@ -198,6 +198,8 @@ class TestFolder:
             for measure in measures:
                 assert math.isfinite(result[f"{split}/{measure}"])
             assert "version:" in result[f"{split}/bleu_signature"]
+            assert result[f"{split}/bleu_lowercased_tokenised"] >= 0
+            assert result[f"{split}/bleu_lowercased_tokenised_signature"].endswith("-fr")
             bins = result[f"{split}/bleu_by_length"]
             assert [item["high"] for item in bins] == [6, 10, 14, 18, None]
             assert sum(item["count"] for item in bins) == 16
@@ -225,10 +227,23 @@ class TestFolder:
         moved = ended.rename(tmp_path / "moved")
         assert go_on(moved, "trainer.keep_checkpoints=2", "trainer.max_epochs=3")["updates"] == 3 * UPDATES
 
+    def test_it_says_which_commit_the_run_began_with(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(run, "git_commit", lambda: "abc1234")
+        monkeypatch.setattr(run, "git_is_dirty", lambda: False)
+        start(tmp_path, "trainer.fast_dev_run=true")
+        record = run.read_record(tmp_path)
+        assert (record["commit"], record["dirty"]) == ("abc1234", False)
+        monkeypatch.setattr(run, "git_commit", lambda: "def5678")
+        monkeypatch.setattr(run, "git_is_dirty", lambda: True)
+        go_on(tmp_path, "trainer.fast_dev_run=true")
+        assert run.read_record(tmp_path) == record
+
     def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
         result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")
         assert not (tmp_path / "attention").exists()
-        assert "test/bleu" in result
+        assert {"test/bleu", "test/bleu_lowercased_tokenised"} <= set(result)
         assert not [name for name in result if "aer" in name or "alignment" in name]
 
 
@@ -609,7 +624,8 @@ def test_the_closing_words_say_where_things_are(
     assert figures["bleu"].keys() == figures["aer"].keys() == {"test", "test/compositional"}
     assert lengths["bleu, 19 or more words"]["test"].endswith("sentences)")
     assert phenomena["exact, negation"]["test"].endswith("sentences)")
-    assert ("bleu signature", result_of(folder)["test/bleu_signature"]) in facts
+    for score in ("bleu", "chrf", "bleu_lowercased_tokenised"):
+        assert (f"{score} signature", result_of(folder)[f"test/{score}_signature"]) in facts
     assert ("translations", Path("run/translations.test.jsonl")) in facts
     assert ("attention pictures", Path("run/attention")) in facts
     assert any(command.startswith("wandb sync THERE") for command in commands)
