@@ -9,8 +9,6 @@ the peak of resident memory of each. `--file` takes a file of one's own, `--toke
 import argparse
 import json
 import logging
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.machine import machine
 from seq2seq_lab import build, config
 from seq2seq_lab.data.batching import BatchMaker, plan_epoch
 from seq2seq_lab.data.progress import progress
@@ -117,16 +116,6 @@ def measure(file: Path, tokenizer: str, cache: Path) -> list[dict[str, float | s
     for row in rows:
         row["pairs"] = pairs
     return rows
-
-
-def machine() -> str:
-    """Name the machine: cores and kind."""
-    kind = platform.processor() or platform.machine()
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.is_file():
-        names = [line for line in cpu_info.read_text().splitlines() if line.startswith("model name")]
-        kind = names[0].partition(": ")[2] if names else kind
-    return f"{os.cpu_count()} cores, {kind}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,268 @@
+"""What `benchmarks.training` trains: the data, the references and the package's own models, a step of each."""
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import hydra
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks import flops
+from benchmarks.flops import Tokens
+from benchmarks.reference import Bahdanau, Cho, Luong, Reference, Sizes, Sutskever
+from seq2seq_lab import build, config
+from seq2seq_lab.config import Config, Precision
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
+from seq2seq_lab.data.download import cache_folder
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.device import autocast
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.profiling import no_profile
+from seq2seq_lab.task import TranslationTask
+from seq2seq_lab.teacher_forcing import Constant
+from seq2seq_lab.trainer import Trainer
+
+LEARNING_RATE = 1e-3
+CLIP_NORM = 1.0
+DROPOUT = 0.5
+MULTI30K_PAIRS = 29_000
+MULTI30K_VOCABULARIES = (7_853, 5_893)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of the table: its loop, the package's bundle of the same parts, its operations."""
+
+    title: str
+    reference: type[Reference]
+    forward_flops: Callable[[Sizes, Tokens], int]
+
+
+MODELS = {
+    "sutskever": Model("§1, two LSTM layers a side, fixed context", Sutskever, flops.sutskever),
+    "cho": Model("§3, GRU with the context at every step", Cho, flops.cho),
+    "bahdanau": Model("§4, GRU with additive attention before the step", Bahdanau, flops.bahdanau),
+    "luong": Model("§5, GRU with bilinear attention after the step, no input feeding", Luong, flops.luong),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The training pairs, and how large the vocabularies are."""
+
+    name: str
+    text: TokenizedText
+    source_vocabulary: int
+    target_vocabulary: int
+
+    def tokens(self, step: Step) -> Tokens:
+        """Count the real tokens of an update."""
+        index = torch.from_numpy(np.concatenate(step))
+        source, target = self.text.source_lengths[index], self.text.target_lengths[index] - 1
+        return Tokens.of(source.tolist(), target.tolist())
+
+
+def multi30k(folder: Path) -> Data:
+    """Return Multi30k German to English in lowercased spaCy tokens, as the tutorials have it."""
+    settings = composed(
+        "dataset=multi30k",
+        f"dataset.path='{folder}'",
+        "tokenizer=spacy",
+        "tokenizer.lowercase=true",
+        "tokenizer.joiners=false",
+    )
+    tokenized = tokenize_corpus(
+        build.dataset(settings).load(),
+        build.tokenizer(settings),
+        settings.tokenizer,
+        cache_folder(settings.cache_dir),
+    )
+    pair = tokenized.tokenizers
+    return Data(
+        "Multi30k de-en, lowercased spaCy tokens", tokenized.train, pair.source.size, pair.target.size
+    )
+
+
+def synthetic(pairs: int, seed: int) -> Data:
+    """Return random ids; source and target lengths are spread as Multi30k's, and as much alike."""
+    generator = np.random.default_rng(seed)
+    source = np.clip(generator.gamma(8.87, 1.402, pairs).round(), 1, 44).astype(np.int64)
+    spread = generator.normal(2.66, 2.08, pairs)
+    target = np.clip((source * 0.84 + spread).round(), 4, 41).astype(np.int64)
+    sides = []
+    for lengths, vocabulary in zip((source, target), MULTI30K_VOCABULARIES, strict=True):
+        offsets = np.concatenate([[0], (lengths + 2).cumsum()])
+        tokens = generator.integers(PAD + 3, vocabulary, offsets[-1], dtype=np.int32)
+        tokens[offsets[:-1]], tokens[offsets[1:] - 1] = SOS, EOS
+        sides += [torch.from_numpy(tokens), torch.from_numpy(offsets)]
+    return Data(
+        f"{pairs:,} random pairs with Multi30k's lengths", TokenizedText(*sides), *MULTI30K_VOCABULARIES
+    )
+
+
+def random_plan(text: TokenizedText, batch_size: int, seed: int) -> list[Step]:
+    """Return an epoch as the tutorials plan it: sentences in random order, so many an update, what is left over left out.
+
+    Raises:
+        UserError: there are not enough sentences for one update.
+    """
+    if len(text) < batch_size:
+        raise UserError(
+            f"--batch-size={batch_size}: there are {len(text)} pairs. Ask for fewer sentences an update."
+        )
+    order = np.random.default_rng(seed).permutation(len(text))
+    return [[order[i : i + batch_size]] for i in range(0, len(text) - batch_size + 1, batch_size)]
+
+
+class Loop:
+    """The training step of a reference: its loop, the mean loss over real tokens, fused Adam, clipping; no logging."""
+
+    def __init__(self, model: Reference, data: Data, device: torch.device, seed: int) -> None:
+        self.model = model.to(device).train()
+        self.batches = BatchMaker(data.text, device)
+        self.loss = nn.CrossEntropyLoss(ignore_index=PAD)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
+        self.device = device
+        self.coins = random.Random(seed)
+
+    def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
+        """Do one update; return its mean loss, which stays on the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        batches = [self.batches(index) for index in step]
+        tokens = sum(batch.target_tokens for batch in batches)
+        total = torch.zeros((), device=self.device)
+        for batch in batches:
+            with autocast(precision, self.device):
+                loss = self.batch_loss(batch, ratio) * (batch.target_tokens / tokens)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
+        self.optimizer.step()
+        return total
+
+    def batch_loss(self, batch: Batch, ratio: float) -> torch.Tensor:
+        """Return the mean loss over a batch's real tokens."""
+        target_UB = batch.target_BU.t()
+        logits_TBV = self.model(batch.source_BS.t(), batch.source_lengths, target_UB, ratio, self.coins)
+        return self.loss(logits_TBV.flatten(0, 1), target_UB[1:].flatten())
+
+
+class Package:
+    """The package's own training step, of a bundle at the reference's sizes; the coin is thrown per step there too."""
+
+    def __init__(
+        self,
+        name: str,
+        sizes: Sizes,
+        dropout: float,
+        data: Data,
+        batch_size: int,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        settings = package_config(name, sizes, dropout, batch_size, seed)
+        torch.manual_seed(seed)
+        self.model = build.model(settings, sizes.source_vocabulary, sizes.target_vocabulary, joint=False)
+        self.model.to(device)
+        self.task = TranslationTask(self.model, Constant(1.0, "step"), 0.0, seed)
+        self.trainer = Trainer(
+            task=self.task,
+            text=lambda epoch: data.text,
+            validate=lambda state: {},
+            optimizer=build.optimizer(settings, self.model),
+            schedule=build.schedule(settings),
+            config=settings.trainer,
+            tracker=build.logger(settings, Path(), {}, {}, None),
+            folder=Path(),
+            seed=seed,
+            device=device,
+            precision=Precision.fp32,
+            identity={},
+            profile=no_profile,
+        )
+
+    def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
+        """Do one update; return its mean loss, which stays on the device."""
+        self.task.teacher_forcing = Constant(ratio, "step")
+        self.trainer.precision = precision
+        total, _, tokens = self.trainer.step(step)
+        self.trainer.state.update += 1
+        return total / tokens
+
+
+def package_config(name: str, sizes: Sizes, dropout: float, batch_size: int, seed: int) -> Config:
+    """Return the configuration of a run of a bundle that trains as the reference does."""
+    return composed(
+        f"model={name}",
+        f"model.embedding_size={sizes.embedding}",
+        f"model.encoder_hidden_size={sizes.hidden}",
+        f"model.hidden_size={sizes.hidden}",
+        *([f"model.attentional_size={sizes.hidden}"] if name == "luong" else []),
+        f"model.dropout={dropout}",
+        "model.state_dropout=0",
+        f"optimizer.lr={LEARNING_RATE}",
+        "optimizer.betas=[0.9,0.999]",
+        "schedule=constant",
+        f"trainer.batch_size={batch_size}",
+        f"trainer.clip_norm={CLIP_NORM}",
+        "logger=none",
+        f"seed={seed}",
+    )
+
+
+def composed(*overrides: str) -> Config:
+    """Return the configuration that these overrides give on the command line."""
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        settings = config.typed(hydra.compose("config", list(overrides)))
+    config.check(settings)
+    build.check_slots(settings)
+    return settings
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Return the number of trained parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def loss_curves(
+    name: str, sizes: Sizes, data: Data, updates: int, batch_size: int, seed: int, device: torch.device
+) -> tuple[list[float], list[float]]:
+    """Return the losses of reference and package on the same batches, from the reference's weights, without dropout."""
+    torch.manual_seed(seed)
+    loop = Loop(MODELS[name].reference(sizes, 0.0), data, device, seed)
+    package = Package(name, sizes, 0.0, data, batch_size, device, seed)
+    copy_weights(loop.model, package.model)
+    plan = plan_epoch(data.text, batch_size, "sentences", None, seed, 0)
+    curves: tuple[list[float], list[float]] = ([], [])
+    for number in progress(range(updates), f"{name}: updates", updates):
+        step = plan[number % len(plan)]
+        curves[0].append(float(loop.update(step, 1.0, Precision.fp32)))
+        curves[1].append(float(package.update(step, 1.0, Precision.fp32)))
+    return curves
+
+
+# From the names of a reference's weights to those of the package's model.
+RENAMED = (
+    (r"^(source|target)_embedding\.", r"\1_embedding.table."),
+    (r"^(encoder|decoder)\.(\w+)_l(\d)(_reverse)?$", r"\1.layers.layers.\3.\2_l0\4"),
+    (r"^bridge\.", "decoder.bridge.hidden.0."),
+    (r"^(attention|combine)\.", r"decoder.\1."),
+    (r"^output\.", "readout.linear."),
+)
+
+
+def copy_weights(reference: nn.Module, package: nn.Module) -> None:
+    """Give the package's model the weights of its reference."""
+    weights = {}
+    for name, weight in reference.state_dict().items():
+        for pattern, replacement in RENAMED:
+            name = re.sub(pattern, replacement, name)
+        weights[name] = weight
+    package.load_state_dict(weights)

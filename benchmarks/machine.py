@@ -1,0 +1,53 @@
+"""The machine that a benchmark runs on: its name, and how fast it multiplies matrices."""
+
+import os
+import platform
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+# Edges of the square matrices: large enough to fill the machine, small enough for a measurement of seconds.
+CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)
+TIMES = 5
+
+
+def machine() -> str:
+    """Name the machine: cores and kind."""
+    kind = platform.processor() or platform.machine()
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.is_file():
+        names = [line for line in cpu_info.read_text().splitlines() if line.startswith("model name")]
+        kind = names[0].partition(": ")[2] if names else kind
+    return f"{os.cpu_count()} cores, {kind}"
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Return how long the device works on it: between two events on a GPU, by the clock elsewhere."""
+    if device.type == "cuda":
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1000
+    begin = perf_counter()
+    work()
+    return perf_counter() - begin
+
+
+def matrix_product_peak(dtype: torch.dtype, device: torch.device, sizes: tuple[int, ...] = ()) -> float:
+    """Return the most operations a second of a square matrix product, over several large sizes.
+
+    Args:
+        sizes: the edges to try; empty for those that suit the device.
+    """
+    fastest = 0.0
+    for size in sizes or (GPU_SIZES if device.type == "cuda" else CPU_SIZES):
+        a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
+        product = partial(torch.mm, a, b, out=torch.mm(a, b))
+        fastest = max(fastest, *(2 * size**3 / seconds(product, device) for _ in range(TIMES)))
+    return fastest

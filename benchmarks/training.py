@@ -1,0 +1,401 @@
+"""How fast this package trains, beside the loops that people learn these models from.
+
+    python -m benchmarks.training --multi30k FOLDER --threads 2 --json training.json --plot training.png
+
+measures target tokens a second (real ones, `<eos>` counted, without warm-up) of the four models of
+`benchmarks.reference` and of the package's models of the same sizes, on the same data, in one process and in turns:
+every round runs a few updates of each. Between the reference and the package stand runs with one change alone: the
+package's model (vectorised over time), batches of one exact source length, bfloat16. Without `--multi30k` the
+sentences are random, with Multi30k's lengths and vocabulary sizes.
+
+`--check-loss` trains reference and package from the same weights on the same batches and compares their losses.
+`--joeynmt PYTHON` measures JoeyNMT 2.3 too, on the data of the model it is nearest to (`joeynmt_worker.py`).
+"""
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.learners import (
+    DROPOUT,
+    MODELS,
+    MULTI30K_PAIRS,
+    Data,
+    Loop,
+    Package,
+    loss_curves,
+    multi30k,
+    num_parameters,
+    random_plan,
+    synthetic,
+)
+from benchmarks.machine import machine, matrix_product_peak
+from benchmarks.reference import Sizes
+from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
+from seq2seq_lab.config import Device, Precision
+from seq2seq_lab.data.batching import plan_epoch
+from seq2seq_lab.device import choose_device, choose_precision
+from seq2seq_lab.errors import UserError
+
+# Of two runs that compute the same in another order; a mistake in a formula shows in the first digit.
+SAME_LOSS = 0.02  # nats a token
+WIDTH = 140  # of the tables in a file
+PEER = "bahdanau"  # the model that JoeyNMT's is measured beside
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was measured of one arm: medians over the rounds, and the slowest and fastest round.
+
+    `share` is that of the machine's measured matrix-product peak in the arm's own precision, by the model's
+    operations; None where it is not known.
+    """
+
+    model: str
+    ratio: float
+    name: str
+    code: str
+    batches: str
+    precision: str
+    parameters: int
+    target_tokens_per_second: float
+    slowest: float
+    fastest: float
+    times_the_reference: float
+    share: float | None
+    peak_bytes: int
+
+
+def main() -> None:
+    """Measure what the command line asks for and print it."""
+    options = parse()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = choose_device(Device(options.device))
+    try:
+        data = (
+            synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
+        )
+        report = check_losses(options, data, device) if options.check_loss else compare(options, data, device)
+    except UserError as error:
+        sys.exit(str(error))
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    if options.check_loss and not all(curve["same"] for curve in report["curves"]):
+        sys.exit(1)
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--ratios", nargs="+", type=ratio, default=[1.0, 0.5], help="of teacher forcing")
+    parser.add_argument("--rounds", type=positive, default=5, help="turns of each way to train (default: 5)")
+    parser.add_argument("--steps", type=positive, default=10, help="updates in a turn (default: 10)")
+    parser.add_argument("--warm-up", type=positive, default=3, help="updates of each before (default: 3)")
+    parser.add_argument(
+        "--batch-size", type=positive, default=128, help="sentences of an update (default: 128)"
+    )
+    parser.add_argument("--threads", type=positive, help="of torch (default: torch's choice)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "fp32", "bf16"],
+        default="auto",
+        help="of the package with everything on (default: auto, as in a run)",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--multi30k", type=Path, metavar="FOLDER", help="with the raw files train.de, train.en, …"
+    )
+    parser.add_argument(
+        "--pairs", type=positive, default=MULTI30K_PAIRS, help="random ones, without --multi30k"
+    )
+    parser.add_argument(
+        "--joeynmt", type=Path, metavar="PYTHON", help="interpreter of an environment with JoeyNMT"
+    )
+    parser.add_argument(
+        "--check-loss",
+        type=positive,
+        nargs="?",
+        const=300,
+        metavar="UPDATES",
+        help="compare the loss curves of reference and package instead (default: 300 updates)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures as JSON too")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="where to draw them, for example training.png"
+    )
+    options = parser.parse_args()
+    if options.joeynmt and not (PEER in options.models and 1 in options.ratios):
+        parser.error(f"--joeynmt is measured beside {PEER} at ratio 1: add them to --models and --ratios")
+    return options
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def ratio(text: str) -> float:
+    """Return a number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
+
+
+def compare(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
+    """Measure every model at every ratio, print a table a model, and return all figures."""
+    dtypes = {Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16}
+    peaks = {precision.value: matrix_product_peak(dtype, device) for precision, dtype in dtypes.items()}
+    precision = choose_precision(Precision(options.precision), device)
+    sizes = Sizes(data.source_vocabulary, data.target_vocabulary, embedding=256, hidden=512)
+    report: dict[str, Any] = {
+        **surroundings(options, data, device),
+        "peak_flops_per_second": peaks,
+        "rounds": options.rounds,
+        "updates_a_round": options.steps,
+        "rows": [],
+    }
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(
+        f"{report['data']}, batches of {options.batch_size}; {report['machine']}, threads: {report['threads']}, "
+        f"torch {torch.__version__}. Matrix-product peak: "
+        + ", ".join(f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in peaks.items())
+    )
+    for name in options.models:
+        rows = measure(name, sizes, data, options, device, precision, peaks)
+        report["rows"] += map(asdict, rows)
+        console.print(table(rows))
+    console.print(
+        "Medians of the rounds. Reference: a loop over time in float32 on random batches, padded. Operations are "
+        "those the model needs for real tokens, three times the forward pass; the share is of the peak in the row's "
+        "own precision. Memory is the process's, which holds reference and package at once (JoeyNMT: its own)."
+    )
+    if options.plot:
+        draw(report, options.plot)
+    return report
+
+
+def surroundings(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
+    """Return what the figures depend on besides the code."""
+    return {
+        "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "data": data.name,
+        "batch_size": options.batch_size,
+        "seed": options.seed,
+    }
+
+
+def arms(precision: Precision) -> list[Arm]:
+    """Return the ways to train that are compared; the first is the reference."""
+    fp32 = Precision.fp32
+    return [
+        Arm("reference", "loop", "random", fp32),
+        Arm("vectorised alone", "package", "random", fp32),
+        Arm("exact lengths alone", "loop", "exact length", fp32),
+        Arm("bfloat16 alone", "loop", "random", Precision.bf16),
+        Arm("package, all on", "package", "exact length", precision),
+    ]
+
+
+def measure(
+    name: str,
+    sizes: Sizes,
+    data: Data,
+    options: argparse.Namespace,
+    device: torch.device,
+    precision: Precision,
+    peaks: Mapping[str, float],
+) -> list[Row]:
+    """Measure the ways to train one model in turns, at every ratio."""
+    torch.manual_seed(options.seed)
+    loop = Loop(MODELS[name].reference(sizes, DROPOUT), data, device, options.seed)
+    package = Package(name, sizes, DROPOUT, data, options.batch_size, device, options.seed)
+    parameters = num_parameters(loop.model)
+    if parameters != num_parameters(package.model):
+        raise UserError(
+            f"model={name} has {num_parameters(package.model):,} parameters and the reference {parameters:,}: they are "
+            f"not the same model. Mend conf/model/{name}.yaml or benchmarks/reference.py."
+        )
+    plans = {
+        "random": random_plan(data.text, options.batch_size, options.seed),
+        "exact length": plan_epoch(data.text, options.batch_size, "sentences", None, options.seed, 0),
+    }
+    rows: list[Row] = []
+    for ratio in options.ratios:
+        contestants = []
+        for arm in arms(precision):
+            learner = loop if arm.code == "loop" else package
+            turn = partial(take_turn, learner, arm, plans[arm.batches], ratio, name, sizes, data, device)
+            contestants.append(Contestant(arm, parameters, turn))
+        with ExitStack() as stack:
+            if options.joeynmt and name == PEER and ratio == 1:
+                contestants.append(
+                    stack.enter_context(
+                        joeynmt(options.joeynmt, sizes, data, plans["random"], device, options.seed)
+                    )
+                )
+            turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
+        rows += summarise(name, ratio, contestants, turns, peaks)
+    return rows
+
+
+def summarise(
+    name: str,
+    ratio: float,
+    contestants: Sequence[Contestant],
+    turns: Sequence[Sequence[Turn]],
+    peaks: Mapping[str, float],
+) -> list[Row]:
+    """Return a row a contestant; the first is the reference."""
+    speeds = [[turn.tokens / turn.seconds for turn in own] for own in turns]
+    reference = statistics.median(speeds[0])
+    rows = []
+    for contestant, own, speed in zip(contestants, turns, speeds, strict=True):
+        arm = contestant.arm
+        work = [turn.operations / turn.seconds for turn in own if turn.operations is not None]
+        rows.append(
+            Row(
+                model=name,
+                ratio=ratio,
+                name=arm.name,
+                code=arm.code,
+                batches=arm.batches,
+                precision=arm.precision.value,
+                parameters=contestant.parameters,
+                target_tokens_per_second=statistics.median(speed),
+                slowest=min(speed),
+                fastest=max(speed),
+                times_the_reference=statistics.median(speed) / reference,
+                share=statistics.median(work) / peaks[arm.precision.value] if work else None,
+                peak_bytes=max(turn.peak_bytes for turn in own),
+            )
+        )
+    return rows
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Return one model's figures as a table."""
+    name = rows[0].model
+    made = Table(title=f"{MODELS[name].title} (model={name}), {rows[0].parameters:,} parameters")
+    made.add_column("ratio")
+    made.add_column("what runs: code, batches, precision")
+    for column in ("target tokens/s", "slowest–fastest", "× reference", "of the peak", "peak memory"):
+        made.add_column(column, justify="right")
+    for number, row in enumerate(rows):
+        if number and row.ratio != rows[number - 1].ratio:
+            made.add_section()
+        differs = "" if row.parameters == rows[0].parameters else f", {row.parameters:,} parameters"
+        made.add_row(
+            f"{row.ratio:g}",
+            f"{row.name}: {row.code}, {row.batches}, {row.precision}{differs}",
+            f"{row.target_tokens_per_second:,.0f}",
+            f"{row.slowest:,.0f}–{row.fastest:,.0f}",
+            f"{row.times_the_reference:.2f}",
+            "" if row.share is None else f"{row.share:.1%}",
+            f"{row.peak_bytes / 2**30:.2f} GiB",
+        )
+    return made
+
+
+def draw(report: Mapping[str, Any], path: Path) -> None:
+    """Draw the speeds as bars: a panel a model, a colour a forcing ratio, the slowest and fastest round as a line."""
+    from matplotlib.figure import Figure
+
+    rows = report["rows"]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    ratios = list(dict.fromkeys(row["ratio"] for row in rows))
+    figure = Figure(figsize=(10, 2.6 * len(models)), layout="constrained")
+    panels = figure.subplots(len(models), 1, squeeze=False)[:, 0]
+    height = 0.8 / len(ratios)
+    for panel, model in zip(panels, models, strict=True):
+        names = list(dict.fromkeys(row["name"] for row in rows if row["model"] == model))
+        for number, ratio in enumerate(ratios):
+            own = [row for row in rows if row["model"] == model and row["ratio"] == ratio]
+            places = [names.index(row["name"]) + number * height for row in own]
+            speeds = [row["target_tokens_per_second"] for row in own]
+            below = [row["target_tokens_per_second"] - row["slowest"] for row in own]
+            above = [row["fastest"] - row["target_tokens_per_second"] for row in own]
+            bars = panel.barh(places, speeds, height, xerr=[below, above], label=f"forcing ratio {ratio:g}")
+            panel.bar_label(
+                bars,
+                [
+                    f" {speed:,.0f} ({row['times_the_reference']:.1f}×)"
+                    for speed, row in zip(speeds, own, strict=True)
+                ],
+            )
+        panel.set_yticks([place + 0.4 - height / 2 for place in range(len(names))], names)
+        panel.invert_yaxis()
+        panel.margins(x=0.2)
+        panel.set_title(MODELS[model].title, fontsize=10)
+    panels[0].legend(fontsize=8)
+    panels[-1].set_xlabel("target tokens a second in training")
+    figure.suptitle(
+        f"{report['machine']}, {report['threads']} threads, torch {report['torch']}\n{report['data']}",
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=120)
+
+
+def check_losses(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
+    """Train reference and package alike, print how far their losses are apart, and return the curves."""
+    sizes = Sizes(data.source_vocabulary, data.target_vocabulary, embedding=256, hidden=512)
+    report: dict[str, Any] = {**surroundings(options, data, device), "curves": []}
+    made = Table(
+        title=f"Mean loss of a batch, nats a token, over {options.check_loss} updates in float32: the same weights to begin "
+        f"with, the same batches of one exact source length, forcing ratio 1, no dropout"
+    )
+    for column in (
+        "model",
+        "first",
+        "last, reference",
+        "last, package",
+        "greatest difference",
+        f"within {SAME_LOSS}",
+    ):
+        made.add_column(column, justify="left" if column == "model" else "right")
+    for name in options.models:
+        reference, package = loss_curves(
+            name, sizes, data, options.check_loss, options.batch_size, options.seed, device
+        )
+        apart = max(abs(a - b) for a, b in zip(reference, package, strict=True))
+        same = apart <= SAME_LOSS
+        report["curves"].append(
+            {"model": name, "reference": reference, "package": package, "apart": apart, "same": same}
+        )
+        made.add_row(
+            name,
+            f"{reference[0]:.4f}",
+            f"{reference[-1]:.4f}",
+            f"{package[-1]:.4f}",
+            f"{apart:.2g}",
+            "yes" if same else "NO",
+        )
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(made)
+    return report
+
+
+if __name__ == "__main__":
+    main()

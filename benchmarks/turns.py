@@ -1,0 +1,164 @@
+"""Ways to train, measured in turns: the ones of this process, and JoeyNMT's in a process of its own."""
+
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks import flops
+from benchmarks.learners import CLIP_NORM, DROPOUT, LEARNING_RATE, MODELS, Data, Loop, Package
+from benchmarks.machine import seconds
+from benchmarks.reference import Sizes
+from seq2seq_lab.config import Precision
+from seq2seq_lab.data.batching import Step
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.device import peak_memory, reset_peak_memory
+from seq2seq_lab.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to train: whose code, on which batches, in which precision."""
+
+    name: str
+    code: str
+    batches: str
+    precision: Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn did: real target tokens, in how many seconds, by how many operations if known, in what memory."""
+
+    tokens: int
+    seconds: float
+    operations: int | None
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """An arm ready to run: `turn(first, count)` does so many updates from the given one on, after one not counted."""
+
+    arm: Arm
+    parameters: int
+    turn: Callable[[int, int], Turn]
+
+
+def in_turns(contestants: Sequence[Contestant], warm_up: int, rounds: int, steps: int) -> list[list[Turn]]:
+    """Return each contestant's turns: a warm-up that is not kept, then rounds in which everyone has a turn."""
+    for contestant in contestants:
+        contestant.turn(0, warm_up)
+    made = [
+        [contestant.turn(warm_up + number * steps, steps) for contestant in contestants]
+        for number in progress(range(rounds), "Rounds", rounds)
+    ]
+    return [list(turns) for turns in zip(*made, strict=True)]
+
+
+def take_turn(
+    learner: Loop | Package,
+    arm: Arm,
+    plan: Sequence[Step],
+    ratio: float,
+    name: str,
+    sizes: Sizes,
+    data: Data,
+    device: torch.device,
+    first: int,
+    count: int,
+) -> Turn:
+    """Measure `count` updates from update `first` of the plan on, round and round, after one that is not counted."""
+    steps = [plan[number % len(plan)] for number in range(first, first + count)]
+
+    def updates() -> None:
+        for step in steps:
+            learner.update(step, ratio, arm.precision)
+
+    forget(device)
+    # One more, so that caches and allocator are this arm's again.
+    learner.update(plan[(first - 1) % len(plan)], ratio, arm.precision)
+    time = seconds(updates, device)
+    text = [data.tokens(step) for step in steps]
+    operations = sum(flops.training(MODELS[name].forward_flops(sizes, tokens)) for tokens in text)
+    return Turn(sum(tokens.target for tokens in text), time, operations, peak_memory(device))
+
+
+def forget(device: torch.device) -> None:
+    """Give freed memory back to the system, so that one turn's peak is not counted as the next one's, and reset it."""
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
+        if trim is not None:
+            trim(0)
+    reset_peak_memory(device)
+
+
+@contextmanager
+def joeynmt(
+    python: Path, sizes: Sizes, data: Data, plan: Sequence[Step], device: torch.device, seed: int
+) -> Iterator[Contestant]:
+    """Start JoeyNMT in the environment of this interpreter; it computes when it is asked to and waits otherwise.
+
+    Raises:
+        UserError: there is no such interpreter, or JoeyNMT does not run in it.
+    """
+    settings = {
+        **asdict(sizes),
+        "dropout": DROPOUT,
+        "learning_rate": LEARNING_RATE,
+        "clip_norm": CLIP_NORM,
+        "batch_size": len(plan[0][0]),
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+        "seed": seed,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        arrays, described = Path(folder, "data.npz"), Path(folder, "settings.json")
+        text = {field.name: getattr(data.text, field.name).numpy() for field in fields(data.text)}
+        np.savez(arrays, batches=np.stack([step[0] for step in plan]), **text)
+        described.write_text(json.dumps(settings), "utf-8")
+        command = [python, Path(__file__).with_name("joeynmt_worker.py"), arrays, described]
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        except OSError as error:
+            raise UserError(
+                f"--joeynmt={python} cannot be started ({error.strerror}). Give the Python interpreter of an "
+                f"environment with JoeyNMT 2.3, for example FOLDER/bin/python."
+            ) from error
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+
+        def answer() -> dict[str, float]:
+            line = answers.readline()
+            if not line:
+                raise UserError(
+                    f"--joeynmt={python}: JoeyNMT ended with code {process.wait()}; its message stands "
+                    f"above. The environment needs joeynmt 2.3 and what it imports; see joeynmt_worker.py."
+                )
+            values: dict[str, float] = json.loads(line)
+            return values
+
+        def turn(first: int, count: int) -> Turn:
+            forget(device)
+            print(first, count, file=asked, flush=True)
+            values = answer()
+            return Turn(int(values["tokens"]), values["seconds"], None, int(values["peak_bytes"]))
+
+        try:
+            arm = Arm("JoeyNMT 2.3", "its loop, with input feeding", "random", Precision.fp32)
+            yield Contestant(arm, int(answer()["parameters"]), turn)
+        finally:
+            asked.close()
+            answers.close()
+            process.wait()

@@ -1,0 +1,62 @@
+"""The formulas of model FLOPs, against what torch counts while the references run."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import flops
+from benchmarks.flops import Tokens, product
+from benchmarks.reference import Bahdanau, Cho, Luong, Reference, Sizes, Sutskever
+
+SIZES = Sizes(source_vocabulary=11, target_vocabulary=13, embedding=6, hidden=4)
+B, S, T = 3, 5, 7
+
+
+def repeated_context(sizes: Sizes) -> int:
+    """What the loop computes again at every step: Cho's context into the GRU and into the output layer."""
+    return product(B, sizes.hidden, 3 * sizes.hidden) + product(B, sizes.hidden, sizes.target_vocabulary)
+
+
+def repeated_keys(sizes: Sizes) -> int:
+    return product(B * S, 2 * sizes.hidden, sizes.hidden)
+
+
+@pytest.mark.parametrize(
+    ("model", "formula", "repeated"),
+    [
+        (Sutskever, flops.sutskever, lambda sizes: 0),
+        (Cho, flops.cho, repeated_context),
+        (Bahdanau, flops.bahdanau, repeated_keys),
+        (Luong, flops.luong, repeated_keys),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, T])
+def test_the_formulas_are_what_torch_counts(
+    model: type[Reference],
+    formula: Callable[[Sizes, Tokens], int],
+    repeated: Callable[[Sizes], int],
+    steps: int,
+) -> None:
+    made = model(SIZES, dropout=0.0).double()  # the fused LSTM of float32 hides its products
+    source_SB, target_UB = torch.full((S, B), 5), torch.full((steps + 1, B), 5)
+    with FlopCounterMode(display=False) as counter:
+        logits_TBV = made(source_SB, [S] * B, target_UB, 1.0, random.Random(0))
+        forward = counter.get_total_flops()
+        logits_TBV.sum().backward()
+    expected = formula(SIZES, Tokens.of([S] * B, [steps] * B))
+    again = (steps - 1) * repeated(SIZES)
+    assert forward == expected + again
+    # An encoder's first state is no parameter: the product with it has no gradient to be carried on.
+    first_states = sum(
+        product(B, SIZES.hidden, weight.shape[0])
+        for name, weight in made.named_parameters()
+        if name.startswith("encoder.weight_hh")
+    )
+    assert counter.get_total_flops() == flops.training(expected + again) - first_states
+
+
+def test_padding_is_not_credited() -> None:
+    assert Tokens.of([2, 5], [3, 1]) == Tokens(sentences=2, source=7, target=4, pairs=11)
