@@ -28,8 +28,8 @@ def dot(_: Attention, h: Tensor, s: Tensor) -> Tensor:
 
 
 def multiplicative(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
-    """h_j^T W s; the layer holds W transposed."""
-    w = matrix(attention, "key")
+    """h_j^T W s; the layer holds W transposed, times the root of the size of s."""
+    w = matrix(attention, "key") / math.sqrt(len(s))
     return total(h[i] * w[j, i] * s[j] for i, j in product(range(len(h)), range(len(s))))
 
 
@@ -192,7 +192,9 @@ GOLDEN = [
         id="dot",
     ),
     pytest.param(  # W s = (0, ln 3): W exchanges the two numbers
-        with_weights(MultiplicativeAttention(query_size=2, memory_size=2), key=[[0.0, 1.0], [1.0, 0.0]]),
+        with_weights(
+            MultiplicativeAttention(query_size=2, memory_size=2), key=[[0.0, 2**0.5], [2**0.5, 0.0]]
+        ),
         [math.log(3), 0.0],
         (1 / 4, 3 / 4),
         id="multiplicative",

@@ -1,5 +1,7 @@
 """The bilinear attention function."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -7,14 +9,19 @@ from seq2seq_lab.models.attention.base import Attention
 
 
 class MultiplicativeAttention(Attention):
-    """score(h_j, s) = h_jᵀ W s, called "general" by Luong 2015 (eq. 8)."""
+    """score(h_j, s) = h_jᵀ W s, called "general" by Luong 2015 (eq. 8).
+
+    What is learned is V = √Q W, Q the size of s: Adam steps all numbers of a matrix alike, and steps of W itself move
+    a sum of M·Q products so far that the softmax saturates before it has learned where to look.
+    """
 
     def __init__(self, query_size: int, memory_size: int) -> None:
         super().__init__(query_size, memory_size)
         self.key = nn.Linear(memory_size, query_size, bias=False)
+        self.scale = 1 / math.sqrt(query_size)
 
     def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.key(memory_BSM)
+        return self.key(memory_BSM) * self.scale
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         return torch.bmm(query_BTQ.to(keys_BSK.dtype), keys_BSK.transpose(1, 2))
