@@ -17,7 +17,7 @@ from seq2seq_lab.config import FIGURES, MonitorMode, Precision, TrainerConfig, V
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.device import autocast, peak_memory, synchronize
+from seq2seq_lab.device import autocast, memory, peak_memory, release_memory, synchronize
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.profiling import UPDATE, Profile
 from seq2seq_lab.report import Progress
@@ -167,6 +167,7 @@ class Trainer:
             while not self.done:
                 start = time.perf_counter()
                 steps = self.open_epoch(state.epoch)
+                release_memory()
                 state.seconds += time.perf_counter() - start
                 epoch = state.epoch
                 while state.epoch == epoch and not self.done:
@@ -296,6 +297,7 @@ class Trainer:
                 "train/learning_rate": self.optimizer.param_groups[0]["lr"],
                 "train/epoch": self.state.update / self.epoch_updates,
                 "train/target_tokens_per_second": self.state.target_tokens_per_second,
+                "train/memory_mib": memory(self.device) / 2**20,
                 "train/peak_memory_mib": peak_memory(self.device) / 2**20,
                 **{f"train/{name}": value for name, value in figures.items()},
             },

@@ -48,7 +48,7 @@ TINY = (
 UPDATES = 5  # of an epoch of a tiny run
 KEY = "0123456789abcdef" * 2 + "fedcba98"
 SECRET = "correct-horse-battery-staple"
-UNSTEADY = ("time", "train/target_tokens_per_second", "train/peak_memory_mib")
+UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train/peak_memory_mib")
 
 
 def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
@@ -266,8 +266,8 @@ class TestWandb:
 
     def test_history(self, recorded: tuple[Path, OfflineRun]) -> None:
         folder, record = recorded
-        names = ("loss", "gradient_norm", "learning_rate", "teacher_forcing_ratio", "peak_memory_mib")
-        for name in (*names, "target_tokens_per_second"):
+        names = ("loss", "gradient_norm", "learning_rate", "teacher_forcing_ratio", "memory_mib")
+        for name in (*names, "peak_memory_mib", "target_tokens_per_second"):
             assert len(record.values(f"train/{name}")) == UPDATES, name
         for name in ("val/bleu", "val/loss_teacher_forced", "val/loss_free_running", "val/aer"):
             assert len(record.values(name)) == 2, name

@@ -51,6 +51,15 @@ def _config(parts: tuple[str, ...], model: tuple[tuple[str, object], ...]) -> Co
     return typed(node)
 
 
+def small_bundle(bundle: str, encoder: str, readout: str = "linear", **model: object) -> Config:
+    """The configuration of a bundle of conf/model with this encoder and readout, without dropout, and of these sizes."""
+    node = deepcopy(composed(f"model={bundle}"))
+    node.encoder = composed(f"encoder={encoder}").encoder
+    node.readout = composed(f"readout={readout}").readout
+    node.model.update({"dropout": 0.0, "state_dropout": 0.0} | model)
+    return typed(node)
+
+
 def small_model(config: Config, seed: int = 0, vocabulary: int = VOCABULARY) -> Seq2Seq:
     torch.manual_seed(seed)
     return build.model(config, source_vocabulary=vocabulary, target_vocabulary=vocabulary, joint=True)

@@ -1,0 +1,35 @@
+"""What a run knows of the device's memory."""
+
+import sys
+
+import pytest
+import torch
+
+from seq2seq_lab.device import memory, peak_memory, release_memory, reset_peak_memory
+
+CPU = torch.device("cpu")
+MIB = 2**20
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from Linux's /proc")
+
+
+@linux
+def test_memory_is_what_is_in_use_and_the_peak_stays() -> None:
+    reset_peak_memory(CPU)
+    before = memory(CPU)
+    numbers = torch.ones(256 * MIB, dtype=torch.uint8)
+    assert memory(CPU) - before > 200 * MIB
+    del numbers
+    assert memory(CPU) - before < 100 * MIB
+    assert peak_memory(CPU) - before > 200 * MIB
+
+
+@linux
+def test_memory_freed_between_what_is_still_in_use_goes_back_to_the_system() -> None:
+    # Blocks of a size that glibc takes from its heap: the last one alone keeps the heap from shrinking.
+    blocks = [torch.ones(64 * 1024, dtype=torch.uint8) for _ in range(4000)]
+    full = memory(CPU)
+    del blocks[:-1]
+    release_memory()
+    assert full - memory(CPU) > 150 * MIB
+    assert blocks[-1].sum() == 64 * 1024
