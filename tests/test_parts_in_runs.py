@@ -1,0 +1,111 @@
+"""Whole runs with what the papers ask for: pretrained vectors, bounded attention, decaying teacher forcing."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+import seq2seq_lab
+from seq2seq_lab.errors import UserError
+
+TINY = [
+    "dataset.train=100",
+    "dataset.validation=5",
+    "dataset.test=5",
+    "dataset.test_compositional=0",
+    "dataset.max_depth=1",
+    "model.embedding_size=8",
+    "model.encoder_hidden_size=8",
+    "model.hidden_size=8",
+    "trainer.max_epochs=1",
+    "trainer.batch_size=16",
+    "trainer.samples=0",
+    "trainer.device=cpu",
+    "trainer.precision=fp32",
+    "logger=none",
+]
+SIZE = 5
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    """Vectors of two words of the corpus."""
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"the{' 0.25' * SIZE}\nnot{' -0.5' * SIZE}\n", "utf-8")
+    return path
+
+
+def test_frozen_vectors_are_read_projected_and_kept(
+    vectors: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = [f"embedding.source.path={vectors}", f"embedding.source.size={SIZE}"]
+    with caplog.at_level(logging.INFO):
+        run = seq2seq_lab.train([*TINY, *settings, "embedding.source.frozen=true"], tmp_path / "run")
+    table = run.model.source_embedding.weight
+    negation, the = (run.tokenizers.source.encode([word])[0][0] for word in ("not", "the"))
+    assert table.shape[1] == SIZE
+    assert torch.equal(table[negation], torch.full((SIZE,), -0.5))
+    assert torch.equal(table[the], torch.full((SIZE,), 0.25))
+    assert run.model.target_embedding.weight.shape[1] == 8
+    assert "embedding.source.path: 2 of" in (tmp_path / "run" / "run.log").read_text("utf-8")
+    # The run opens, and goes on, without the file.
+    vectors.unlink()
+    assert seq2seq_lab.load(tmp_path / "run").translate(["the king sleeps."])[0].text
+
+
+def test_vectors_that_are_not_frozen_are_trained(vectors: Path, tmp_path: Path) -> None:
+    settings = [f"embedding.source.path={vectors}", f"embedding.source.size={SIZE}"]
+    run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
+    the = run.tokenizers.source.encode(["the"])[0][0]
+    row = run.model.source_embedding.weight[the].detach()
+    assert not torch.equal(row, torch.full((SIZE,), 0.25))
+    torch.testing.assert_close(row, torch.full((SIZE,), 0.25), atol=0.2, rtol=0)
+
+
+REFUSED = [
+    (
+        ["embedding.source.path={path}"],
+        r"embedding\.source\.size=8: .* have 5 numbers.*embedding\.source\.size=5",
+    ),
+    (["embedding.target.path=missing.vec"], r"embedding\.target\.path=missing\.vec: there is no such file"),
+    (["embedding.target.frozen=true"], r"embedding\.target\.frozen=true .*embedding\.target\.path=FILE"),
+    (
+        ["embedding.target.path={path}", "embedding.target.size=5", "embedding.target.frozen=true"]
+        + ["model.tied_embeddings=target", "model.embedding_size=5"],
+        r"embedding\.target\.frozen=true would freeze the output weights",
+    ),
+    (
+        ["embedding.source.path={path}", "embedding.source.size=5", "embedding.target.size=5"]
+        + ["model.embedding_size=5", "model.tied_embeddings=all", "tokenizer.joint=true"],
+        r"embedding\.source\.path=.*there is one table.*embedding\.target\.path",
+    ),
+    (["embedding.source.size=0"], r"embedding\.source\.size=0 is not allowed"),
+    (["model.share_layers=true"], r"model\.share_layers=true .*model=shared"),
+    (["attention=location", "attention.max_length=3"], r"train has \d+ tokens.*attention\.max_length=\d+"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED, ids=[settings[0] for settings, _ in REFUSED])
+def test_refused_before_training(
+    settings: list[str], message: str, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq_lab.trainer.Trainer.fit", None)
+    settings = [setting.format(path=vectors) for setting in settings]
+    with pytest.raises(UserError, match=message):
+        seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
+
+
+def test_a_sentence_too_long_for_the_attention_is_refused_when_it_is_translated(tmp_path: Path) -> None:
+    settings = ["attention=location", "decoder=tutorial", "attention.max_length=30"]
+    run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
+    assert run.translate(["the king sleeps."])[0].text
+    with pytest.raises(UserError, match=r"has 34 tokens.* 30 at most"):
+        run.translate(["the king sleeps.", " ".join(["king"] * 34)])
+
+
+def test_a_decaying_ratio_is_logged(tmp_path: Path) -> None:
+    settings = ["teacher_forcing=linear", "teacher_forcing.updates=4", "trainer.log_every_steps=1"]
+    run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
+    _, ratios = run.curve("train/teacher_forcing_ratio")
+    assert ratios[:6] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
