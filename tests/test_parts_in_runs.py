@@ -63,6 +63,8 @@ def test_vectors_that_are_not_frozen_are_trained(vectors: Path, tmp_path: Path) 
     torch.testing.assert_close(row, torch.full((SIZE,), 0.25), atol=0.2, rtol=0)
 
 
+TIED = ["model.tied_embeddings=target", "model.embedding_size=5"]
+ALL = ["model.tied_embeddings=all", "tokenizer.joint=true", "model.embedding_size=5"]
 REFUSED = [
     (
         ["embedding.source.path={path}"],
@@ -71,13 +73,11 @@ REFUSED = [
     (["embedding.target.path=missing.vec"], r"embedding\.target\.path=missing\.vec: there is no such file"),
     (["embedding.target.frozen=true"], r"embedding\.target\.frozen=true .*embedding\.target\.path=FILE"),
     (
-        ["embedding.target.path={path}", "embedding.target.size=5", "embedding.target.frozen=true"]
-        + ["model.tied_embeddings=target", "model.embedding_size=5"],
+        ["embedding.target.frozen=true", "embedding.target.path={path}", *TIED],
         r"embedding\.target\.frozen=true would freeze the output weights",
     ),
     (
-        ["embedding.source.path={path}", "embedding.source.size=5", "embedding.target.size=5"]
-        + ["model.embedding_size=5", "model.tied_embeddings=all", "tokenizer.joint=true"],
+        ["embedding.source.path={path}", *ALL],
         r"embedding\.source\.path=.*there is one table.*embedding\.target\.path",
     ),
     (["embedding.source.size=0"], r"embedding\.source\.size=0 is not allowed"),
