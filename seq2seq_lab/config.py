@@ -147,6 +147,7 @@ class TrainerConfig:
     micro_batch_size: int | None
     max_length: int
     label_smoothing: float
+    r_drop: float
     clip_norm: float | None
     validate_every: float
     validate_unit: ValidateUnit
@@ -251,6 +252,7 @@ def check(config: Config) -> None:
     }.items():
         _require(0 <= value < 1, key, value, "0 up to, not including, 1")
     for key, value in {
+        "trainer.r_drop": trainer.r_drop,
         "trainer.samples": trainer.samples,
         "trainer.overfit_batches": trainer.overfit_batches,
     }.items():

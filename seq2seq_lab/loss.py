@@ -37,11 +37,10 @@ class _CrossEntropy(torch.autograd.Function):
         gradient_NV = torch.empty_like(logits_NV) if needs_gradient else None
         dtype = torch.promote_types(logits_NV.dtype, torch.float32)
         total = torch.zeros((), dtype=dtype, device=logits_NV.device)
-        rows = max(1, CACHED_LOGITS // size) if logits_NV.device.type == "cpu" else max(1, len(logits_NV))
-        for start in range(0, len(logits_NV), rows):
-            outputs_C1 = outputs_N[start : start + rows, None]
+        for rows in _rows(logits_NV):
+            outputs_C1 = outputs_N[rows, None]
             real_C1 = outputs_C1 != PAD
-            log_probs_CV = logits_NV[start : start + rows].log_softmax(-1, dtype=dtype)
+            log_probs_CV = logits_NV[rows].log_softmax(-1, dtype=dtype)
             loss_C1 = log_probs_CV.gather(1, outputs_C1) * (label_smoothing - 1)
             if label_smoothing:
                 loss_C1 -= log_probs_CV.sum(-1, keepdim=True) * (label_smoothing / size)
@@ -51,7 +50,7 @@ class _CrossEntropy(torch.autograd.Function):
                 probs_CV.scatter_add_(1, outputs_C1, torch.full_like(loss_C1, label_smoothing - 1)).mul_(
                     real_C1
                 )
-                gradient_NV[start : start + rows] = probs_CV
+                gradient_NV[rows] = probs_CV
         if gradient_NV is not None:
             ctx.save_for_backward(gradient_NV)
         return total
@@ -61,6 +60,50 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (gradient_NV,) = ctx.saved_tensors
         return gradient_NV * gradient, None, None
+
+
+def disagreement(logits_BTV: Tensor, other_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
+    """Return KL(p‖q) + KL(q‖p) in nats between two predictions, summed over the real target tokens: a scalar."""
+    total: Tensor = _Disagreement.apply(
+        logits_BTV.flatten(0, 1), other_BTV.flatten(0, 1), outputs_BT.flatten()
+    )  # type: ignore[no-untyped-call]
+    return total
+
+
+class _Disagreement(torch.autograd.Function):
+    """Σ (p − q)(log p − log q), a few rows at a time, the gradients together with the value as in `_CrossEntropy`."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, other_NV: Tensor, outputs_N: Tensor) -> Tensor:
+        gradients = (torch.empty_like(logits_NV), torch.empty_like(other_NV))
+        dtype = torch.promote_types(logits_NV.dtype, torch.float32)
+        total = torch.zeros((), dtype=dtype, device=logits_NV.device)
+        for rows in _rows(logits_NV):
+            real_C1 = (outputs_N[rows] != PAD)[:, None]
+            log_p_CV = logits_NV[rows].log_softmax(-1, dtype=dtype)
+            log_q_CV = other_NV[rows].log_softmax(-1, dtype=dtype)
+            p_CV, q_CV = log_p_CV.exp(), log_q_CV.exp()
+            log_ratio_CV, difference_CV = log_p_CV.sub_(log_q_CV), p_CV - q_CV
+            kl_pq_C1 = (p_CV * log_ratio_CV).sum(-1, keepdim=True)
+            kl_qp_C1 = -(q_CV * log_ratio_CV).sum(-1, keepdim=True)
+            total += ((kl_pq_C1 + kl_qp_C1) * real_C1).sum()
+            gradients[0][rows] = p_CV.mul_(log_ratio_CV - kl_pq_C1).add_(difference_CV).mul_(real_C1)
+            gradients[1][rows] = q_CV.mul_(-log_ratio_CV - kl_qp_C1).sub_(difference_CV).mul_(real_C1)
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        to_logits_NV, to_other_NV = ctx.saved_tensors
+        return to_logits_NV * gradient, to_other_NV * gradient, None
+
+
+def _rows(logits_NV: Tensor) -> list[slice]:
+    """Return slices of the rows whose logits stay in a CPU's cache."""
+    count, size = logits_NV.shape
+    rows = max(1, CACHED_LOGITS // size) if logits_NV.device.type == "cpu" else max(1, count)
+    return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
 def teacher_forced(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor | None]:

@@ -127,7 +127,13 @@ def experiment(job: Job) -> dict[str, Any]:
             return evaluation.values
 
         trainer = Trainer(
-            task=TranslationTask(model, build.teacher_forcing(config), settings.label_smoothing, config.seed),
+            task=TranslationTask(
+                model,
+                build.teacher_forcing(config),
+                settings.label_smoothing,
+                settings.r_drop,
+                config.seed,
+            ),
             text=text.epoch,
             validate=validate,
             optimizer=build.optimizer(config, model),

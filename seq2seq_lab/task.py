@@ -36,18 +36,34 @@ from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs
 
 
 class TranslationTask:
-    """The training loss: cross-entropy on the reference, its inputs chosen by teacher forcing."""
+    """The training loss: cross-entropy on the reference, its inputs chosen by teacher forcing.
+
+    With R-Drop (Wu 2021, arXiv:2106.14448, eq. 4) each sentence is read twice in a batch, with dropout masks of its
+    own each time: the loss is half of the paper's, ½ (NLL₁ + NLL₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
+
+    Args:
+        r_drop: α; 0 reads each sentence once.
+    """
 
     def __init__(
-        self, model: Seq2Seq, teacher_forcing: TeacherForcing, label_smoothing: float, seed: int
+        self,
+        model: Seq2Seq,
+        teacher_forcing: TeacherForcing,
+        label_smoothing: float,
+        r_drop: float,
+        seed: int,
     ) -> None:
         self.model = model
         self.teacher_forcing = teacher_forcing
         self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
         self.seed = seed
 
     def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
         """Return (the summed loss in nats, the number of target tokens it is the sum over)."""
+        target_tokens = batch.target_tokens
+        if self.r_drop:
+            batch = batch.twice()
         coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
         state, source = self.model.start(batch.source_BS, batch.source_lengths)
         with record_function("choose inputs"):
@@ -55,7 +71,12 @@ class TranslationTask:
         logits_BTV, _ = self.model.unroll(inputs_BT, state, source)
         with record_function("loss"):
             loss_sum = loss.cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
-        return loss_sum, batch.target_tokens
+            if self.r_drop:
+                one_BTV, other_BTV = logits_BTV.chunk(2)
+                outputs_BT, _ = batch.outputs_BT.chunk(2)
+                apart = loss.disagreement(one_BTV, other_BTV, outputs_BT)
+                loss_sum = loss_sum / 2 + apart * (self.r_drop / 4)
+        return loss_sum, target_tokens
 
     def figures(self, update: int) -> dict[str, float]:
         """Return the forcing ratio at an update."""

@@ -70,6 +70,33 @@ def test_gradcheck(label_smoothing: float) -> None:
     )
 
 
+@pytest.mark.parametrize("cached", [1, 3 * V, 2**18], ids=["row_by_row", "three_rows", "at_once"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_disagreement_is_the_kl_both_ways(
+    dtype: torch.dtype, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss, "CACHED_LOGITS", cached)
+    torch.manual_seed(0)
+    outputs_BT = ragged_outputs()
+    pair = [(2 * torch.randn(B, T, V)).to(dtype).requires_grad_() for _ in range(2)]
+    same = [logits_BTV.detach().clone().requires_grad_() for logits_BTV in pair]
+    found = loss.disagreement(pair[0], pair[1], outputs_BT)
+    wide = torch.promote_types(dtype, torch.float32)
+    p, q = (logits_BTV.to(wide).log_softmax(-1) for logits_BTV in same)
+    kl_BTV = functional.kl_div(q, p, reduction="none", log_target=True)  # KL(p‖q)
+    kl_BTV = kl_BTV + functional.kl_div(p, q, reduction="none", log_target=True)
+    expected = (kl_BTV.sum(-1) * (outputs_BT != PAD)).sum()
+    torch.testing.assert_close(found, expected, rtol=1e-5 if wide == torch.float32 else 1e-12, atol=0)
+    rtol, atol = TOLERANCE[dtype]
+    torch.testing.assert_close(
+        torch.autograd.grad(found / 3, pair),
+        torch.autograd.grad(expected / 3, same),
+        rtol=rtol,
+        atol=max(atol, 2**-9 if dtype == torch.bfloat16 else 0),
+    )
+    assert loss.disagreement(pair[0], pair[0], outputs_BT) == 0
+
+
 def test_without_gradient() -> None:
     logits_BTV, outputs_BT = torch.randn(B, T, V), ragged_outputs()
     found = loss.cross_entropy(logits_BTV, outputs_BT, 0.1)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import hydra
@@ -18,7 +19,8 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
-from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, WordTokenizer
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
+from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.scores import LowercasedTokenisedBleu
 from seq2seq_lab.search.base import Hypothesis
@@ -139,7 +141,9 @@ def test_label_smoothing_is_only_in_the_training_loss(
     tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
 ) -> None:
     evaluate = evaluator(model, corpus.validation, tokenized, greedy())
-    plain, smooth = (TranslationTask(model, Constant(1.0, "token"), share, seed=1) for share in (0.0, 0.3))
+    plain, smooth = (
+        TranslationTask(model, Constant(1.0, "token"), share, r_drop=0.0, seed=1) for share in (0.0, 0.3)
+    )
     model.eval()
     with torch.no_grad():
         losses = [
@@ -148,6 +152,44 @@ def test_label_smoothing_is_only_in_the_training_loss(
     tokens = sum(batch.target_tokens for batch in evaluate._batches)
     assert evaluate(()).values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
     assert losses[1] != pytest.approx(losses[0], rel=1e-4)
+
+
+def test_r_drop_is_half_the_papers_loss_over_two_readings(
+    tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
+) -> None:
+    model = deepcopy(model)
+    batch = evaluator(model, corpus.validation, tokenized, greedy())._batches[0]
+    plain, r_drop = (
+        TranslationTask(model, Constant(1.0, "token"), 0.1, r_drop=weight, seed=1) for weight in (0.0, 5.0)
+    )
+    model.eval()  # without dropout both readings agree
+    once, count = plain.loss(batch, 0, 0)
+    twice, count_twice = r_drop.loss(batch, 0, 0)
+    assert count == count_twice == batch.target_tokens
+    torch.testing.assert_close(once, twice)
+    model.train()
+    for dropout in (module for module in model.modules() if isinstance(module, Dropout)):
+        dropout.probability = 0.5
+    torch.manual_seed(3)
+    found, _ = r_drop.loss(batch, 0, 0)
+    torch.manual_seed(3)
+    logits, _ = model(batch.source_BS.repeat(2, 1), batch.source_lengths * 2, batch.inputs_BT.repeat(2, 1))
+    one, other = logits.chunk(2)
+    real = (batch.outputs_BT != PAD)[..., None]
+    p, q = one.log_softmax(-1), other.log_softmax(-1)
+    kl = ((p.exp() - q.exp()) * (p - q) * real).sum()
+    likelihood = sum(
+        functional.cross_entropy(
+            half.flatten(0, 1),
+            batch.outputs_BT.flatten(),
+            ignore_index=PAD,
+            reduction="sum",
+            label_smoothing=0.1,
+        )
+        for half in (one, other)
+    )
+    torch.testing.assert_close(found, likelihood / 2 + 5 / 4 * kl)
+    assert kl > 1
 
 
 def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(

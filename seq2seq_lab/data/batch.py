@@ -23,6 +23,16 @@ class Batch:
     target_BU: Tensor
     target_tokens: int
 
+    def twice(self) -> "Batch":
+        """Return the batch with every sentence a second time, after all of them."""
+        return Batch(
+            index_B=self.index_B.repeat(2),
+            source_BS=self.source_BS.repeat(2, 1),
+            source_lengths=self.source_lengths * 2,
+            target_BU=self.target_BU.repeat(2, 1),
+            target_tokens=self.target_tokens * 2,
+        )
+
     @property
     def inputs_BT(self) -> Tensor:
         """What the decoder reads under teacher forcing: `<sos>` y_1 … y_{T-1}."""

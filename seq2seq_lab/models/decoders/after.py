@@ -65,7 +65,7 @@ class AttendAfterDecoder(Decoder):
             self.combine = nn.Linear(self.attention.context_size + hidden_size, attentional_size, bias=False)
         elif self.attention.context_size:
             raise ValueError(
-                "this decoder has no attention (its attentional_size is null), but an attention function was chosen. "
+                "decoder: it has no attention (its attentional_size is null), but an attention function was chosen. "
                 "Set attention=none (model=vanilla does), or decoder=luong (model=attn does) to attend."
             )
         self.feature_size = hidden_size if attentional_size is None else attentional_size

@@ -44,8 +44,8 @@ class RecurrentEncoder(Encoder):
         super().__init__()
         if reverse and bidirectional:
             raise ValueError(
-                "model.reverse_source=true changes nothing where the encoder reads in both directions. Choose encoder=rnn, "
-                "lstm or gru, or model.reverse_source=false."
+                "encoder: model.reverse_source=true changes nothing where the encoder reads in both directions. Choose "
+                "encoder=rnn, lstm or gru, or model.reverse_source=false."
             )
         self.reverse = reverse
         self.layers = RecurrentLayers(
