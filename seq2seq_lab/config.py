@@ -69,6 +69,7 @@ class MonitorMode(Enum):
 # What a validation measures, and which direction is better.
 FIGURES = {
     "val/bleu": MonitorMode.max,
+    "val/bleu_lowercased_tokenised": MonitorMode.max,
     "val/chrf": MonitorMode.max,
     "val/loss_teacher_forced": MonitorMode.min,
     "val/loss_free_running": MonitorMode.min,

@@ -22,7 +22,7 @@ OPERATIONS = 12
 
 UPDATE = "update"
 PARTS = ("batch", "forward", "backward", "gradient norm", "optimizer")
-FORWARD = ("choose inputs", "loss")
+FORWARD = ("choose inputs", "recurrent step", "loss")
 
 Profile = Callable[[int], AbstractContextManager[Callable[[], None]]]
 """Called with the number of updates to come: inside, what it yields is to be called after each of them."""
@@ -40,7 +40,7 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
     It writes `folder`/trace.json.gz and prints two tables: the parts of an update (those of the forward pass
     by the model's components), and the operations that take the most time.
     """
-    components = _components(model)
+    parts = components(model)
 
     def show(finished: Any) -> None:
         # With CUDA every label comes twice: where it was set, and as the GPU saw it.
@@ -51,7 +51,7 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
         folder.mkdir(exist_ok=True)
         trace = folder / "trace.json.gz"
         finished.export_chrome_trace(str(trace))
-        _say(events, [name for name, _ in components], updates, device)
+        _say(events, [name for name, _ in parts], updates, device)
         log.info("Trace of %d updates: %s (open it in chrome://tracing or Perfetto)", updates, trace)
 
     @contextmanager
@@ -63,7 +63,7 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
         # The update before those that count is the profiler's own start.
         wait = min(WARM_UP_UPDATES, updates - count) - 1
         phases = schedule(wait=wait, warmup=1, active=count, repeat=1) if wait >= 0 else None
-        hooks = [hook for name, module in components for hook in _label(module, name)]
+        hooks = [hook for name, module in parts for hook in _label(module, name)]
         try:
             with profile(activities=activities, schedule=phases, on_trace_ready=show) as profiler:
                 yield profiler.step
@@ -74,15 +74,15 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
     return profiled
 
 
-def _components(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The parts of a model that are called as modules: a decoder's are its own parts."""
-    components = []
+def components(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the parts of a model that are called as modules, in place of a decoder its own parts."""
+    parts = []
     for name, child in model.named_children():
         if name == "decoder":
-            components += [(f"{name}.{part}", module) for part, module in child.named_children()]
+            parts += [(f"{name}.{part}", module) for part, module in child.named_children()]
         else:
-            components.append((name, child))
-    return components
+            parts.append((name, child))
+    return parts
 
 
 def _label(module: nn.Module, name: str) -> list[torch.utils.hooks.RemovableHandle]:

@@ -16,6 +16,7 @@ from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically
+from seq2seq_lab.profiling import components
 from seq2seq_lab.scores import sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.task import Evaluation, TranslationEvaluator
@@ -74,14 +75,10 @@ def component_parameters(model: nn.Module) -> list[tuple[str, int, int]]:
 
     A tensor that components share counts for the first.
     """
-    components: list[tuple[str, nn.Module]] = []
-    for name, child in model.named_children():
-        if name == "decoder":
-            components += [(f"{name}.{part}", module) for part, module in child.named_children()]
-        components.append((name, child))  # of the decoder: what stands in no part
     seen: set[int] = set()
     rows = []
-    for name, module in components:
+    # The decoder at last: what stands in no part of it.
+    for name, module in [*components(model), ("decoder", model.get_submodule("decoder"))]:
         own = list(module.parameters())
         new = [parameter for parameter in own if id(parameter) not in seen]
         seen.update(map(id, new))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
+from torch.profiler import record_function
 
 from seq2seq_lab.models.dropout import Dropout
 
@@ -169,6 +170,10 @@ class RecurrentLoop:
 
     def step(self, t: int, late_BM: Tensor | None) -> Tensor:
         """Read input t, of which `late_BM` is what had to be waited for; return the top layer's state_BH."""
+        with record_function("recurrent step"):
+            return self._read(t, late_BM)
+
+    def _read(self, t: int, late_BM: Tensor | None) -> Tensor:
         input_BG = self._known_BG[t]
         if late_BM is not None:
             input_BG = torch.addmm(input_BG, late_BM, self._late_GM.t())
