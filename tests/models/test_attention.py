@@ -4,36 +4,38 @@ from itertools import product
 
 import pytest
 import torch
-from small_models import values_of
+from small_models import batch_of, random_sentences, small_config, small_model, values_of
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import (
     AdditiveAttention,
     Attention,
     DotAttention,
+    LocationAttention,
     MultiplicativeAttention,
     ScaledDotAttention,
     additive,
 )
 
-B, T, S, M, D = 3, 2, 4, 3, 5
+B, T, S, E, M, D = 3, 2, 4, 2, 3, 5
 LENGTHS = (4, 2, 1)
 
-# One score, number by number, from the formula of each function; h is a memory row, s a query row.
-Score = Callable[[Attention, Tensor, Tensor], Tensor]
+# One score, number by number, from the formula of each function; h is the memory row at position j, s a query row.
+Score = Callable[[Attention, Tensor, Tensor, int], Tensor]
 
 
-def dot(_: Attention, h: Tensor, s: Tensor) -> Tensor:
+def dot(_: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
     return total(h[i] * s[i] for i in range(len(h)))
 
 
-def multiplicative(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
+def multiplicative(attention: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
     """h_j^T W s; the layer holds W transposed, times the root of the size of s."""
     w = matrix(attention, "key") / math.sqrt(len(s))
-    return total(h[i] * w[j, i] * s[j] for i, j in product(range(len(h)), range(len(s))))
+    return total(h[i] * w[k, i] * s[k] for i, k in product(range(len(h)), range(len(s))))
 
 
-def additive_score(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
+def additive_score(attention: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
     u, w, v = matrix(attention, "key"), matrix(attention, "query"), matrix(attention, "energy")[0]
     b = linear(attention, "key").bias
     terms = []
@@ -43,7 +45,7 @@ def additive_score(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
     return total(terms)
 
 
-def scaled_dot(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
+def scaled_dot(attention: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
     w, u = matrix(attention, "key"), matrix(attention, "query")
     terms = []
     for k in range(len(w)):
@@ -53,6 +55,12 @@ def scaled_dot(attention: Attention, h: Tensor, s: Tensor) -> Tensor:
         )
         terms.append(key * query)
     return total(terms) / math.sqrt(len(w))
+
+
+def location(attention: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
+    """Row j of W times [e; s], whatever stands in the memory."""
+    w = matrix(attention, "position")
+    return total(w[j, i] * s[i] for i in range(len(s)))
 
 
 def total(terms: object) -> Tensor:
@@ -74,14 +82,20 @@ FUNCTIONS: dict[str, tuple[Callable[[], Attention], Score]] = {
     "multiplicative": (lambda: MultiplicativeAttention(query_size=2, memory_size=M), multiplicative),
     "additive": (lambda: AdditiveAttention(query_size=2, memory_size=M, size=D), additive_score),
     "scaled_dot": (lambda: ScaledDotAttention(query_size=2, memory_size=M, size=D), scaled_dot),
+    # Of its 6 scores the last 2 are cut off.
+    "location": (
+        lambda: LocationAttention(query_size=2, memory_size=M, embedding_size=E, max_length=4),
+        location,
+    ),
 }
 
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
 def inputs(attention: Attention, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Random query_BTQ and memory_BSM."""
-    query_BTQ = torch.randn(B, T, attention.query_size, dtype=dtype, requires_grad=True)
+    """Random query_BTQ, as the function makes it of state and embedding, and memory_BSM."""
+    state_BTH = torch.randn(B, T, attention.query_size, dtype=dtype, requires_grad=True)
+    query_BTQ = attention.query_of(state_BTH, torch.randn(B, T, E, dtype=dtype))
     memory_BSM = torch.randn(B, S, attention.memory_size, dtype=dtype, requires_grad=True)
     return query_BTQ, memory_BSM
 
@@ -106,7 +120,7 @@ def slow(
     zero = torch.zeros((), dtype=torch.float64)
     scores, contexts, weights = [], [], []
     for b, t in product(range(B), range(T)):
-        row = [score(attention, memory_BSM[b, j], query_BTQ[b, t]) for j in range(S)]
+        row = [score(attention, memory_BSM[b, j], query_BTQ[b, t], j) for j in range(S)]
         real = range(lengths[b])
         denominator = total(torch.exp(row[j]) for j in real)
         weight = [torch.exp(row[j]) / denominator if j in real else zero for j in range(S)]
@@ -128,7 +142,63 @@ def gradients(output: Tensor, attention: Attention, *leaves: Tensor) -> list[Ten
 
 
 def test_every_function_in_conf_is_tested() -> None:
-    assert set(values_of("attention")) - {"linear", "none"} <= {*FUNCTIONS, "location"}
+    assert set(values_of("attention")) - {"linear", "none"} == {*FUNCTIONS}
+
+
+@pytest.mark.parametrize("value", values_of("attention"))
+@pytest.mark.parametrize("decoder", ["luong", "bahdanau"])
+def test_weights_of_every_value_in_conf(value: str, decoder: str) -> None:
+    """A row is one of probabilities, 0 exactly at padding and, of a function that attends, nowhere else."""
+    model = small_model(small_config("gru", decoder, value, encoder_hidden_size=10))
+    batch = batch_of(random_sentences([4, 1, 6], seed=1), random_sentences([2, 5, 3], seed=2))
+    _, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    if value == "none":
+        assert weights_BTS is None
+        return
+    positions_S = torch.arange(batch.source_BS.shape[1])
+    real_B1S = (positions_S < torch.tensor(batch.source_lengths)[:, None])[:, None]
+    assert torch.equal(weights_BTS > 0, real_B1S.expand_as(weights_BTS))
+    assert torch.equal(weights_BTS == 0, ~real_B1S.expand_as(weights_BTS))
+    assert weights_BTS.max() <= 1
+    torch.testing.assert_close(weights_BTS.sum(-1), torch.ones(weights_BTS.shape[:2]))
+
+
+def test_location_reads_the_input_and_no_key() -> None:
+    attention = FUNCTIONS["location"][0]()
+    state_BTH, embedded_BTE, memory_BSM = torch.randn(B, T, 2), torch.randn(B, T, E), torch.randn(B, S, M)
+    query_BTQ = attention.query_of(state_BTH, embedded_BTE)
+    assert torch.equal(query_BTQ, torch.cat([embedded_BTE, state_BTH], dim=-1))
+    assert attention.project(memory_BSM).shape == (B, S, 0)
+    other_BSM = torch.randn(B, S, M)
+    weights = [attend(attention, query_BTQ, memory, None)[1] for memory in (memory_BSM, other_BSM)]
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("decoder", ["tutorial", "luong"])
+def test_a_source_longer_than_location_has_scores_for_is_refused(decoder: str) -> None:
+    config = small_config("gru", decoder, "location")
+    config.attention["max_length"] = 4
+    model = small_model(config)
+    model(*longest_of(4))
+    with pytest.raises(
+        UserError, match=r"sentence has 5 tokens.* 4 at most.*attention\.max_length=5 .*attention=additive"
+    ):
+        model(*longest_of(5))
+    with pytest.raises(UserError, match=r"^The test set has 6 tokens"):
+        model.check_length(8, "The test set")
+    config.attention["max_length"] = 0
+    with pytest.raises(UserError, match=r"attention\.max_length=0 must be at least 1"):
+        small_model(config)
+
+
+def longest_of(length: int) -> tuple[Tensor, tuple[int, ...], Tensor]:
+    batch = batch_of(random_sentences([2, length], seed=1), random_sentences([2, 2], seed=2))
+    return batch.source_BS, batch.source_lengths, batch.inputs_BT
+
+
+@pytest.mark.parametrize("value", sorted({*values_of("attention")} - {"location"}))
+def test_other_functions_take_a_source_of_any_length(value: str) -> None:
+    small_model(small_config("gru", "luong", value, encoder_hidden_size=10)).check_length(10**6, "It")
 
 
 @every_function
@@ -218,6 +288,15 @@ GOLDEN = [
         [math.log(5)],
         (5 / 6, 1 / 6),
         id="scaled_dot",
+    ),
+    pytest.param(  # W [e; s] = (ln 6, 0, …) of e = 2 and s = ln 6; the third score is cut off
+        with_weights(
+            LocationAttention(query_size=1, memory_size=2, embedding_size=1, max_length=1),
+            position=[[0.0, 1.0], [0.0, 0.0], [9.0, 9.0]],
+        ),
+        [2.0, math.log(6)],
+        (6 / 7, 1 / 7),
+        id="location",
     ),
 ]
 

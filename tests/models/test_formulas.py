@@ -5,11 +5,11 @@ is an embedded source token, e an embedded target token, h the memory, s a decod
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_bundle, small_model
+from small_models import batch_of, composed, random_sentences, small_bundle, small_model, values_of
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, SOS
@@ -170,7 +170,7 @@ def cho_deep(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]
     """Section 3's other output: g = V (W1 e + W2 s + W3 c)."""
 
     def output(e: Tensor, s: Tensor, c: Tensor) -> Tensor:
-        w1, w2, w3 = paper.weights["readout.deep.weight"].split([len(e), len(s), len(c)], dim=1)
+        w1, w2, w3 = torch.split(paper.weights["readout.deep.weight"], [len(e), len(s), len(c)], dim=1)
         return paper.output(w1 @ e + w2 @ s + w3 @ c)
 
     return fixed_context(paper, source, inputs, output)
@@ -241,8 +241,8 @@ def luong_feeding(paper: Paper, source: list[int], inputs: list[int]) -> list[Te
 
 
 def attentional(paper: Paper, memory: list[Tensor], s: Tensor) -> Tensor:
-    # The layer holds W transposed.
-    c = context([paper.product("decoder.attention.key", h) @ s for h in memory], memory)
+    # The layer holds W transposed, times the root of the size of s.
+    c = context([paper.product("decoder.attention.key", h) @ s / len(s) ** 0.5 for h in memory], memory)
     return torch.tanh(paper.product("decoder.combine", torch.cat([c, s])))
 
 
@@ -268,12 +268,12 @@ def conditional(paper: Paper, source: list[int], inputs: list[int]) -> list[Tens
 
 
 Formula = Callable[[Paper, list[int], list[int]], list[Tensor]]
-EQUAL = {"embedding_size": 3, "encoder_hidden_size": 4, "hidden_size": 4}
-SIZES = {"embedding_size": 3, "encoder_hidden_size": 2, "hidden_size": 5}
+EQUAL: dict[str, Any] = {"embedding_size": 3, "encoder_hidden_size": 4, "hidden_size": 4}
+SIZES: dict[str, Any] = {"embedding_size": 3, "encoder_hidden_size": 2, "hidden_size": 5}
 ATTENTIONAL = SIZES | {"attentional_size": 4}
 
 # The bundle of conf/model, the formula, the encoders it is tried with, the readout and the sizes.
-PAPERS: list[tuple[str, Formula, str, str, dict[str, object]]] = [
+PAPERS: list[tuple[str, Formula, str, str, dict[str, Any]]] = [
     ("sutskever", sutskever, "lstm gru rnn", "linear", EQUAL | {"num_layers": 2}),
     ("sutskever", sutskever_reversed, "lstm gru", "linear", EQUAL | {"reverse_source": True}),
     ("shared", sutskever, "lstm gru rnn", "linear", EQUAL | {"num_layers": 2}),
@@ -296,13 +296,15 @@ CASES = [
 
 @pytest.mark.parametrize(("bundle", "formula", "encoder", "readout", "sizes"), CASES)
 def test_log_probabilities_and_gradients_are_those_of_the_formulas(
-    bundle: str, formula: Formula, encoder: str, readout: str, sizes: dict[str, object]
+    bundle: str, formula: Formula, encoder: str, readout: str, sizes: dict[str, Any]
 ) -> None:
     model = small_model(small_bundle(bundle, encoder, readout, **sizes), vocabulary=9).double().train()
     parameters = [*model.parameters()]
     for parameter in parameters:
         torch.nn.init.uniform_(parameter, -1, 1)  # far from 0, so that nothing is nearly linear
-    sources, targets = ([[token % 5 + 4 for token in tokens] for tokens in side] for side in (SOURCES, TARGETS))
+    sources, targets = (
+        [[token % 5 + 4 for token in tokens] for tokens in side] for side in (SOURCES, TARGETS)
+    )
     batch = batch_of(sources, targets)
     logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
     log_probs_BTV = logits_BTV.log_softmax(-1)
@@ -324,8 +326,5 @@ def test_log_probabilities_and_gradients_are_those_of_the_formulas(
 
 
 def test_every_decoder_has_a_formula() -> None:
-    from small_models import composed, values_of
-
-    bundles = {composed(f"model={paper[0]}").decoder._target_.rpartition(".")[2] for paper in PAPERS}
-    decoders = {composed(f"decoder={value}").decoder._target_.rpartition(".")[2] for value in values_of("decoder")}
-    assert bundles == decoders
+    bundles = {composed(f"model={paper[0]}").decoder._target_ for paper in PAPERS}
+    assert bundles == {composed(f"decoder={value}").decoder._target_ for value in values_of("decoder")}

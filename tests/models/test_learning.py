@@ -1,8 +1,11 @@
 """Tiny models learn what they must be able to learn."""
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, random_sentences, small_config, small_model, values_of
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.loss import cross_entropy, teacher_forced
@@ -10,64 +13,101 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.greedy import GreedySearch
 
 
-def train(model: Seq2Seq, batches: list[Batch], rate: float) -> None:
-    """One Adam update a batch."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    for batch in batches:
+def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Iterator[float]:
+    """One Adam update a batch; yield the loss before it."""
+    optimizer = torch.optim.Adam(model.parameters())
+    for batch, rate in zip(batches, rates, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
         logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
         loss = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0) / batch.target_tokens
+        yield loss.item()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
 
-OVERFIT = [
-    ("rnn", "luong", "additive"),
-    ("gru", "luong", "multiplicative"),
-    ("lstm", "luong", "scaled_dot"),
-    ("birnn", "luong", "dot"),
-    ("bigru", "plain", "none"),
-    ("lstm", "plain", "none"),
+SHARED = {"share_layers": True, "bridge": "copy"}
+OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("rnn", "luong", "additive", {}),
+    ("gru", "luong", "multiplicative", {}),
+    ("lstm", "luong", "scaled_dot", {}),
+    ("birnn", "luong", "dot", {}),
+    ("bigru", "plain", "none", {}),
+    ("lstm", "plain", "none", {}),
+    ("gru", "plain", "none", {"reverse_source": True}),
+    ("lstm", "plain", "none", SHARED),
+    ("gru", "context", "none", {}),
+    ("bigru", "bahdanau", "additive", {}),
+    ("lstm", "bahdanau", "multiplicative", {}),
+    ("gru", "bahdanau", "location", {}),
+    ("gru", "tutorial", "location", {}),
+    ("lstm", "luong_feeding", "additive", {}),
+    ("bigru", "luong_feeding", "multiplicative", {}),
+    ("rnn", "luong_feeding", "location", {}),
+    ("bigru", "conditional", "additive", {"bridge": "mean"}),
+    ("bilstm", "conditional", "multiplicative", {"bridge": "zero"}),
 ]
 
 
-@pytest.mark.parametrize("parts", OVERFIT, ids="-".join)
-def test_overfits_random_pairs(parts: tuple[str, str, str]) -> None:
-    """32 pairs that have nothing to do with each other, learnt by heart, and said again by greedy search."""
-    width = 32 if parts[0].startswith("bi") else 64
-    model = small_model(small_config(*parts, embedding_size=32, hidden_size=64, encoder_hidden_size=width))
-    targets = random_sentences([3, 4, 5, 4] * 8, seed=2)
-    batch = batch_of(random_sentences([4] * 32, seed=1), targets)
-    train(model, [batch] * 150, rate=1e-2)
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "attention", "options"),
+    [pytest.param(*case, id="-".join([*case[:3], *case[3]])) for case in OVERFIT],
+)
+def test_overfits_random_pairs(encoder: str, decoder: str, attention: str, options: dict[str, Any]) -> None:
+    """64 pairs that have nothing to do with each other, learnt by heart, and said again by greedy search."""
+    width = 32 if encoder.startswith("bi") else 64
+    sizes = {"embedding_size": 32, "hidden_size": 64, "encoder_hidden_size": width}
+    model = small_model(small_config(encoder, decoder, attention, **(sizes | options)))
+    targets = random_sentences([2, 3, 4, 3] * 16, seed=2)
+    batch = batch_of(random_sentences([4] * 64, seed=1), targets)
+    assert any(loss < 0.03 for loss in train(model, [batch] * 200, [1e-2] * 200))
     with torch.inference_mode():
         loss, _ = teacher_forced(model.eval(), batch)
     assert loss.item() / batch.target_tokens < 0.05
     found = GreedySearch(max_length_factor=1.0, max_length_extra=1)(model, batch, with_weights=False)
-    assert sum(hypothesis.tokens == target for hypothesis, target in zip(found, targets, strict=True)) >= 31
+    assert sum(hypothesis.tokens == target for hypothesis, target in zip(found, targets, strict=True)) >= 63
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+def test_every_decoder_and_attention_function_overfits() -> None:
+    assert {case[1] for case in OVERFIT} == {*values_of("decoder")}
+    assert {case[2] for case in OVERFIT} == {*values_of("attention")} - {"linear"}
+
+
 @pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
-def test_attention_finds_the_diagonal(reverse: bool, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("decoder", "attention", "seed"),
+    [
+        ("luong", "multiplicative", 0),
+        ("bahdanau", "additive", 0),
+        ("conditional", "additive", 0),
+    ],
+)
+def test_attention_finds_the_diagonal(decoder: str, attention: str, seed: int, reverse: bool) -> None:
     """Source position 0 is `<sos>`, so word t is copied from position t + 1, in reverse from S - 2 - t.
 
-    Over ten seeds the arg-max was right at 93.8 % of the positions at least, and the mean weight there 0.888.
+    Row t belongs to output t wherever the attention stands: before the step it is made of what was said before.
+    Over four seeds of each the arg-max was right at 90.1 % of the positions at least, and the mean weight there 0.616;
+    by chance it would be 0.125.
     """
-    sizes = {"embedding_size": 16, "hidden_size": 32, "encoder_hidden_size": 16}
-    model = small_model(small_config("bigru", "luong", "multiplicative", **sizes), seed)
-
-    def batch(length: int, seed: int) -> Batch:
-        sources = random_sentences([length] * 32, seed)
-        return batch_of(sources, [source[::-1] if reverse else source for source in sources])
-
-    train(model, [batch(3 + number % 5, 1000 * seed + number) for number in range(300)], rate=1e-2)
+    sizes: dict[str, Any] = {"embedding_size": 16, "hidden_size": 32, "encoder_hidden_size": 16}
+    model = small_model(small_config("bigru", decoder, attention, **sizes), seed)
+    rates = [1e-2] * 250 + [2e-3] * 50
+    batches = [copying(3 + number % 5, 1000 * seed + number, reverse) for number in range(len(rates))]
+    losses = [*train(model, batches, rates)]
+    assert losses[-1] < 0.1 * losses[0]
     length = 6
-    unseen = batch(length, seed=999_999)
+    unseen = copying(length, 999_999, reverse)
     _, weights_BTS = model(unseen.source_BS, unseen.source_lengths, unseen.inputs_BT)
     words_BTS = weights_BTS[:, :length].detach()
     expected_T = torch.arange(1, length + 1)
     if reverse:
         expected_T = expected_T.flip(0)
     assert (words_BTS.argmax(-1) == expected_T).double().mean() > 0.85
-    assert words_BTS[:, torch.arange(length), expected_T].mean() > 0.75
+    assert words_BTS[:, torch.arange(length), expected_T].mean() > 0.55
+
+
+def copying(length: int, seed: int, reverse: bool) -> Batch:
+    """32 random sentences whose translation is themselves, or they from their end."""
+    sources = random_sentences([length] * 32, seed)
+    return batch_of(sources, [source[::-1] if reverse else source for source in sources])

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from seq2seq_lab.models.recurrent import LAYERS, Cell, RecurrentLayers, RecurrentState
+from seq2seq_lab.models.recurrent import LAYERS, Cell, RecurrentLayers, RecurrentLoop, RecurrentState
 
 B, T, E, H = 3, 5, 4, 6
 LENGTHS = torch.tensor([3, 5, 1])
@@ -103,3 +103,98 @@ def test_select(cell: Tensor | None) -> None:
     assert (chosen.cell_LBH is None) == (cell is None)
     if cell is not None and chosen.cell_LBH is not None:
         assert torch.equal(chosen.cell_LBH, cell[:, [2, 0, 2, 1]])
+
+
+def layers_of(cell: Cell, num_layers: int, dropout: float = 0.0, locked: bool = False) -> RecurrentLayers:
+    torch.manual_seed(0)
+    return RecurrentLayers(cell, E, H, num_layers, False, dropout, locked)
+
+
+def start_of(layers: RecurrentLayers, dtype: torch.dtype) -> RecurrentState:
+    hidden, cell = torch.randn(2, len(layers.layers), B, H, dtype=dtype)
+    return RecurrentState(hidden.requires_grad_(), cell.requires_grad_() if layers.cell == "lstm" else None)
+
+
+def looped(layers: RecurrentLayers, x_BTE: Tensor, start: RecurrentState, known: int) -> Tensor:
+    """The top layer's states_BTH of a loop that is given the first `known` numbers of an input beforehand."""
+    loop = RecurrentLoop(layers, x_BTE[..., :known], start)
+    states = []
+    for t in range(T):
+        states.append(loop.step(t, x_BTE[:, t, known:].to(loop.dtype) if known < E else None))
+        assert loop.top_BH is states[-1]
+    return torch.stack(states, dim=1)
+
+
+def stepped(layers: RecurrentLayers, x_BTE: Tensor, state: RecurrentState) -> Tensor:
+    states = []
+    for x_BE in x_BTE.unbind(1):
+        top_BH, state = layers.step(x_BE, state)
+        states.append(top_BH)
+    return torch.stack(states, dim=1)
+
+
+every_loop = pytest.mark.parametrize(
+    ("cell", "num_layers", "known"),
+    [(cell, layers, known) for cell in ("rnn", "lstm", "gru") for layers in (1, 2, 3) for known in (0, 3, E)],
+)
+
+
+@every_loop
+def test_a_loop_equals_the_layers_step_by_step(cell: Cell, num_layers: int, known: int) -> None:
+    """Whether all of an input is known beforehand, some of it, or nothing: in values and gradients."""
+    layers = layers_of(cell, num_layers).double()
+    x_BTE, start = (
+        torch.randn(B, T, E, dtype=torch.float64, requires_grad=True),
+        start_of(layers, torch.float64),
+    )
+    found, expected = looped(layers, x_BTE, start, known), stepped(layers, x_BTE, start)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    leaves = [x_BTE, *layers.parameters(), *(state for state in start if state is not None)]
+    direction = torch.linspace(-1, 2, found.numel(), dtype=torch.float64).view_as(found)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * direction).sum(), leaves),
+        torch.autograd.grad((expected * direction).sum(), leaves),
+        rtol=1e-8,
+        atol=1e-11,
+    )
+
+
+@every_loop
+def test_a_loop_in_half_precision(cell: Cell, num_layers: int, known: int) -> None:
+    """It computes in bfloat16 under autocast, near what float32 gives, and every weight still learns in float32."""
+    layers, x_BTE = layers_of(cell, num_layers), torch.randn(B, T, E)
+    start = start_of(layers, torch.float32)
+    expected = stepped(layers, x_BTE, start)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = looped(layers, x_BTE, start, known)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.02)
+    parameters = [*layers.parameters()]
+    gradients = torch.autograd.grad(found.float().square().sum(), parameters)
+    wanted = torch.autograd.grad(expected.square().sum(), parameters)
+    for gradient, near in zip(gradients, wanted, strict=True):
+        assert gradient.dtype == torch.float32
+        assert gradient.any()
+        assert (gradient - near).norm() < 0.05 * near.norm()
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+@pytest.mark.parametrize("locked", [False, True], ids=["each_step", "locked"])
+def test_a_loop_drops_between_its_layers(cell: Cell, locked: bool) -> None:
+    """As if each layer ran alone, with the masks of a sentence drawn beforehand, one for each layer but the last."""
+    layers = layers_of(cell, 3, dropout=0.5, locked=locked).double().train()
+    x_BTE, start = torch.randn(B, T, E, dtype=torch.float64), start_of(layers, torch.float64)
+    torch.manual_seed(7)
+    found = looped(layers, x_BTE, start, known=3)
+    torch.manual_seed(7)
+    masks = [layers.dropout.mask((B, T, H), torch.float64, x_BTE.device) for _ in range(2)]
+    read_BTE = x_BTE
+    for number, layer in enumerate(layers.layers):
+        hidden, memory = (None if state is None else state[number : number + 1] for state in start)
+        states_BTH, _ = layer(read_BTE, hidden if memory is None else (hidden, memory))
+        mask = masks[number] if number < 2 else None
+        read_BTE = states_BTH if mask is None else states_BTH * mask
+    assert masks[0] is not None
+    assert masks[0].shape == (B, 1 if locked else T, H)
+    torch.testing.assert_close(found, states_BTH)
+    assert not torch.allclose(looped(layers.eval(), x_BTE, start, known=3), found)

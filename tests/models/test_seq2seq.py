@@ -1,8 +1,11 @@
 """What a sentence gives does not depend on the company it is in."""
 
+from itertools import product
+from typing import Any
+
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, random_sentences, small_config, small_model, values_of
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
@@ -14,51 +17,95 @@ LENGTHS = (4, 2, 4, 7, 1)
 SOURCES = random_sentences(LENGTHS, seed=3)
 TARGETS = random_sentences([3, 6, 5, 2, 4], seed=4)
 
-PARTS = [
+Parts = tuple[str, str, str]
+Options = dict[str, Any]
+
+PARTS: list[Parts] = [
     ("rnn", "luong", "multiplicative"),
     ("gru", "plain", "none"),
     ("lstm", "luong", "scaled_dot"),
     ("bilstm", "luong", "additive"),
     ("bigru", "luong", "dot"),
     ("birnn", "plain", "none"),
+    ("bigru", "bahdanau", "additive"),
+    ("gru", "tutorial", "location"),
+    ("bilstm", "luong_feeding", "multiplicative"),
+    ("bigru", "conditional", "additive"),
+    ("lstm", "context", "none"),
 ]
 every_model = pytest.mark.parametrize("parts", PARTS, ids="-".join)
 
-# Sentences that run together: all, another order, some, of one exact length (0 and 2 have it), and alone.
-COMPANIES = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 1], [0, 2], [2, 0, 2], [0], [3], [4]]
+# Every decoder with an encoder of one and of both directions, and what else may look at the length of a sentence.
+ATTENDING = sorted({*values_of("decoder")} - {"plain", "context"})
+COMBINED = {*product(("lstm", "bigru"), ATTENDING, ("additive", "location")), ("bilstm", "context", "none")}
+MODELS: list[tuple[Parts, Options]] = [
+    *((parts, {}) for parts in sorted({*PARTS, *COMBINED})),
+    (("lstm", "luong", "location"), {"reverse_source": True}),
+    (("gru", "plain", "none"), {"reverse_source": True}),
+    (("bigru", "conditional", "additive"), {"bridge": "mean"}),
+    (("lstm", "plain", "none"), {"bridge": "mean"}),
+    (("bilstm", "bahdanau", "additive"), {"bridge": "zero"}),
+    (("lstm", "plain", "none"), {"share_layers": True, "bridge": "copy", "encoder_hidden_size": 8}),
+    (("gru", "luong", "additive"), {"share_layers": True, "bridge": "copy", "encoder_hidden_size": 8}),
+]
+
+# Sentences that run together: all, in another order, some; 0 and 2 have one exact length, so that nothing is packed.
+COMPANIES = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 1], [0, 2], [2, 0, 2]]
 
 
-def model_of(parts: tuple[str, str, str], num_layers: int = 2) -> Seq2Seq:
-    return small_model(small_config(*parts, hidden_size=8, num_layers=num_layers), seed=5).double().eval()
+def model_of(parts: Parts, num_layers: int = 2, **options: Any) -> Seq2Seq:
+    if parts[1] == "conditional":
+        num_layers = 1
+    config = small_config(*parts, hidden_size=8, num_layers=num_layers, **options)
+    return small_model(config, seed=5).double().eval()
 
 
 def batch(company: list[int]) -> Batch:
     return batch_of([SOURCES[i] for i in company], [TARGETS[i] for i in company])
 
 
-@every_model
-@pytest.mark.parametrize("company", COMPANIES, ids=str)
-def test_logits_and_weights_do_not_depend_on_the_batch(
-    parts: tuple[str, str, str], company: list[int]
-) -> None:
-    model = model_of(parts)
+@pytest.mark.parametrize(
+    ("parts", "options"), MODELS, ids=lambda value: "-".join(map(str, value if value else ["as_it_is"]))
+)
+def test_what_a_sentence_gives_does_not_depend_on_the_batch(parts: Parts, options: Options) -> None:
+    """Log-probabilities, weights, and the gradient that a sentence sends to every parameter."""
+    model = model_of(parts, **options)
+    alone = [sentences(model, [i])[0] for i in range(len(SOURCES))]
+    expected = [gradients(model, log_probs_TV) for log_probs_TV, _ in alone]
+    for company in COMPANIES:
+        for i, (log_probs_TV, weights_TS) in zip(company, sentences(model, company), strict=True):
+            torch.testing.assert_close(log_probs_TV, alone[i][0], rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(weights_TS, alone[i][1], rtol=1e-10, atol=1e-12)
+            if company in ([4, 3, 2, 1, 0], [0, 2]):
+                torch.testing.assert_close(gradients(model, log_probs_TV), expected[i], rtol=1e-8, atol=1e-11)
+
+
+def sentences(model: Seq2Seq, company: list[int]) -> list[tuple[Tensor, Tensor | None]]:
+    """Each sentence's log_probs_TV and weights_TS, cut to its lengths; beyond them the weights are 0."""
     together = batch(company)
     logits_BTV, weights_BTS = model(together.source_BS, together.source_lengths, together.inputs_BT)
+    found = []
     for row, i in enumerate(company):
-        alone = batch([i])
-        steps, length = alone.inputs_BT.shape[1], alone.source_lengths[0]
-        logits_1TV, weights_1TS = model(alone.source_BS, alone.source_lengths, alone.inputs_BT)
-        torch.testing.assert_close(logits_BTV[row, :steps], logits_1TV[0], rtol=1e-10, atol=1e-12)
+        steps, length = len(TARGETS[i]) + 1, LENGTHS[i] + 2
+        weights_TS = None
         if weights_BTS is not None:
-            assert weights_1TS is not None
-            torch.testing.assert_close(
-                weights_BTS[row, :steps, :length], weights_1TS[0], rtol=1e-10, atol=1e-12
-            )
             assert torch.all(weights_BTS[row, :, length:] == 0)
+            weights_TS = weights_BTS[row, :steps, :length]
+        found.append((logits_BTV[row, :steps].log_softmax(-1), weights_TS))
+    return found
+
+
+def gradients(model: Seq2Seq, log_probs_TV: Tensor) -> tuple[Tensor, ...]:
+    direction = torch.linspace(-1, 2, log_probs_TV.numel(), dtype=torch.float64).view_as(log_probs_TV)
+    return torch.autograd.grad((log_probs_TV * direction).sum(), [*model.parameters()], retain_graph=True)
+
+
+def test_every_decoder_is_among_the_models() -> None:
+    assert {parts[1] for parts, _ in MODELS} == {*values_of("decoder")}
 
 
 @every_model
-def test_what_stands_at_padding_has_no_say(parts: tuple[str, str, str]) -> None:
+def test_what_stands_at_padding_has_no_say(parts: Parts) -> None:
     model = model_of(parts)
     with_padding = batch([0, 1, 2, 3, 4])
     noise = torch.where(with_padding.source_BS == PAD, 7, with_padding.source_BS)
@@ -69,7 +116,7 @@ def test_what_stands_at_padding_has_no_say(parts: tuple[str, str, str]) -> None:
 
 @every_model
 @pytest.mark.parametrize("company", COMPANIES, ids=str)
-def test_greedy_search_does_not_depend_on_the_batch(parts: tuple[str, str, str], company: list[int]) -> None:
+def test_greedy_search_does_not_depend_on_the_batch(parts: Parts, company: list[int]) -> None:
     model = model_of(parts, num_layers=1)
     search = GreedySearch(max_length_factor=1.0, max_length_extra=2)
     for i, hypothesis in zip(company, search(model, batch(company), with_weights=True), strict=True):
@@ -83,7 +130,7 @@ def test_greedy_search_does_not_depend_on_the_batch(parts: tuple[str, str, str],
 
 
 @every_model
-def test_later_target_tokens_have_no_say(parts: tuple[str, str, str]) -> None:
+def test_later_target_tokens_have_no_say(parts: Parts) -> None:
     model = model_of(parts)
     whole = batch([3])
     changed = whole.inputs_BT.clone()
@@ -95,7 +142,7 @@ def test_later_target_tokens_have_no_say(parts: tuple[str, str, str]) -> None:
 
 
 @every_model
-def test_the_source_has_a_say(parts: tuple[str, str, str]) -> None:
+def test_the_source_has_a_say(parts: Parts) -> None:
     model = model_of(parts)
     whole = batch([3])
     for position in range(whole.source_BS.shape[1]):

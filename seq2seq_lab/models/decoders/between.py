@@ -85,13 +85,12 @@ class AttendBetweenDecoder(Decoder):
     ) -> tuple[Tensor, Tensor | None]:
         first = RecurrentLoop(self.first, embedded_BTE, state.layers)
         second = RecurrentLoop(self.second, embedded_BTE[..., :0], state.layers)
+        second.states = first.states  # one list: a state goes through both
         states, contexts = [], []
         weights: list[Tensor | None] = []
         for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
-            first.states = second.states
             query_BH = first.step(t, None)
             context_BM, weights_BS = attend_once(self.attention, query_BH, embedded_BE, source)
-            second.states = first.states
             states.append(second.step(t, context_BM))
             contexts.append(context_BM)
             weights.append(weights_BS)
