@@ -1,0 +1,633 @@
+"""Decoder × attention function: the runs, docs/grid.jsonl with their figures, and the tables in docs/results.md.
+
+    python -m benchmarks.grid run --grid grammar --folder DIR --jobs 2
+    python -m benchmarks.grid add --grid grammar --folder DIR --machine "2 cores of …, one thread a run, two at once"
+    python -m benchmarks.grid tables
+
+`run` starts every run of the grid that has not finished in the folder, or goes on with it, each a process of one
+thread; `add` reads the finished ones into the file; `tables` rewrites the generated part of the page.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+from hydra.core.override_parser.types import Quote, QuotedString
+from omegaconf import DictConfig, OmegaConf
+
+from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distinct, settings, spread
+from seq2seq_lab import config as configuration
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import write_atomically
+from seq2seq_lab.run import finished_result, read_record
+
+DOCS = Path(__file__).parents[1] / "docs"
+LINES = DOCS / "grid.jsonl"
+PAGE = DOCS / "results.md"
+
+FIRST = "<!-- grid: made from docs/grid.jsonl by `python -m benchmarks.grid tables` -->"
+LAST = "<!-- end of the grid -->"
+WIDTH = 120
+MARK = "¹"  # of a cell that has settings of its own
+LOOK_EVERY = 0.2  # seconds between looks at the processes
+TIME_TO_END = 60  # seconds that a process has to end by itself
+
+DECODERS = {
+    "plain": ("model=vanilla",),
+    "context": ("decoder=context",),
+    "luong": ("decoder=luong",),
+    "luong_feeding": ("decoder=luong_feeding",),
+    "bahdanau": ("decoder=bahdanau",),
+    "tutorial": ("decoder=tutorial",),
+    "conditional": ("decoder=conditional",),
+}
+# Its sizes have to agree. A narrower encoder leaves the decoder as it is, and no score is bought by more weights.
+DOT = "model.encoder_hidden_size=128"
+
+RATE = "train/target_tokens_per_second"
+BLEU = {
+    "test/bleu": ("test BLEU", ".2f"),
+    "test/compositional/bleu": ("compositional BLEU", ".2f"),
+    "test/bleu_lowercased_tokenised": ("lowercased, tokenised", ".2f"),
+}
+MEASURES = {
+    **BLEU,
+    "test/aer": ("AER", ".3f"),
+    "num_parameters": ("parameters", ",.0f"),
+    RATE: ("tokens/s", ",.0f"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A decoder with an attention function."""
+
+    decoder: str
+    attention: str
+
+    def exists(self) -> bool:
+        """Return whether they go together."""
+        if self.decoder in ("plain", "context"):
+            return self.attention == "none"
+        return self.decoder != "conditional" or self.attention != "none"
+
+    def settings(self) -> list[str]:
+        """Return what a command line sets for it."""
+        attention = [] if self.decoder == "plain" else [f"attention={self.attention}"]
+        return [*DECODERS[self.decoder], *attention, *([DOT] if self.attention == "dot" else [])]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is run and shown.
+
+    Attributes:
+        settings: of every run, besides the cell's.
+        seeds: that are run unless others are asked for.
+        measures: their names in `result.json`.
+        crossed: a table a measure, decoders down and attention functions across; else one with a row a cell.
+        note: what stands above the tables.
+    """
+
+    name: str
+    title: str
+    settings: tuple[str, ...]
+    decoders: tuple[str, ...]
+    attentions: tuple[str, ...]
+    seeds: tuple[int, ...]
+    measures: tuple[str, ...]
+    crossed: bool
+    note: str
+
+    def cells(self) -> list[Cell]:
+        """Return those that exist, by decoder."""
+        every = (Cell(decoder, attention) for decoder in self.decoders for attention in self.attentions)
+        return [cell for cell in every if cell.exists()]
+
+    def command(self, cell: Cell, seed: int) -> str:
+        """Return a run's command as a user types it, DIR in place of a path."""
+        return shlex.join([*PROGRAM, *cell.settings(), *self.settings, f"seed={seed}", "logger=none"])
+
+    def run_name(self, cell: Cell, seed: int) -> str:
+        """Return the name of a run's folder."""
+        return f"{self.name}-{cell.decoder}-{cell.attention}-{seed}"
+
+
+GRIDS = {
+    grid.name: grid
+    for grid in (
+        Grid(
+            name="grammar",
+            title="Decoder × attention function on the grammar",
+            settings=("trainer.max_epochs=5",),
+            decoders=tuple(DECODERS),
+            attentions=("none", "additive", "multiplicative", "scaled_dot", "dot", "location"),
+            seeds=(1, 2, 3),
+            measures=("test/bleu", "test/compositional/bleu", "test/aer", "num_parameters"),
+            crossed=True,
+            note="English to French, 20,000 pairs to train on, five epochs. AER is that of the test set; "
+            "compositional BLEU that of `test_compositional`.",
+        ),
+        Grid(
+            name="multi30k",
+            title="Decoder × attention function on Multi30k German to English, test2016",
+            settings=("dataset=multi30k", "dataset.path=DIR", "trainer.max_epochs=5"),
+            decoders=("plain", "luong", "bahdanau"),
+            attentions=("none", "additive", "multiplicative", "scaled_dot", "dot", "location"),
+            seeds=(1,),
+            measures=("test/bleu", "test/bleu_lowercased_tokenised", "num_parameters", RATE),
+            crossed=False,
+            note="The same budget for every row: five epochs over the 29,000 pairs, words as tokens. Tokens/s are "
+            "target tokens a second in training; the machine's line below says what else ran there.",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class GridRun:
+    """One run of a grid, a line of the file.
+
+    Attributes:
+        command: as a user types it, with DIR in place of a path.
+        commit: of the package when the run began.
+        machine: in words: cores, kind of processor, torch's version, precision, what ran beside.
+        figures: the grid's measures, by their names in `result.json`; one that the run has not is left out.
+        signatures: of the figures that have one, by the same names.
+    """
+
+    grid: str
+    decoder: str
+    attention: str
+    seed: int
+    command: str
+    commit: str
+    machine: str
+    figures: dict[str, float]
+    signatures: dict[str, str]
+
+    @property
+    def cell(self) -> Cell:
+        """The cell it is a run of."""
+        return Cell(self.decoder, self.attention)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to start or to go on with, and the arguments that the interpreter gets for it."""
+
+    folder: Path
+    arguments: tuple[str, ...]
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes: beside the folder, which has to be empty."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+
+@dataclass
+class Stop:
+    """The signal that asked to stop, if one did."""
+
+    signal: int | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Do what the command line asks for."""
+    options = parse(arguments)
+    try:
+        if options.action == "run":
+            grid = GRIDS[options.grid]
+            seeds = options.seeds or grid.seeds
+            cells = chosen(grid, options.decoders, options.attentions)
+            jobs = unfinished(grid, cells, seeds, options.folder, options.multi30k)
+            print(f"{len(jobs)} of {len(cells) * len(seeds)} runs to do.", flush=True)
+            run_jobs(jobs, options.jobs)
+        elif options.action == "add":
+            grid = GRIDS[options.grid]
+            new = finished_runs(grid, options.folder, options.machine, options.commit)
+            write_lines(LINES, with_runs(read_lines(LINES), new))
+            print(f"{LINES.name}: {len(new)} runs. Now: python -m benchmarks.grid tables")
+        else:
+            write_atomically(PAGE, with_tables(PAGE.read_text("utf-8"), read_lines(LINES)))
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.grid", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="action", required=True)
+    running = commands.add_parser("run", help="do the runs of a grid that have not finished")
+    adding = commands.add_parser("add", help="read the finished runs into docs/grid.jsonl")
+    for command in (running, adding):
+        command.add_argument("--grid", choices=list(GRIDS), required=True)
+        command.add_argument("--folder", type=Path, required=True, help="of the run folders")
+    running.add_argument(
+        "--jobs", type=positive, default=2, help="processes at once, of one thread each (default: 2)"
+    )
+    running.add_argument("--seeds", type=numbers, metavar="1,2,3", help="(default: the grid's)")
+    running.add_argument("--decoders", nargs="+", choices=list(DECODERS), help="(default: all of the grid)")
+    running.add_argument(
+        "--attentions", nargs="+", choices=GRIDS["grammar"].attentions, help="(default: all of the grid)"
+    )
+    running.add_argument("--multi30k", type=Path, metavar="DIR", help="with the raw files train.de, …")
+    adding.add_argument("--machine", required=True, help="in words: cores, processor, torch, what ran beside")
+    adding.add_argument("--commit", help="of the code, where run.json names none or the tree was changed")
+    commands.add_parser("tables", help="rewrite the generated part of docs/results.md")
+    return parser.parse_args(arguments)
+
+
+def positive(text: str) -> int:
+    """Return a number from the command line that is at least 1."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return numbers written with commas between them."""
+    return tuple(int(word) for word in text.split(","))
+
+
+def chosen(grid: Grid, decoders: Sequence[str] | None, attentions: Sequence[str] | None) -> list[Cell]:
+    """Return the cells of a grid with these decoders and attention functions; None: with any.
+
+    Raises:
+        UserError: there is none.
+    """
+    cells = [
+        cell
+        for cell in grid.cells()
+        if cell.decoder in (decoders or grid.decoders) and cell.attention in (attentions or grid.attentions)
+    ]
+    if not cells:
+        raise UserError(
+            f"--decoders={decoders} --attentions={attentions}: --grid={grid.name} has no such cell. Allowed: "
+            f"{', '.join(f'{cell.decoder} with {cell.attention}' for cell in grid.cells())}."
+        )
+    return cells
+
+
+def unfinished(
+    grid: Grid, cells: Sequence[Cell], seeds: Sequence[int], folder: Path, multi30k: Path | None
+) -> list[Job]:
+    """Return the runs that have not finished in the folder, one seed of every cell before the next.
+
+    Raises:
+        UserError: the data's folder is not given.
+    """
+    jobs = []
+    for seed in seeds:
+        for cell in cells:
+            run = folder.absolute() / grid.run_name(cell, seed)
+            if finished_result(run) is None:
+                words = shlex.split(grid.command(cell, seed))[len(PROGRAM) :]
+                jobs.append(Job(run, ("-m", "seq2seq_lab", *overrides(words, run, multi30k))))
+    return jobs
+
+
+def overrides(words: Iterable[str], run: Path, multi30k: Path | None) -> list[str]:
+    """Return the settings that start a run in its folder, or that go on with it if it has begun to train.
+
+    Raises:
+        UserError: the data's folder is not given.
+    """
+    if (run / "run.json").is_file():
+        return [f"resume={run}"]
+    made = [word for word in words if word != "dataset.path=DIR"]
+    if made != list(words):
+        if multi30k is None:
+            raise UserError(
+                "--multi30k is not given. Give the folder of train.de, train.en, val.* and test*.*."
+            )
+        made.append(setting("dataset.path", multi30k.absolute()))
+    return [*made, setting("hydra.run.dir", run)]
+
+
+def setting(key: str, path: Path) -> str:
+    """Return `key=path` as Hydra reads it, whatever characters the path has."""
+    return f"{key}={QuotedString(str(path), Quote.single).with_quotes()}"
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int) -> None:
+    """Do all jobs, so many at once, and print a line as each ends.
+
+    Raises:
+        UserError: some failed; the others were done.
+        SystemExit: SIGINT, SIGTERM or SIGHUP came; the processes have been stopped.
+    """
+    waiting, running, failed = list(jobs), dict[Job, subprocess.Popen[bytes]](), list[Job]()
+    started: dict[Job, float] = {}
+    with stopping_on_signals() as stop:
+        try:
+            while (waiting or running) and stop.signal is None:
+                while waiting and len(running) < at_once:
+                    job = waiting.pop(0)
+                    started[job], running[job] = time.monotonic(), start(job)
+                time.sleep(LOOK_EVERY)
+                for job in [job for job, process in running.items() if process.poll() is not None]:
+                    status = running.pop(job).returncode
+                    failed += [job] if status else []
+                    said = f"failed with status {status}, see {job.log}" if status else outcome(job.folder)
+                    seconds = time.monotonic() - started[job]
+                    done = len(jobs) - len(waiting) - len(running)
+                    print(f"[{done}/{len(jobs)}] {job.folder.name}: {said}, {seconds:.0f} s", flush=True)
+        finally:
+            end(running.values())
+    if stop.signal is not None:
+        print("Stopped. The same command goes on.", file=sys.stderr)
+        raise SystemExit(128 + stop.signal)
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {len(jobs)} runs failed: {', '.join(job.folder.name for job in failed)}. Their logs "
+            f"lie in {failed[0].log.parent}; the same command tries them again."
+        )
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[Stop]:
+    """Note a signal to stop instead of obeying it at once; a hangup that `nohup` ignores stays ignored."""
+    stop = Stop()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stop.signal = number
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def start(job: Job) -> subprocess.Popen[bytes]:
+    """Start a process of one thread whose output is added to the job's log."""
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    if not (job.folder / "run.json").exists():
+        # What was cut off before it trained has nothing to go on with, and would stand in the way.
+        (job.folder / "config.yaml").unlink(missing_ok=True)
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *job.arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # A terminal's Ctrl-C reaches it through `end` alone: a second one would cut its ending short.
+            start_new_session=True,
+        )
+
+
+def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Interrupt processes, and wait until they have ended; one that does not is killed."""
+    processes = list(processes)
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        try:
+            process.wait(TIME_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def outcome(folder: Path) -> str:
+    """Return what a run came to, in a few words."""
+    result = finished_result(folder)
+    assert result is not None, folder
+    return f"test BLEU {result['test/bleu']:.2f}"
+
+
+def finished_runs(grid: Grid, folder: Path, machine: str, commit: str | None) -> list[GridRun]:
+    """Return the lines of the grid's runs that have finished in a folder.
+
+    Args:
+        commit: of the code, for those runs that do not say it themselves.
+
+    Raises:
+        UserError: there is none, one is not of its cell's configuration, or its commit is not known.
+    """
+    names = (path.name.rpartition("-")[2] for path in folder.glob(f"{grid.name}-*"))
+    seeds = sorted({int(name) for name in names if name.isdecimal()})
+    runs = [
+        grid_run(grid, cell, seed, path, machine, commit)
+        for cell in grid.cells()
+        for seed in seeds
+        if finished_result(path := folder / grid.run_name(cell, seed)) is not None
+    ]
+    if not runs:
+        raise UserError(
+            f"--folder={folder}: no run of --grid={grid.name} has finished there. Run: python -m benchmarks.grid run "
+            f"--grid {grid.name} --folder {folder}"
+        )
+    return runs
+
+
+def grid_run(grid: Grid, cell: Cell, seed: int, folder: Path, machine: str, commit: str | None) -> GridRun:
+    """Return the line of a finished run.
+
+    Raises:
+        UserError: it is not of the cell's configuration, or its commit is not known.
+    """
+    command = grid.command(cell, seed)
+    node = OmegaConf.load(folder / "config.yaml")
+    assert isinstance(node, DictConfig)
+    check_configuration(folder, command, dict(settings(configuration.plain(node))))
+    result, record = finished_result(folder), read_record(folder)
+    assert result is not None, folder
+    says = record.get("commit") is not None and not record["dirty"]
+    figures = {
+        name: round(result[name], 4) for name in grid.measures if isinstance(result.get(name), (int, float))
+    }
+    return GridRun(
+        grid=grid.name,
+        decoder=cell.decoder,
+        attention=cell.attention,
+        seed=seed,
+        command=command,
+        commit=commit_of(folder, record, None if says else commit),
+        machine=machine,
+        figures=figures,
+        signatures={name: result[f"{name}_signature"] for name in figures if f"{name}_signature" in result},
+    )
+
+
+def check_configuration(folder: Path, command: str, had: Mapping[str, object]) -> None:
+    """Refuse a run that another command made; a setting that it did not know yet may have any value.
+
+    Raises:
+        UserError: names the setting.
+    """
+    config, _ = composed(command)
+    for key, value in settings(config):
+        placeholder = isinstance(value, str) and PLACEHOLDER.fullmatch(value)
+        if key in had and value != had[key] and not placeholder:
+            raise UserError(
+                f"{folder}: its cell's command, {command}, gives {key}={value}, and the run had {had[key]}. Take the "
+                f"folder away and run the cell anew."
+            )
+
+
+def read_lines(path: Path) -> list[GridRun]:
+    """Return the lines of the file."""
+    return [GridRun(**json.loads(line)) for line in path.read_text("utf-8").split("\n") if line]
+
+
+def write_lines(path: Path, runs: Iterable[GridRun]) -> None:
+    """Write the file."""
+    write_atomically(path, "".join(json.dumps(asdict(run), ensure_ascii=False) + "\n" for run in runs))
+
+
+def with_runs(old: Iterable[GridRun], new: Iterable[GridRun]) -> list[GridRun]:
+    """Return the runs in the order of the tables, new ones in place of those of the same cell and seed."""
+    runs = {(run.grid, run.cell, run.seed): run for run in [*old, *new]}
+    grids = list(GRIDS)
+
+    def place(run: GridRun) -> tuple[int, int, int]:
+        return grids.index(run.grid), GRIDS[run.grid].cells().index(run.cell), run.seed
+
+    return sorted(runs.values(), key=place)
+
+
+def with_tables(page: str, runs: Sequence[GridRun]) -> str:
+    """Return the page with its generated part as the runs have it.
+
+    Raises:
+        UserError: the page has no such part, or a run is of another command than its cell's.
+    """
+    lines = page.split("\n")
+    if FIRST not in lines or LAST not in lines[lines.index(FIRST) :]:
+        raise UserError(
+            f"docs/{PAGE.name}: no line {FIRST!r} with a line {LAST!r} after it. Put both where the tables are to be."
+        )
+    part: list[str] = []
+    for grid in GRIDS.values():
+        part += ["", *section(grid, [run for run in runs if run.grid == grid.name])]
+    return "\n".join([*lines[: lines.index(FIRST) + 1], *part, "", *lines[lines.index(LAST) :]])
+
+
+def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:
+    """Return a grid's part of the page.
+
+    Raises:
+        UserError: a run is of another command than its cell's.
+    """
+    for run in runs:
+        if run.command != grid.command(run.cell, run.seed):
+            raise UserError(
+                f"docs/{LINES.name}: the line of {run.command!r} is of no command of --grid={grid.name}, which has "
+                f"{grid.command(run.cell, run.seed)!r}. Take the line out, or run the cell anew."
+            )
+    machines = distinct(run.machine for run in runs)
+    # Rates of several machines say nothing beside one another.
+    measures = [name for name in grid.measures if name != RATE or len(machines) <= 1]
+    tables = crossed(grid, runs, measures) if grid.crossed else [listed(grid, runs, measures)]
+    command = shlex.join([*PROGRAM, "DECODER", "ATTENTION", *grid.settings, "seed=SEED", "logger=none"])
+    command = command.replace("DECODER", "decoder=…").replace("ATTENTION", "attention=…").replace("SEED", "…")
+    signatures = {
+        name: distinct(run.signatures[name] for run in runs if name in run.signatures)
+        for name in grid.measures
+    }
+    facts = [
+        ("machine", machines),
+        ("commit", distinct(run.commit[:7] for run in runs)),
+        *((BLEU[name][0], [f"`{text}`" for text in texts]) for name, texts in signatures.items() if texts),
+    ]
+    lines = [f"## {grid.title}", "", f"`{command}`", "", *filled(f"{grid.note} {legend(grid)}")]
+    for table in tables:
+        lines += ["", *table]
+    if not runs:
+        return [*lines, "", "Nothing of it has been run yet."]
+    return [
+        *lines,
+        "",
+        *(line for name, values in facts for line in filled(f"- {name}: {'; '.join(values)}", "  ")),
+    ]
+
+
+def legend(grid: Grid) -> str:
+    """Return what the cells mean."""
+    words = [
+        "All but decoder and attention function is as `model=attn` has it (`plain` is `model=vanilla`, the same "
+        "sizes), greedy search.",
+        "A score is the mean over seeds ± the standard deviation of the sample, and in parentheses how many seeds.",
+        f"{MARK} `{DOT}`, half of what the others have: `dot` needs a memory of the decoder state's size, and "
+        f"this leaves the decoder as it is.",
+        '"not run": no run yet.',
+    ]
+    if grid.crossed:
+        words.append(
+            "–: no such model, since `plain` and `context` have no attention and `conditional` is made of it."
+        )
+    return " ".join(words)
+
+
+def crossed(grid: Grid, runs: Sequence[GridRun], measures: Sequence[str]) -> list[list[str]]:
+    """Return a table for each measure, decoders down and attention functions across."""
+    tables = []
+    for name in measures:
+        attentions = [value for value in grid.attentions if (name, value) != ("test/aer", "none")]
+        rows = [
+            [f"`{decoder}`", *figures]
+            for decoder in grid.decoders
+            if {*(figures := [text(Cell(decoder, attention), runs, name) for attention in attentions])}
+            != {"–"}
+        ]
+        tables.append(table([MEASURES[name][0], *(f"`{attention}`" for attention in attentions)], rows, 1))
+    return tables
+
+
+def listed(grid: Grid, runs: Sequence[GridRun], measures: Sequence[str]) -> list[str]:
+    """Return one table with a row for each cell."""
+    rows = [
+        [f"`{cell.decoder}`", f"`{cell.attention}`", *(text(cell, runs, name) for name in measures)]
+        for cell in grid.cells()
+    ]
+    return table(["decoder", "attention", *(MEASURES[name][0] for name in measures)], rows, 2)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> list[str]:
+    """Return a Markdown table whose first columns are names, the others figures."""
+    rule = ["---" if column < names else "---:" for column in range(len(heads))]
+    return [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def text(cell: Cell, runs: Sequence[GridRun], name: str) -> str:
+    """Return what a table shows of a measure in a cell."""
+    if not cell.exists():
+        return "–"
+    ran = [run for run in runs if run.cell == cell]
+    figures = [run.figures[name] for run in ran if name in run.figures]
+    if not figures:
+        return "not measured" if ran else "not run"
+    form = MEASURES[name][1]
+    counted = name.startswith("test/")
+    shown = f"{spread(figures, form)} ({len(figures)})" if counted else f"{statistics.mean(figures):{form}}"
+    return f"{shown} {MARK}" if cell.attention == "dot" else shown
+
+
+def filled(paragraph: str, indent: str = "") -> list[str]:
+    """Return a paragraph as lines, the further ones indented."""
+    return textwrap.wrap(
+        paragraph, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+if __name__ == "__main__":
+    main()

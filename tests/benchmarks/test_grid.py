@@ -1,0 +1,330 @@
+"""The grids: which cells there are, how their runs are done, and that the page shows what the file says."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import threading
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import open_dict, read_write
+
+from benchmarks import grid
+from benchmarks.grid import DECODERS, GRIDS, MARK, RATE, Cell, Grid, GridRun, Job
+from seq2seq_lab import build
+from seq2seq_lab import config as configuration
+from seq2seq_lab.compose import compose, compose_run, composer
+from seq2seq_lab.config import Config
+from seq2seq_lab.errors import UserError
+
+GRAMMAR, MULTI30K = GRIDS["grammar"], GRIDS["multi30k"]
+EVERY_CELL = [Cell(*names) for names in product(GRAMMAR.decoders, GRAMMAR.attentions)]
+RUNS = grid.read_lines(grid.LINES)
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MACHINE = "2 cores of a test"
+SETTINGS = (
+    "dataset.train=100",
+    "dataset.validation=8",
+    "dataset.test=8",
+    "dataset.test_compositional=8",
+    "model.embedding_size=8",
+    "model.hidden_size=8",
+    "model.encoder_hidden_size=4",
+    "trainer.max_epochs=1",
+    "trainer.samples=0",
+    "trainer.device=cpu",
+)
+SMALL = replace(GRAMMAR, settings=SETTINGS, decoders=("luong",), attentions=("additive",), seeds=(1,))
+ADDITIVE = Cell("luong", "additive")
+
+
+def a_run(of: Grid, cell: Cell, seed: int = 1, figures: dict[str, float] | None = None) -> GridRun:
+    figures = figures or {}
+    signatures = {name: "nrefs:1" for name in figures if "bleu" in name}
+    command = of.command(cell, seed)
+    return GridRun(of.name, cell.decoder, cell.attention, seed, command, COMMIT, MACHINE, figures, signatures)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the one run of the small grid, done by the tool; copy it before changing it."""
+    folder = tmp_path_factory.mktemp("it's a grid, (small)=1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(GRIDS, "grammar", SMALL)
+        patch.setenv("SEQ2SEQ_LAB_CACHE", str(folder / "cache"))
+        grid.main(["run", "--grid", "grammar", "--folder", str(folder)])
+    change(folder / "grammar-luong-additive-1" / "run.json", commit=COMMIT, dirty=False)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(GRIDS, "grammar", SMALL)
+    return Path(shutil.copytree(finished, tmp_path / "runs"))
+
+
+def change(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+
+
+def test_page_says_what_the_file_says() -> None:
+    page = grid.PAGE.read_text("utf-8")
+    assert grid.with_tables(page, RUNS) == page, "run: python -m benchmarks.grid tables"
+
+
+def test_lines_are_such_as_add_writes() -> None:
+    assert grid.with_runs(RUNS[::-1], []) == RUNS
+    for run in RUNS:
+        assert set(run.figures) <= set(GRIDS[run.grid].measures)
+        assert set(run.signatures) == {name for name in run.figures if "bleu" in name}
+
+
+def test_grids_have_every_decoder_and_attention_function() -> None:
+    names = configuration.group_values
+    attentions = {name for name in names("attention") if configuration.canonical("attention", name) == name}
+    assert set(GRAMMAR.decoders) == set(names("decoder"))
+    assert set(GRAMMAR.attentions) == attentions
+    assert {"additive", "multiplicative", "scaled_dot"} <= {cell.attention for cell in MULTI30K.cells()}
+
+
+def test_cells_are_the_models_that_can_be_built() -> None:
+    def composed(*settings: str) -> Config:
+        node = compose(settings)
+        with read_write(node), open_dict(node):
+            node.pop("hydra")
+        return configuration.typed(node)
+
+    with composer():
+        decoders = {name: composed(*settings).decoder for name, settings in DECODERS.items()}
+        bases = {name: composed(*Cell("luong", name).settings()) for name in GRAMMAR.attentions}
+    for cell in EVERY_CELL:
+        config = replace(bases[cell.attention], decoder=decoders[cell.decoder])
+        if cell.exists():
+            build.check_model(config)
+        else:
+            with pytest.raises(UserError, match=r"decoder.*attention="):
+                build.check_model(config)
+    assert sum(cell.exists() for cell in EVERY_CELL) == len(GRAMMAR.cells()) == 31
+
+
+@pytest.mark.parametrize("of", GRIDS.values(), ids=GRIDS)
+@pytest.mark.parametrize("cell", [Cell("plain", "none"), Cell("bahdanau", "dot")], ids=str)
+def test_command_of_a_cell_gives_its_parts(of: Grid, cell: Cell) -> None:
+    node, choices, _ = compose_run(shlex.split(of.command(cell, 3))[3:])
+    assert (choices["decoder"], choices["attention"], choices["dataset"]) == (*vars(cell).values(), of.name)
+    assert (node.seed, node.trainer.max_epochs, choices["logger"]) == (3, 5, "none")
+    assert node.model.hidden_size == 256
+    assert node.model.encoder_hidden_size == (128 if cell.attention == "dot" else 256)
+
+
+def test_the_first_seed_of_every_cell_comes_first(tmp_path: Path) -> None:
+    cells = grid.chosen(GRAMMAR, ["luong", "plain"], None)
+    assert [cell.decoder for cell in cells] == ["plain", *["luong"] * 6]
+    jobs = grid.unfinished(GRAMMAR, cells, (1, 2), tmp_path, None)
+    assert [job.folder.name[-1] for job in jobs] == ["1"] * 7 + ["2"] * 7
+    assert jobs[1].arguments[:4] == ("-m", "seq2seq_lab", "decoder=luong", "attention=none")
+    assert jobs[1].arguments[-1] == f"hydra.run.dir='{tmp_path}/grammar-luong-none-1'"
+    with pytest.raises(UserError, match=r"no such cell. Allowed: plain with none, luong with none"):
+        grid.chosen(MULTI30K, ["luong_feeding"], None)
+
+
+def test_multi30k_is_read_where_it_lies(tmp_path: Path) -> None:
+    (cell,) = grid.chosen(MULTI30K, ["luong"], ["dot"])
+    (job,) = grid.unfinished(MULTI30K, [cell], (1,), tmp_path, tmp_path / "a, b='c'")
+    parsed = OverridesParser.create().parse_overrides([*job.arguments[2:]])
+    values = {override.key_or_group: override.value() for override in parsed}
+    assert str(values["dataset.path"]) == str(tmp_path / "a, b='c'")
+    with pytest.raises(UserError, match="--multi30k is not given"):
+        grid.unfinished(MULTI30K, [cell], (1,), tmp_path, None)
+
+
+def test_finished_runs_are_left_and_begun_ones_go_on(folder: Path) -> None:
+    run = folder / "grammar-luong-additive-1"
+    assert grid.unfinished(SMALL, [ADDITIVE], (1,), folder, None) == []
+    change(run / "result.json", status="interrupted")
+    (job,) = grid.unfinished(SMALL, [ADDITIVE], (1,), folder, None)
+    assert job == Job(run, ("-m", "seq2seq_lab", f"resume={run}"))
+    (run / "run.json").unlink()
+    (job,) = grid.unfinished(SMALL, [ADDITIVE], (1,), folder, None)
+    assert job.arguments[2:4] == ("decoder=luong", "attention=additive")
+
+
+def job_of(folder: Path, name: str, program: str) -> Job:
+    lines = f"import os, sys, time\nfrom pathlib import Path\nfolder, name = Path({str(folder)!r}), {name!r}\n{program}"
+    return Job(folder / name, ("-S", "-c", lines))
+
+
+def test_jobs_are_done_so_many_at_once_and_failures_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid, "outcome", lambda folder: "done")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    meet = """
+(folder / f"{name}.begun").touch()
+while not ((folder / "a.begun").exists() and (folder / "b.begun").exists()):
+    time.sleep(0.02)
+print("threads", os.environ["OMP_NUM_THREADS"], "own session", os.getsid(0) == os.getpid())
+time.sleep(0.3)
+(folder / f"{name}.done").touch()
+"""
+    jobs = [job_of(tmp_path, name, meet) for name in "ab"]
+    jobs.append(job_of(tmp_path, "bad", "sys.exit('no luck')"))
+    jobs.append(job_of(tmp_path, "last", "print(len([*folder.glob('*.done')]) > 0)"))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.yaml").touch()
+    with pytest.raises(UserError, match=rf"1 of 4 runs failed: bad\. Their logs lie in {tmp_path};"):
+        grid.run_jobs(jobs, 2)
+    own = "threads 1 own session True\n"
+    logs = {name: (tmp_path / f"{name}.log").read_text("utf-8") for name in ("a", "b", "bad", "last")}
+    assert logs == {"a": own, "b": own, "bad": "no luck\n", "last": "True\n"}
+    # It would stand in the way of a run that has nothing to go on with.
+    assert not (tmp_path / "a" / "config.yaml").exists()
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 4
+    assert printed[-1].startswith("[4/4] ")
+    assert any(f"] bad: failed with status 1, see {tmp_path}/bad.log, " in line for line in printed)
+    assert any("] a: done, " in line for line in printed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_processes(tmp_path: Path, number: signal.Signals) -> None:
+    work = """
+try:
+    (folder / "begun").touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    (folder / "ended").touch()
+"""
+
+    def send() -> None:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    def not_caught(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"signal {number} was left to the caller")
+
+    before = signal.signal(number, not_caught)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            grid.run_jobs([job_of(tmp_path, name, work) for name in ("a", "b")], 1)
+        assert signal.getsignal(number) is not_caught
+    finally:
+        sender.join()
+        signal.signal(number, before)
+    assert stopped.value.code == 128 + number
+    assert (tmp_path / "ended").exists()
+    assert not (tmp_path / "b.log").exists()
+
+
+def test_a_run_is_read(folder: Path) -> None:
+    (line,) = grid.finished_runs(SMALL, folder, MACHINE, None)
+    result = json.loads((folder / "grammar-luong-additive-1" / "result.json").read_text("utf-8"))
+    assert (line.cell, line.seed, line.commit, line.machine) == (ADDITIVE, 1, COMMIT, MACHINE)
+    assert line.command == SMALL.command(ADDITIVE, 1)
+    assert set(line.figures) == set(SMALL.measures)
+    assert line.figures["test/aer"] == pytest.approx(result["test/aer"], abs=1e-4)
+    assert line.signatures == {
+        name: result[f"{name}_signature"] for name in ("test/bleu", "test/compositional/bleu")
+    }
+
+
+def test_runs_that_are_not_their_cells_are_refused(folder: Path) -> None:
+    run = folder / "grammar-luong-additive-1"
+    other = replace(SMALL, settings=(*SMALL.settings, "model.dropout=0.2"))
+    with pytest.raises(UserError, match=r"gives model\.dropout=0\.2, and the run had 0\.1"):
+        grid.finished_runs(other, folder, MACHINE, None)
+    (run / "config.yaml").write_text(
+        (run / "config.yaml").read_text("utf-8").replace("seed: 1", "seed: 2", 1)
+    )
+    with pytest.raises(UserError, match="gives seed=1, and the run had 2"):
+        grid.finished_runs(SMALL, folder, MACHINE, None)
+    change(run / "result.json", status="interrupted")
+    with pytest.raises(UserError, match="no run of --grid=grammar has finished there"):
+        grid.finished_runs(SMALL, folder, MACHINE, None)
+
+
+def test_the_commit_is_given_for_the_runs_that_do_not_say_it(folder: Path) -> None:
+    run = folder / "grammar-luong-additive-1"
+    assert grid.finished_runs(SMALL, folder, MACHINE, "abcdef0")[0].commit == COMMIT
+    change(run / "run.json", dirty=True)
+    assert grid.finished_runs(SMALL, folder, MACHINE, "abcdef0")[0].commit == "abcdef0"
+    with pytest.raises(UserError, match="was run with changes to"):
+        grid.finished_runs(SMALL, folder, MACHINE, None)
+
+
+def test_runs_are_in_the_order_of_the_tables_and_replaced_by_cell_and_seed() -> None:
+    first, second = a_run(GRAMMAR, ADDITIVE, 1), a_run(GRAMMAR, ADDITIVE, 2)
+    plain, multi30k = a_run(GRAMMAR, Cell("plain", "none"), 1), a_run(MULTI30K, ADDITIVE, 1)
+    new = replace(first, commit="new")
+    assert grid.with_runs([multi30k, second, first], [plain, new]) == [plain, new, second, multi30k]
+
+
+def test_a_cell_shows_mean_and_deviation_over_its_seeds() -> None:
+    runs = [
+        a_run(GRAMMAR, ADDITIVE, seed, {"test/bleu": bleu, "num_parameters": 1234567})
+        for seed, bleu in ((1, 30.0), (2, 31.0), (3, 32.0))
+    ]
+    runs += [a_run(GRAMMAR, Cell("luong", "dot"), 1, {"test/bleu": 29.5})]
+    page = "\n".join(grid.section(GRAMMAR, runs))
+    assert "| `luong` | not run | 31.00 ± 1.00 (3) | not run | not run | 29.50 (1) ¹ | not run |\n" in page
+    assert "| `luong` | not run | 1,234,567 | not run | not run | not measured | not run |\n" in page
+    assert "| `conditional` | – | not run |" in page
+    assert f"- machine: {MACHINE}\n- commit: 0123456\n- test BLEU: `nrefs:1`" in page
+    assert "Nothing of it has been run yet." not in page
+    alignment = page[page.index("| AER ") :].split("\n\n")[0]
+    assert "`none`" not in alignment
+    assert "`plain`" not in alignment
+    assert page.count(MARK) == 2  # in the legend, and where it was run
+
+
+def test_rates_of_several_machines_are_not_set_beside_one_another() -> None:
+    bahdanau = Cell("bahdanau", "additive")
+    runs = [a_run(MULTI30K, cell, 1, {RATE: 7030.4, "num_parameters": 5}) for cell in (ADDITIVE, bahdanau)]
+    assert "| `luong` | `additive` | not measured | not measured | 5 | 7,030 |" in grid.section(
+        MULTI30K, runs
+    )
+    elsewhere = grid.section(MULTI30K, [runs[0], replace(runs[1], machine="an H200")])
+    assert "| `luong` | `additive` | not measured | not measured | 5 |" in elsewhere
+    assert f"- machine: {MACHINE}; an H200" in elsewhere
+
+
+def test_tables_refuse_a_page_without_their_place_and_lines_of_other_commands() -> None:
+    with pytest.raises(UserError, match=r"no line '<!-- grid: .*Put both where the tables are to be"):
+        grid.with_tables(f"{grid.LAST}\n{grid.FIRST}\n", [])
+    stale = replace(a_run(GRAMMAR, ADDITIVE), command="python -m seq2seq_lab trainer.max_epochs=4")
+    with pytest.raises(UserError, match=r"max_epochs=4' is of no command of --grid=grammar"):
+        grid.with_tables(f"{grid.FIRST}\n{grid.LAST}\n", [stale])
+
+
+def test_the_tool_adds_and_writes_tables(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, page = folder / "grid.jsonl", folder / "results.md"
+    lines.write_text("", "utf-8")
+    page.write_text(f"# By hand\n{grid.FIRST}\nold\n{grid.LAST}\nBy hand\n", "utf-8")
+    monkeypatch.setattr(grid, "LINES", lines)
+    monkeypatch.setattr(grid, "PAGE", page)
+    grid.main(["run", "--grid", "grammar", "--folder", str(folder)])
+    for _ in range(2):
+        grid.main(["add", "--grid", "grammar", "--folder", str(folder), "--machine", MACHINE])
+    grid.main(["tables"])
+    (line,) = grid.read_lines(lines)
+    text = page.read_text("utf-8")
+    assert text.startswith(f"# By hand\n{grid.FIRST}\n\n## Decoder × attention function on the grammar\n")
+    assert text.endswith(f"\n\n{grid.LAST}\nBy hand\n")
+    assert f"| `luong` | {line.figures['test/bleu']:.2f} (1) |\n" in text
+    assert capsys.readouterr().out == (
+        "0 of 1 runs to do.\n" + "grid.jsonl: 1 runs. Now: python -m benchmarks.grid tables\n" * 2
+    )
+    with pytest.raises(SystemExit, match=r"^error: --multi30k is not given"):
+        grid.main(["run", "--grid", "multi30k", "--folder", str(folder)])
