@@ -232,11 +232,25 @@ def num_parameters(model: nn.Module) -> int:
 
 
 def loss_curves(
-    name: str, sizes: Sizes, data: Data, updates: int, batch_size: int, seed: int, device: torch.device
+    name: str,
+    sizes: Sizes,
+    data: Data,
+    updates: int,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    bound: float | None = None,
 ) -> tuple[list[float], list[float]]:
-    """Return the losses of reference and package on the same batches, from the reference's weights, without dropout."""
+    """Return the losses of reference and package on the same batches, from the same weights, without dropout.
+
+    The weights are the reference's own, or drawn from U(-bound, bound): from its own small ones every source position
+    is attended to alike, and a mistake in the scores changes little.
+    """
     torch.manual_seed(seed)
     loop = Loop(MODELS[name].reference(sizes, 0.0), data, device, seed)
+    if bound is not None:
+        for weight in loop.model.parameters():
+            nn.init.uniform_(weight, -bound, bound)
     package = Package(name, sizes, 0.0, data, batch_size, device, seed)
     copy_weights(loop.model, package.model)
     plan = plan_epoch(data.text, batch_size, "sentences", None, seed, 0)

@@ -129,7 +129,7 @@ class AdditiveAttention(nn.Module):
 
 
 class MultiplicativeAttention(nn.Module):
-    """h_j W s, its keys projected at every step (Luong 2015, "general")."""
+    """h_j W s, its keys projected at every step (Luong 2015, "general"); W is V / √Q as in the package."""
 
     def __init__(self, query_size: int, memory_size: int) -> None:
         super().__init__()
@@ -137,7 +137,8 @@ class MultiplicativeAttention(nn.Module):
 
     def forward(self, query_BQ: Tensor, memory_SBM: Tensor) -> Tensor:
         """Return scores_BS."""
-        return torch.bmm(self.key(memory_SBM).transpose(0, 1), query_BQ[..., None])[..., 0]
+        scores_BS = torch.bmm(self.key(memory_SBM).transpose(0, 1), query_BQ[..., None])[..., 0]
+        return scores_BS / query_BQ.shape[1] ** 0.5
 
 
 class Bahdanau(Reference):

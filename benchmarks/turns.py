@@ -1,10 +1,8 @@
 """Ways to train, measured in turns: the ones of this process, and JoeyNMT's in a process of its own."""
 
-import ctypes
 import gc
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from benchmarks.reference import Sizes
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batching import Step
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.device import peak_memory, reset_peak_memory
+from seq2seq_lab.device import peak_memory, release_memory, reset_peak_memory
 from seq2seq_lab.errors import UserError
 
 
@@ -96,10 +94,7 @@ def take_turn(
 def forget(device: torch.device) -> None:
     """Give freed memory back to the system, so that one turn's peak is not counted as the next one's, and reset it."""
     gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
-        if trim is not None:
-            trim(0)
+    release_memory()
     reset_peak_memory(device)
 
 

@@ -312,7 +312,7 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
     )
     if sizes.share_layers:
-        share_layers(encoder, decoder)
+        decoder.layers = shared_layers(encoder, decoder)
     readout: Readout = part("readout", config.readout)(
         feature_size=decoder.feature_size,
         vocabulary_size=target_vocabulary,
@@ -350,21 +350,40 @@ def check_tables(config: Config, joint: bool) -> None:
             "model.tied_embeddings=all makes one table of both sides, which needs one vocabulary. "
             "Set tokenizer.joint=true, or model.tied_embeddings=target."
         )
-    if tied is TiedEmbeddings.all and tables.source.path is not None:
+    usual = (config.model.embedding_size, tables.target.size)
+    source = tables.source
+    if tied is TiedEmbeddings.all and (source.path or source.frozen or source.size not in usual):
         raise UserError(
-            f"embedding.source.path={tables.source.path}: with model.tied_embeddings=all there is one table, the "
-            f"target's. Set embedding.target.path instead, or model.tied_embeddings=target."
+            f"embedding.source={vars(source)}: with model.tied_embeddings=all there is one table, the target's. Leave "
+            f"embedding.source as it is and set embedding.target instead, or set model.tied_embeddings=target."
+        )
+    if tied is not TiedEmbeddings.none and tables.target.size != config.model.embedding_size:
+        raise UserError(
+            f"embedding.target.size={tables.target.size}: model.tied_embeddings={tied.value} makes this table the output "
+            f"weights, which need the model's size. Set embedding.target.size=${{model.embedding_size}}, "
+            f"model.embedding_size={tables.target.size}, or model.tied_embeddings=none."
         )
     if tied is not TiedEmbeddings.none and tables.target.frozen:
         raise UserError(
             f"embedding.target.frozen=true would freeze the output weights too, which "
             f"model.tied_embeddings={tied.value} makes the same. Set one of them to false or none."
         )
-    for side, table in {"source": tables.source, "target": tables.target}.items():
+    for side, table in {"source": source, "target": tables.target}.items():
+        key = f"embedding.{side}"
         if table.frozen and table.path is None and config.init_from is None:
             raise UserError(
-                f"embedding.{side}.frozen=true would keep the vectors that chance has drawn. Give the file of "
-                f"pretrained ones, embedding.{side}.path=FILE, or set it to false."
+                f"{key}.frozen=true would keep the vectors that chance has drawn. Give the file of "
+                f"pretrained ones, {key}.path=FILE, or set it to false."
+            )
+        if table.path is not None and config.model.scale_embeddings:
+            raise UserError(
+                f"{key}.path={table.path}: model.scale_embeddings=true would make its vectors "
+                f"{config.model.embedding_size**0.5:.0f} times as long. Set model.scale_embeddings=false."
+            )
+        if table.path is not None and config.init_from is not None:
+            raise UserError(
+                f"{key}.path={table.path}: the run of init_from={config.init_from} brings its own vectors. Leave one of "
+                f"the two out."
             )
 
 
@@ -385,20 +404,19 @@ def check_vectors(config: Config) -> None:
                 )
 
 
-def share_layers(encoder: Encoder, decoder: Decoder) -> None:
-    """Make the encoder's recurrent layers those of the decoder too: one network reads the source and goes on.
+def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
+    """Return the encoder's recurrent layers, which are to be the decoder's too: one network reads on over the target.
 
     Raises:
         UserError: the two differ in cell, size, number or direction of layers.
     """
     ours, theirs = getattr(encoder, "layers", None), getattr(decoder, "layers", None)
     if isinstance(ours, RecurrentLayers) and isinstance(theirs, RecurrentLayers):
-        same = {name: weight.shape for name, weight in ours.named_parameters()} == {
-            name: weight.shape for name, weight in theirs.named_parameters()
-        }
-        if same:
-            decoder.layers = ours
-            return
+        shapes = [
+            {name: weight.shape for name, weight in layers.named_parameters()} for layers in (ours, theirs)
+        ]
+        if shapes[0] == shapes[1]:
+            return ours
     raise UserError(
         "model.share_layers=true makes one recurrent network of both sides, which then need the same cell, size and number "
         "of layers, and one direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to "
@@ -411,6 +429,13 @@ def check_model(config: Config) -> None:
     with torch.device("meta"):
         made = model(
             config, source_vocabulary=8, target_vocabulary=8, joint=bool(config.tokenizer.get("joint"))
+        )
+    bounded = any(isinstance(part, Attention) and part.longest_source for part in made.modules())
+    if bounded and tokenizer(config)().stochastic:
+        raise UserError(
+            f"attention._target_={config.attention['_target_']} has scores for a bounded number of tokens, but this "
+            f"tokenizer cuts a sentence anew at every epoch, into more or fewer. Set tokenizer.dropout=0, or choose another "
+            f"attention function, such as attention=additive."
         )
     attends = any(isinstance(part, Attention) and part.context_size > 0 for part in made.modules())
     if config.trainer.monitor in ALIGNMENT_FIGURES and not attends:
@@ -427,7 +452,6 @@ def check_parts(config: Config) -> None:
         UserError: what a part refuses.
     """
     check_slots(config)
-    check_vectors(config)
     dataset(config)
     tokenizer(config)()
     teacher_forcing(config)

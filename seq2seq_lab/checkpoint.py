@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, load_model, save_file, save_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import UserError
@@ -47,7 +47,9 @@ def save(
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        save_model(model, str(temporary / "model.safetensors"))
+        # On a GPU the weights of a recurrent layer are views of one buffer, which the format does not hold.
+        weights = {name: weight.cpu().contiguous() for name, weight in _weights(model).items()}
+        save_file(weights, temporary / "model.safetensors")
         tensors, rest = _flatten(optimizer.state_dict())
         save_file(tensors, temporary / "optimizer.safetensors")
         _write_json(temporary / "state.json", {"optimizer": rest, "best": best, **state})
@@ -141,13 +143,25 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     reason = damage(checkpoint)
     if reason is not None:
         raise UserError(f"The checkpoint {checkpoint} cannot be used: {reason}.")
-    try:
-        load_model(model, str(checkpoint / "model.safetensors"))
-    except RuntimeError as error:
-        raise UserError(
-            f"The weights in {checkpoint} are not of this model. Use the model, encoder, decoder and "
-            f"attention of the run that they are from (its config.yaml). {error}"
-        ) from error
+    saved, weights = load_file(checkpoint / "model.safetensors"), _weights(model)
+    for name in sorted(saved.keys() | weights.keys()):
+        there, here = (tuple(of[name].shape) if name in of else "not there" for of in (saved, weights))
+        if there != here:
+            raise UserError(
+                f"The weights in {checkpoint} are not of this model: {name} is {there} in the checkpoint and {here} in the "
+                f"model. Use the model, embedding, encoder, decoder, attention and readout of the run that they are from "
+                f"(its config.yaml)."
+            )
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.copy_(saved[name])
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and persistent buffers by name, one that parts share once."""
+    kept = model.state_dict().keys()
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor.detach() for name, tensor in named if name in kept}
 
 
 def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:

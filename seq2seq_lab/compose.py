@@ -256,8 +256,10 @@ def unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
     )
 
 
-def check_job(node: DictConfig, overrides: Sequence[Override]) -> None:
+def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = False) -> None:
     """Check a composed job: its values, the parts it names, and that these make a model.
+
+    A resumed run has its vectors in its checkpoint, and needs no file of pretrained ones.
 
     Raises:
         UserError: names the key, the value, what is allowed and the remedy.
@@ -272,6 +274,8 @@ def check_job(node: DictConfig, overrides: Sequence[Override]) -> None:
         raise UserError(explain(error, overrides)) from error
     configuration.check(config)
     build.check_parts(config)
+    if not resumed:
+        build.check_vectors(config)
 
 
 def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]:
@@ -329,7 +333,7 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
                 OmegaConf.update(node, key, change.value())
             except OmegaConfBaseException as error:
                 raise UserError(explain(error, changes)) from error
-        check_job(node, changes)
+        check_job(node, changes, resumed=True)
         return node
 
 

@@ -295,8 +295,11 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
             for group in ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
         },
         "cell": config["encoder"].get("cell"),
-        "teacher_forcing": choices["teacher_forcing"],
+        "initialization": choices["initialization"],
+        # The settings that make half_per_step of constant stand beside it.
+        "teacher_forcing": origin("teacher_forcing", choices["teacher_forcing"]),
         "teacher_forcing_ratio": config["teacher_forcing"].get("ratio"),
+        "teacher_forcing_scope": config["teacher_forcing"].get("scope"),
         "optimizer": choices["optimizer"],
         "schedule": choices["schedule"],
         "seed": config["seed"],
@@ -311,13 +314,25 @@ def conf_folders() -> list[Path]:
 
 def canonical(group: str, choice: str) -> str:
     """Return a group's value as it is logged: an alias is a YAML that does nothing but include another."""
+    node = _value_node(group, choice)
+    return str(node["defaults"][0]) if list(node) == ["defaults"] and len(node["defaults"]) == 1 else choice
+
+
+def origin(group: str, choice: str) -> str:
+    """Return the value that a group's value includes and changes settings of, or itself if it includes none."""
+    included = _value_node(group, choice).get("defaults", [])
+    return origin(group, str(included[0])) if included else choice
+
+
+def _value_node(group: str, choice: str) -> DictConfig:
+    """Return the YAML of a group's value, empty where there is none."""
     for folder in conf_folders():
         path = folder / group / f"{choice}.yaml"
         if path.is_file():
             node = OmegaConf.load(path)
-            if isinstance(node, DictConfig) and list(node) == ["defaults"] and len(node["defaults"]) == 1:
-                return str(node["defaults"][0])
-    return choice
+            if isinstance(node, DictConfig):
+                return node
+    return OmegaConf.create({})
 
 
 def group_values(group: str) -> list[str]:

@@ -32,9 +32,9 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, outputs_N: Tensor, label_smoothing: float) -> Tensor:
-        size = logits_NV.shape[1]
+        size, ctx.dtype = logits_NV.shape[1], logits_NV.dtype
         needs_gradient = ctx.needs_input_grad[0]
-        gradient_NV = torch.empty_like(logits_NV) if needs_gradient else None
+        gradient_NV = _empty_gradient(logits_NV) if needs_gradient else None
         dtype = torch.promote_types(logits_NV.dtype, torch.float32)
         total = torch.zeros((), dtype=dtype, device=logits_NV.device)
         for rows in _rows(logits_NV):
@@ -59,7 +59,7 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (gradient_NV,) = ctx.saved_tensors
-        return gradient_NV * gradient, None, None
+        return (gradient_NV * gradient).to(ctx.dtype), None, None
 
 
 def disagreement(logits_BTV: Tensor, other_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
@@ -75,7 +75,8 @@ class _Disagreement(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, other_NV: Tensor, outputs_N: Tensor) -> Tensor:
-        gradients = (torch.empty_like(logits_NV), torch.empty_like(other_NV))
+        gradients = (_empty_gradient(logits_NV), _empty_gradient(other_NV))
+        ctx.dtype = logits_NV.dtype
         dtype = torch.promote_types(logits_NV.dtype, torch.float32)
         total = torch.zeros((), dtype=dtype, device=logits_NV.device)
         for rows in _rows(logits_NV):
@@ -96,7 +97,13 @@ class _Disagreement(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         to_logits_NV, to_other_NV = ctx.saved_tensors
-        return to_logits_NV * gradient, to_other_NV * gradient, None
+        return (to_logits_NV * gradient).to(ctx.dtype), (to_other_NV * gradient).to(ctx.dtype), None
+
+
+def _empty_gradient(logits_NV: Tensor) -> Tensor:
+    """Return room for a gradient; of float16 logits in float32, since the loss is yet to be scaled up."""
+    wide = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
+    return torch.empty_like(logits_NV, dtype=wide)
 
 
 def _rows(logits_NV: Tensor) -> list[slice]:

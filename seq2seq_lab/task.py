@@ -62,11 +62,13 @@ class TranslationTask:
     def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
         """Return (the summed loss in nats, the number of target tokens it is the sum over)."""
         target_tokens = batch.target_tokens
-        if self.r_drop:
-            batch = batch.twice()
         coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
-        state, source = self.model.start(batch.source_BS, batch.source_lengths)
-        with record_function("choose inputs"):
+        if self.r_drop:
+            inputs_BT = self._choose_alone(batch, coins_BT).repeat(2, 1)
+            batch = batch.twice()
+            state, source = self.model.start(batch.source_BS, batch.source_lengths)
+        else:
+            state, source = self.model.start(batch.source_BS, batch.source_lengths)
             inputs_BT = choose_inputs(self.model, state, source, batch, coins_BT)
         logits_BTV, _ = self.model.unroll(inputs_BT, state, source)
         with record_function("loss"):
@@ -77,6 +79,15 @@ class TranslationTask:
                 apart = loss.disagreement(one_BTV, other_BTV, outputs_BT)
                 loss_sum = loss_sum / 2 + apart * (self.r_drop / 4)
         return loss_sum, target_tokens
+
+    @torch.no_grad()
+    def _choose_alone(self, batch: Batch, coins_BT: Tensor | None) -> Tensor:
+        """Choose the inputs that both readings of a sentence follow."""
+        if coins_BT is None:
+            return batch.inputs_BT
+        return choose_inputs(
+            self.model, *self.model.start(batch.source_BS, batch.source_lengths), batch, coins_BT
+        )
 
     def figures(self, update: int) -> dict[str, float]:
         """Return the forcing ratio at an update."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.models.decoders import DecoderState
@@ -30,12 +31,14 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & (_MASK >> 31))
 
 
-def uniform(seed: int, *counters: Tensor) -> Tensor:
+def uniform(seed: int, *counters: Tensor | int) -> Tensor:
     """Return float32 numbers in [0, 1) that depend on nothing but the seed and the counters, which broadcast.
 
     A number stays the same for any batch order, any number of ranks and any device.
     """
-    x = torch.tensor(_signed(seed * _GOLDEN), device=counters[0].device)
+    device = next(counter.device for counter in counters if isinstance(counter, Tensor))
+    # Filled on the device: a number copied there would wait for it.
+    x = torch.full((), _signed(seed * _GOLDEN), device=device)
     for counter in counters:
         x = _mix((x ^ counter) + _signed(_GOLDEN))
     return ((x >> 40) & (_MASK >> 40)).float() / (1 << 24)  # not every device has float64
@@ -68,13 +71,14 @@ class TeacherForcing(ABC):
         steps = batch.target_BU.shape[1] - 1
         index_B1 = batch.index_B[:, None]
         position_1T = torch.arange(steps, device=index_B1.device)[None]
+        no_index_B1, no_position_1T = torch.zeros_like(index_B1), torch.zeros_like(position_1T)
         counters = {
-            "token": (torch.tensor(epoch), index_B1, position_1T),
-            "sequence": (torch.tensor(epoch), index_B1, torch.zeros_like(position_1T)),
-            "step": (torch.tensor(update), torch.zeros_like(index_B1), position_1T),
-            "batch": (torch.tensor(update), torch.zeros_like(index_B1), torch.zeros_like(position_1T)),
+            "token": (epoch, index_B1, position_1T),
+            "sequence": (epoch, index_B1, no_position_1T),
+            "step": (update, no_index_B1, position_1T),
+            "batch": (update, no_index_B1, no_position_1T),
         }[self.scope]
-        return uniform(seed, *(counter.to(index_B1.device) for counter in counters)) < ratio
+        return uniform(seed, *counters) < ratio
 
 
 class Constant(TeacherForcing):
@@ -173,6 +177,7 @@ def _update(key: str, value: int) -> int:
 
 
 @torch.no_grad()
+@record_function("choose inputs")
 def choose_inputs(
     model: Seq2Seq, state: DecoderState, source: Source, batch: Batch, coins_BT: Tensor | None
 ) -> Tensor:

@@ -191,8 +191,6 @@ class Trainer:
     def _after_update(self) -> None:
         """Log, validate and save what is due."""
         config, update = self.config, self.state.update
-        if update % RELEASE_EVERY == 0:
-            release_memory()
         if update % config.log_every_steps == 0 or update == self.total:
             self._log()
         if self._validation_due():
@@ -269,6 +267,8 @@ class Trainer:
         with record_function(UPDATE):
             loss_sum, norm, tokens = self.step(step)
         self._pending.add(loss_sum, norm, tokens)
+        if self.device.type == "cpu" and self.state.update % RELEASE_EVERY == 0:
+            release_memory()
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
         if (self.state.update + 1) % self.config.log_every_steps == 0:
             synchronize(self.device)

@@ -120,7 +120,7 @@ def test_of_a_protocol_the_methods_are_asked_for() -> None:
 def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
     for slot, key, value, said in (
         ("optimizer", "lr", -1.0, "optimizer: Invalid learning rate: -1.0. It was given "),
-        ("attention", "size", -3, "attention: Trying to create tensor with negative dimension"),
+        ("attention", "size", -3, "attention.size=-3 must be at least 1"),
         ("teacher_forcing", "ratio", 2.0, "teacher_forcing.ratio=2.0"),
         ("dataset", "train", 0, "dataset.train=0"),
         ("tokenizer", "min_frequency", 0, "tokenizer.min_frequency=0"),
@@ -180,7 +180,7 @@ def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
     tokenizers = tokenized.tokenizers
     config.encoder["hidden_size"] = config.decoder["hidden_size"] = 8
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
-    split = Split("val", corpus.validation, tokenized.validation)
+    split = Split("val", corpus.validation, tokenized.validation, corpus.target_language)
     search, cpu = build.search(config), torch.device("cpu")
     evaluator = TranslationEvaluator(model, split, tokenizers, search, 4, [6], cpu, Precision.fp32)
     assert set(evaluator(()).values) == set(FIGURES)

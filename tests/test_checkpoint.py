@@ -73,6 +73,22 @@ def test_weights_optimizer_and_state_come_back(make: Optimizer, tmp_path: Path) 
     assert torch.equal(fresh.embedding.weight, model.embedding.weight)
 
 
+def test_weights_that_are_views_of_one_buffer_come_back(tmp_path: Path) -> None:
+    """As the weights of recurrent layers are on a GPU."""
+    model = nn.Sequential(nn.GRU(3, 4), nn.BatchNorm1d(4))
+    weights = list(model[0].parameters())
+    flat = torch.cat([weight.detach().flatten() for weight in weights])
+    for weight, part in zip(weights, flat.split([weight.numel() for weight in weights]), strict=True):
+        weight.data = part.view_as(weight)
+    model[1].running_mean += 1
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    path = checkpoint.save(tmp_path, "step_1", model, optimizer, {}, None)
+    fresh = nn.Sequential(nn.GRU(3, 4), nn.BatchNorm1d(4))
+    checkpoint.load_weights(path, fresh)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], tensor), name
+
+
 def test_no_file_is_a_pickle(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
     files = {file.name for file in path.iterdir()}
@@ -159,11 +175,11 @@ def test_full_disk_is_said_and_the_old_one_kept(
 
 
 def test_full_disk_met_by_safetensors_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(model: nn.Module, path: str) -> None:
-        save_model(model, str(Path(path).parent / "no folder" / "file"))
+    def gone(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        save_file(tensors, path.parent / "no folder" / "file")
 
-    save_model = checkpoint.save_model
-    monkeypatch.setattr(checkpoint, "save_model", gone)
+    save_file = checkpoint.save_file
+    monkeypatch.setattr(checkpoint, "save_file", gone)
     with pytest.raises(UserError, match="cannot be written"):
         write(tmp_path, 1)
 
@@ -196,7 +212,9 @@ def test_damaged_newer_ones_are_removed(tmp_path: Path) -> None:
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
-    with pytest.raises(UserError, match=r"(?s)not of this model.*config\.yaml.*size mismatch"):
+    with pytest.raises(
+        UserError, match=r"(?s)not of this model.*embedding\.weight is \(4, 3\).*\(5, 3\).*config\.yaml"
+    ):
         checkpoint.load_weights(path, Tied(5))
     with pytest.raises(UserError, match="not of this model"):
         checkpoint.load_weights(path, nn.Linear(2, 2))

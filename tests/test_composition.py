@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from seq2seq_lab.config import (
     flat_keys,
     group_values,
     groups,
+    origin,
     plain,
     typed,
 )
@@ -52,6 +54,7 @@ def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@cache
 def compose(*overrides: str) -> tuple[Config, dict[str, Any], dict[str, str]]:
     """Return the typed and the plain configuration, and the groups' choices."""
     node = hydra.compose("config", list(overrides), return_hydra_config=True)
@@ -162,6 +165,8 @@ def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) ->
             with pytest.raises(UserError, match=r"embedding\."):
                 compose(f"experiment={experiment}", f"model={model}", *given, *joint)
             continue
+        if given:
+            joint = [*joint, "model.scale_embeddings=false"]
         config, values, _ = compose(f"experiment={experiment}", f"model={model}", *given, *joint)
         alone, _, _ = compose(f"model={model}", *joint)
         assert config.model.name == model
@@ -170,7 +175,8 @@ def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) ->
         assert values["dataset"] == of_experiment["dataset"]
         assert values["trainer"] == of_experiment["trainer"]
     for attention in set(group_values("attention")) - {"dot", "none", "location"}:
-        config, _, _ = compose(f"experiment={experiment}", "model=attn", f"attention={attention}", *given)
+        settings = ("model=attn", "model.scale_embeddings=false", f"attention={attention}", *given)
+        config, _, _ = compose(f"experiment={experiment}", *settings)
         alone, _, _ = compose(f"attention={attention}")
         assert config.attention["_target_"] == alone.attention["_target_"]
 
@@ -216,6 +222,8 @@ def test_an_alias_is_logged_by_its_canonical_name() -> None:
     assert flat_keys(values, choices) == flat_keys(same, canonical_choices)
     assert flat_keys(values, choices)["attention"] == "additive"
     assert canonical("attention", "dot") == "dot"
+    assert origin("teacher_forcing", "half_per_step") == "constant"
+    assert origin("teacher_forcing", "linear") == "linear"
     assert canonical("attention", "of_a_folder_of_the_users") == "of_a_folder_of_the_users"
 
 
@@ -232,8 +240,10 @@ def test_flat_keys() -> None:
         "dataset": "multi30k",
         "tokenizer": "bpe",
         "cell": "lstm",
+        "initialization": "default",
         "teacher_forcing": "constant",
         "teacher_forcing_ratio": 0.5,
+        "teacher_forcing_scope": "token",
         "optimizer": "adam",
         "schedule": "one_cycle",
         "seed": 7,

@@ -1,6 +1,8 @@
 """Whole runs with what the papers ask for: pretrained vectors, bounded attention, decaying teacher forcing."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ TINY = [
     "trainer.samples=0",
     "trainer.device=cpu",
     "trainer.precision=fp32",
+    "model.scale_embeddings=false",
     "logger=none",
 ]
 SIZE = 5
@@ -52,6 +55,11 @@ def test_frozen_vectors_are_read_projected_and_kept(
     # The run opens, and goes on, without the file.
     vectors.unlink()
     assert seq2seq_lab.load(tmp_path / "run").translate(["the king sleeps."])[0].text
+    resume = [sys.executable, "-m", "seq2seq_lab", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2"]
+    subprocess.run(resume, check=True, capture_output=True, cwd=tmp_path)
+    again = seq2seq_lab.load(tmp_path / "run")
+    assert torch.equal(again.model.source_embedding.weight, table)
+    assert again.result["updates"] == 2 * run.result["updates"]
 
 
 def test_vectors_that_are_not_frozen_are_trained(vectors: Path, tmp_path: Path) -> None:
@@ -78,8 +86,22 @@ REFUSED = [
     ),
     (
         ["embedding.source.path={path}", *ALL],
-        r"embedding\.source\.path=.*there is one table.*embedding\.target\.path",
+        r"embedding\.source=.*there is one table.*set embedding\.target instead",
     ),
+    (
+        ["embedding.source.path={path}", "embedding.source.size=5", "model.scale_embeddings=true"],
+        r"embedding\.source\.path=.*model\.scale_embeddings=false",
+    ),
+    (
+        ["model.tied_embeddings=target", "embedding.target.size=5"],
+        r"embedding\.target\.size=5.*embedding\.target\.size=\$\{model\.embedding_size\}",
+    ),
+    (
+        ["attention=location", "tokenizer=bpe", "tokenizer.vocab_size=300", "tokenizer.dropout=0.1"],
+        r"tokenizer\.dropout=0",
+    ),
+    (["attention=additive", "attention.size=0"], r"attention\.size=0 must be at least 1"),
+    (["encoder.dropout=1.5"], r"dropout=1\.5"),
     (["embedding.source.size=0"], r"embedding\.source\.size=0 is not allowed"),
     (["model.share_layers=true"], r"model\.share_layers=true .*model=shared"),
     (["attention=location", "attention.max_length=3"], r"train has \d+ tokens.*attention\.max_length=\d+"),

@@ -129,7 +129,10 @@ class BatchMaker:
 
     def __call__(self, index: Index) -> Batch:
         """Return the batch of the given sentences, in their order."""
-        index_B = torch.from_numpy(index).to(self.device)
+        index_B = torch.from_numpy(index)
+        if self.device.type == "cuda":
+            index_B = index_B.pin_memory()  # copied from there without waiting for the device
+        index_B = index_B.to(self.device, non_blocking=True)
         source_lengths, target_lengths = self._source_lengths[index], self._target_lengths[index]
         return Batch(
             index_B=index_B,

@@ -21,6 +21,10 @@ class Dropout(nn.Module):
 
     def __init__(self, probability: float, locked: bool) -> None:
         super().__init__()
+        if not probability >= 0 or round(probability * 2**16) >= 2**16:
+            raise ValueError(
+                f"dropout={probability} is no probability of dropping. Allowed: 0 up to, not including, 1."
+            )
         self.probability = probability
         self.locked = locked
 

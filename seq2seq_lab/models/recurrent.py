@@ -50,7 +50,7 @@ def lstm_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> Laye
     gates_BG = input_BG + recurrent_BG
     write_BH, keep_BH, new_BH, show_BH = gates_BG.chunk(4, dim=-1)
     cell_BH = keep_BH.sigmoid() * state.cell_BH + write_BH.sigmoid() * new_BH.tanh()
-    return LayerState(show_BH.sigmoid() * cell_BH.tanh(), cell_BH)
+    return LayerState(show_BH.sigmoid() * cell_BH.tanh().to(show_BH.dtype), cell_BH)
 
 
 def gru_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> LayerState:
@@ -154,7 +154,9 @@ class RecurrentLoop:
         # Time first: each step's rows then stand together.
         self._known_BG = functional.linear(known_BTE.transpose(0, 1), known_GE, bias_G).unbind(0)
         hidden_LBH = start.hidden_LBH.to(dtype)
-        cells = [None] * len(hidden_LBH) if start.cell_LBH is None else [*start.cell_LBH.to(dtype)]
+        # What an LSTM adds up from step to step stays wide, as in torch's own layer.
+        wide = torch.promote_types(dtype, torch.float32)
+        cells = [None] * len(hidden_LBH) if start.cell_LBH is None else [*start.cell_LBH.to(wide)]
         self.states = [LayerState(*state) for state in zip(hidden_LBH, cells, strict=True)]
         self._masks = [self.masks(layers.dropout, layers.output_size) for _ in range(len(layers.layers) - 1)]
 

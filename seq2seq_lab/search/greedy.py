@@ -41,7 +41,8 @@ class GreedySearch:
         check_every = 1 if device.type == "cpu" else 8
         for t in range(int(limit_B.max())):
             log_probs_BV, state, weights_BS = model.step(token_B, state, source)
-            log_probs_BV[:, [PAD, SOS]] = float("-inf")
+            for never in (PAD, SOS):
+                log_probs_BV[:, never] = float("-inf")
             best_B, token_B = log_probs_BV.max(-1)
             token_B = torch.where(ended_B, PAD, token_B)
             log_prob_B += torch.where(ended_B, 0.0, best_B)

@@ -143,11 +143,7 @@ def gradients(model: nn.Module, output: Tensor) -> list[Tensor]:
 @every_combination
 def test_unroll_equals_repeated_step(encoder: str, decoder: str, attention: str, num_layers: int) -> None:
     model = small_model(config_of(encoder, decoder, attention, num_layers)).double()
-    for training in (False, True):
-        compare_unroll_with_steps(model.train(training), ragged_batch())
-
-
-def compare_unroll_with_steps(model: Seq2Seq, batch: Batch) -> None:
+    batch = ragged_batch()
     logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
     log_probs_BTV, rows_BTS = unroll_by_steps(model, batch)
     whole_BTV = logits_BTV.log_softmax(-1)

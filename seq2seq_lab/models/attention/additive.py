@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seq2seq_lab.models.attention.base import Attention
+from seq2seq_lab.models.attention.base import Attention, checked_size
 
 # B·T·S·K numbers in work at a time: what stays in a CPU's cache, and what a GPU has room for.
 CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**27
@@ -21,12 +21,12 @@ class AdditiveAttention(Attention):
 
     def __init__(self, query_size: int, memory_size: int, size: int) -> None:
         super().__init__(query_size, memory_size)
-        self.key = nn.Linear(memory_size, size)
+        self.key = nn.Linear(memory_size, checked_size(size))
         self.query = nn.Linear(query_size, size, bias=False)
         self.energy = nn.Linear(size, 1, bias=False)
 
     def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.key(memory_BSM)
+        return _wide(self.key(memory_BSM))  # once, and not at every step
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])  # type: ignore[no-untyped-call]
@@ -66,6 +66,7 @@ class _Score(torch.autograd.Function):
 
 
 def _wide(x: Tensor) -> Tensor:
+    """Return x in float32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -61,6 +61,17 @@ class Attention(nn.Module, ABC):
         return torch.bmm(weights_BTS.to(memory_BSM.dtype), memory_BSM), weights_BTS
 
 
+def checked_size(size: int) -> int:
+    """Return d_a, the size that keys and query are projected to, if it is one.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if size < 1:
+        raise ValueError(f"attention.size={size} must be at least 1.")
+    return size
+
+
 class AttentionFactory(Protocol):
     """Makes an attention function for a decoder, which knows the size of its query."""
 
