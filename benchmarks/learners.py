@@ -166,8 +166,9 @@ class Package:
         batch_size: int,
         device: torch.device,
         seed: int,
+        *overrides: str,
     ) -> None:
-        settings = package_config(name, sizes, dropout, batch_size, seed)
+        settings = package_config(name, sizes, dropout, batch_size, seed, *overrides)
         torch.manual_seed(seed)
         self.model = build.model(settings, sizes.source_vocabulary, sizes.target_vocabulary, joint=False)
         self.model.to(device)
@@ -197,14 +198,16 @@ class Package:
         return total / tokens
 
 
-def package_config(name: str, sizes: Sizes, dropout: float, batch_size: int, seed: int) -> Config:
+def package_config(
+    name: str, sizes: Sizes, dropout: float, batch_size: int, seed: int, *overrides: str
+) -> Config:
     """Return the configuration of a run of a bundle that trains as the reference does."""
     return composed(
         f"model={name}",
         f"model.embedding_size={sizes.embedding}",
         f"model.encoder_hidden_size={sizes.hidden}",
         f"model.hidden_size={sizes.hidden}",
-        *([f"model.attentional_size={sizes.hidden}"] if name == "luong" else []),
+        *([f"model.attentional_size={sizes.hidden}"] if name.startswith("luong") else []),
         f"model.dropout={dropout}",
         "model.state_dropout=0",
         f"optimizer.lr={LEARNING_RATE}",
@@ -214,6 +217,7 @@ def package_config(name: str, sizes: Sizes, dropout: float, batch_size: int, see
         f"trainer.clip_norm={CLIP_NORM}",
         "logger=none",
         f"seed={seed}",
+        *overrides,
     )
 
 

@@ -18,7 +18,6 @@ import logging
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -45,20 +44,23 @@ from benchmarks.machine import machine, matrix_product_peak
 from benchmarks.reference import Sizes
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config import Device, Precision
-from seq2seq_lab.data.batching import plan_epoch
+from seq2seq_lab.data.batching import Step, plan_epoch
 from seq2seq_lab.device import choose_device, choose_precision
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 
 # Of two runs that compute the same in another order; a mistake in a formula shows in the first digit.
 SAME_LOSS = 0.02  # nats a token
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 WIDTH = 140  # of the tables in a file
-PEER = "bahdanau"  # the model that JoeyNMT's is measured beside
+PEER = "JoeyNMT's model: additive attention after the step, input feeding"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """What was measured of one arm: medians over the rounds, and the slowest and fastest round.
 
+    `times_the_reference` is the median of the rounds' own quotients, with the least and the most of them.
     `share` is that of the machine's measured matrix-product peak in the arm's own precision, by the model's
     operations; None where it is not known.
     """
@@ -74,6 +76,8 @@ class Row:
     slowest: float
     fastest: float
     times_the_reference: float
+    least_times: float
+    most_times: float
     share: float | None
     peak_bytes: int
 
@@ -141,10 +145,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="where to draw them, for example training.png"
     )
-    options = parser.parse_args()
-    if options.joeynmt and not (PEER in options.models and 1 in options.ratios):
-        parser.error(f"--joeynmt is measured beside {PEER} at ratio 1: add them to --models and --ratios")
-    return options
+    return parser.parse_args()
 
 
 def positive(text: str) -> int:
@@ -165,13 +166,16 @@ def ratio(text: str) -> float:
 
 def compare(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Measure every model at every ratio, print a table a model, and return all figures."""
-    dtypes = {Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16}
-    peaks = {precision.value: matrix_product_peak(dtype, device) for precision, dtype in dtypes.items()}
+    peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
     precision = choose_precision(Precision(options.precision), device)
     sizes = Sizes(data.source_vocabulary, data.target_vocabulary, embedding=256, hidden=512)
     report: dict[str, Any] = {
         **surroundings(options, data, device),
         "peak_flops_per_second": peaks,
+        "command": " ".join(["python -m benchmarks.training", *sys.argv[1:]]),
+        "commit": git_commit(),
+        "changed_since": git_is_dirty(),
+        "warm_up": options.warm_up,
         "rounds": options.rounds,
         "updates_a_round": options.steps,
         "rows": [],
@@ -185,11 +189,16 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     for name in options.models:
         rows = measure(name, sizes, data, options, device, precision, peaks)
         report["rows"] += map(asdict, rows)
-        console.print(table(rows))
+        console.print(table(rows, f"{MODELS[name].title} (model={name})"))
+    if options.joeynmt:
+        rows = measure_peer(sizes, data, options, device, precision, peaks)
+        report["rows"] += map(asdict, rows)
+        console.print(table(rows, PEER))
     console.print(
-        "Medians of the rounds. Reference: a loop over time in float32 on random batches, padded. Operations are "
-        "those the model needs for real tokens, three times the forward pass; the share is of the peak in the row's "
-        "own precision. Memory is the process's, which holds reference and package at once (JoeyNMT: its own)."
+        "Medians of the rounds. Reference: a loop over time in float32 on random batches, padded. The package's code "
+        "is vectorised over time, has its own dropout, cross-entropy and attention kernels, and packs padded sources. "
+        "Operations are those the model needs for real tokens, three times the forward pass; the share is of the peak in "
+        "the row's own precision. Memory is the process's, which holds reference and package at once (JoeyNMT: its own)."
     )
     if options.plot:
         draw(report, options.plot)
@@ -213,7 +222,7 @@ def arms(precision: Precision) -> list[Arm]:
     fp32 = Precision.fp32
     return [
         Arm("reference", "loop", "random", fp32),
-        Arm("vectorised alone", "package", "random", fp32),
+        Arm("package's code alone", "package", "random", fp32),
         Arm("exact lengths alone", "loop", "exact length", fp32),
         Arm("bfloat16 alone", "loop", "random", Precision.bf16),
         Arm("package, all on", "package", "exact length", precision),
@@ -239,10 +248,7 @@ def measure(
             f"model={name} has {num_parameters(package.model):,} parameters and the reference {parameters:,}: they are "
             f"not the same model. Mend conf/model/{name}.yaml or benchmarks/reference.py."
         )
-    plans = {
-        "random": random_plan(data.text, options.batch_size, options.seed),
-        "exact length": plan_epoch(data.text, options.batch_size, "sentences", None, options.seed, 0),
-    }
+    plans = both_plans(data, options)
     rows: list[Row] = []
     for ratio in options.ratios:
         contestants = []
@@ -250,16 +256,58 @@ def measure(
             learner = loop if arm.code == "loop" else package
             turn = partial(take_turn, learner, arm, plans[arm.batches], ratio, name, sizes, data, device)
             contestants.append(Contestant(arm, parameters, turn))
-        with ExitStack() as stack:
-            if options.joeynmt and name == PEER and ratio == 1:
-                contestants.append(
-                    stack.enter_context(
-                        joeynmt(options.joeynmt, sizes, data, plans["random"], device, options.seed)
-                    )
-                )
-            turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
-        rows += summarise(name, ratio, contestants, turns, peaks)
+        turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
+        rows += summarise(name, ratio, contestants, turns, measured_again(peaks, device))
     return rows
+
+
+def measure_peer(
+    sizes: Sizes,
+    data: Data,
+    options: argparse.Namespace,
+    device: torch.device,
+    precision: Precision,
+    peaks: Mapping[str, float],
+) -> list[Row]:
+    """Measure JoeyNMT and the package's model of the same architecture in turns, at ratio 1."""
+    package = Package(
+        "luong_feeding",
+        sizes,
+        DROPOUT,
+        data,
+        options.batch_size,
+        device,
+        options.seed,
+        "attention=additive",
+    )
+    parameters = num_parameters(package.model)
+    plans = both_plans(data, options)
+    contestants = [
+        Contestant(
+            arm,
+            parameters,
+            partial(take_turn, package, arm, plans[arm.batches], 1.0, None, sizes, data, device),
+        )
+        for arm in arms(precision)
+        if arm.code == "package"
+    ]
+    with joeynmt(options.joeynmt, sizes, data, plans["random"], device, options.seed) as peer:
+        contestants = [peer, *contestants]
+        turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
+    return summarise("joeynmt", 1.0, contestants, turns, peaks)
+
+
+def both_plans(data: Data, options: argparse.Namespace) -> dict[str, list[Step]]:
+    """Return the updates of an epoch as the tutorials and as the package make them."""
+    return {
+        "random": random_plan(data.text, options.batch_size, options.seed),
+        "exact length": plan_epoch(data.text, options.batch_size, "sentences", None, options.seed, 0),
+    }
+
+
+def measured_again(peaks: Mapping[str, float], device: torch.device) -> dict[str, float]:
+    """Return the higher of the peaks before and now: another process may have slowed one of the measurements."""
+    return {name: max(peak, matrix_product_peak(DTYPES[name], device)) for name, peak in peaks.items()}
 
 
 def summarise(
@@ -271,10 +319,10 @@ def summarise(
 ) -> list[Row]:
     """Return a row a contestant; the first is the reference."""
     speeds = [[turn.tokens / turn.seconds for turn in own] for own in turns]
-    reference = statistics.median(speeds[0])
     rows = []
     for contestant, own, speed in zip(contestants, turns, speeds, strict=True):
         arm = contestant.arm
+        times = [mine / theirs for mine, theirs in zip(speed, speeds[0], strict=True)]
         work = [turn.operations / turn.seconds for turn in own if turn.operations is not None]
         rows.append(
             Row(
@@ -288,7 +336,9 @@ def summarise(
                 target_tokens_per_second=statistics.median(speed),
                 slowest=min(speed),
                 fastest=max(speed),
-                times_the_reference=statistics.median(speed) / reference,
+                times_the_reference=statistics.median(times),
+                least_times=min(times),
+                most_times=max(times),
                 share=statistics.median(work) / peaks[arm.precision.value] if work else None,
                 peak_bytes=max(turn.peak_bytes for turn in own),
             )
@@ -296,13 +346,12 @@ def summarise(
     return rows
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Row], title: str) -> Table:
     """Return one model's figures as a table."""
-    name = rows[0].model
-    made = Table(title=f"{MODELS[name].title} (model={name}), {rows[0].parameters:,} parameters")
+    made = Table(title=f"{title}, {rows[0].parameters:,} parameters")
     made.add_column("ratio")
     made.add_column("what runs: code, batches, precision")
-    for column in ("target tokens/s", "slowest–fastest", "× reference", "of the peak", "peak memory"):
+    for column in ("target tokens/s", "slowest–fastest", "× the first", "of the peak", "peak memory"):
         made.add_column(column, justify="right")
     for number, row in enumerate(rows):
         if number and row.ratio != rows[number - 1].ratio:
@@ -313,7 +362,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row.name}: {row.code}, {row.batches}, {row.precision}{differs}",
             f"{row.target_tokens_per_second:,.0f}",
             f"{row.slowest:,.0f}–{row.fastest:,.0f}",
-            f"{row.times_the_reference:.2f}",
+            f"{row.times_the_reference:.2f} ({row.least_times:.2f}–{row.most_times:.2f})",
             "" if row.share is None else f"{row.share:.1%}",
             f"{row.peak_bytes / 2**30:.2f} GiB",
         )
@@ -349,7 +398,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         panel.set_yticks([place + 0.4 - height / 2 for place in range(len(names))], names)
         panel.invert_yaxis()
         panel.margins(x=0.2)
-        panel.set_title(MODELS[model].title, fontsize=10)
+        panel.set_title(MODELS[model].title if model in MODELS else PEER, fontsize=10)
     panels[0].legend(fontsize=8)
     panels[-1].set_xlabel("target tokens a second in training")
     figure.suptitle(

@@ -68,14 +68,17 @@ def take_turn(
     arm: Arm,
     plan: Sequence[Step],
     ratio: float,
-    name: str,
+    name: str | None,
     sizes: Sizes,
     data: Data,
     device: torch.device,
     first: int,
     count: int,
 ) -> Turn:
-    """Measure `count` updates from update `first` of the plan on, round and round, after one that is not counted."""
+    """Measure `count` updates from update `first` of the plan on, round and round, after one that is not counted.
+
+    `name` says whose operations are counted; None where they are not known.
+    """
     steps = [plan[number % len(plan)] for number in range(first, first + count)]
 
     def updates() -> None:
@@ -87,7 +90,9 @@ def take_turn(
     learner.update(plan[(first - 1) % len(plan)], ratio, arm.precision)
     time = seconds(updates, device)
     text = [data.tokens(step) for step in steps]
-    operations = sum(flops.training(MODELS[name].forward_flops(sizes, tokens)) for tokens in text)
+    operations = None
+    if name is not None:
+        operations = sum(flops.training(MODELS[name].forward_flops(sizes, tokens)) for tokens in text)
     return Turn(sum(tokens.target for tokens in text), time, operations, peak_memory(device))
 
 

@@ -22,12 +22,11 @@ DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 def choose_device(wanted: Device) -> torch.device:
-    """Return the device: for `auto` CUDA, then MPS, then the CPU; bounds what oneDNN caches on the CPU.
+    """Return the device: for `auto` CUDA, then MPS, then the CPU.
 
     Raises:
         UserError: the device asked for is not there.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
     there = {
         Device.cuda: torch.cuda.is_available(),
         Device.mps: torch.backends.mps.is_available(),
@@ -39,6 +38,11 @@ def choose_device(wanted: Device) -> torch.device:
         found = ", ".join(device.value for device, present in there.items() if present)
         raise UserError(f"trainer.device={wanted.value} is not on this machine. Allowed here: auto, {found}.")
     return torch.device(wanted.value)
+
+
+def bound_primitives() -> None:
+    """Bound what oneDNN keeps on a CPU; to be called before anything is computed."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Precision:

@@ -19,7 +19,13 @@ from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
-from seq2seq_lab.device import choose_device, choose_precision, peak_memory, reset_peak_memory
+from seq2seq_lab.device import (
+    bound_primitives,
+    choose_device,
+    choose_precision,
+    peak_memory,
+    reset_peak_memory,
+)
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -86,6 +92,7 @@ def experiment(job: Job) -> dict[str, Any]:
     check(config)
     build.check_parts(config)
     record = read_record(folder) if job.resume else None
+    bound_primitives()
     device = choose_device(settings.device)
     reset_peak_memory(device)
     precision = resolve_precision(settings.precision, device, record)
