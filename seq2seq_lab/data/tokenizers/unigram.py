@@ -47,7 +47,8 @@ class UnigramTokenizer(ByteLevelTokenizer):
         # On tiny corpora the library gives more pieces than it was asked for.
         longer = [piece for piece in ordered if len(piece) > 1]
         kept = {*letters, *longer[: self.vocab_size - len(SPECIALS) - len(letters)]}
-        vocabulary = [(name, lowest) for name in SPECIALS]
+        floor = round(lowest, 3)
+        vocabulary = [(name, floor) for name in SPECIALS]
         vocabulary += [(piece, scores[piece]) for piece in ordered if piece in kept]
-        vocabulary += [(letter, lowest) for letter in letters if letter not in scores]
+        vocabulary += [(letter, floor) for letter in letters if letter not in scores]
         self._use(self._around(Unigram(vocabulary, unk_id=UNK, byte_fallback=False)))
