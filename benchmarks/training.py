@@ -9,7 +9,7 @@ package's model (vectorised over time), batches of one exact source length, bflo
 sentences are random, with Multi30k's lengths and vocabulary sizes.
 
 `--check-loss` trains reference and package from the same weights on the same batches and compares their losses.
-`--joeynmt PYTHON` measures JoeyNMT 2.3 too, on the data of the model it is nearest to (`joeynmt_worker.py`).
+`--joeynmt PYTHON` measures JoeyNMT 2.3 beside the package's model of the same architecture (`joeynmt_worker.py`).
 """
 
 import argparse

@@ -430,8 +430,7 @@ def check_model(config: Config) -> None:
         made = model(
             config, source_vocabulary=8, target_vocabulary=8, joint=bool(config.tokenizer.get("joint"))
         )
-    bounded = any(isinstance(part, Attention) and part.longest_source for part in made.modules())
-    if bounded and tokenizer(config)().stochastic:
+    if made.longest_source is not None and tokenizer(config)().stochastic:
         raise UserError(
             f"attention._target_={config.attention['_target_']} has scores for a bounded number of tokens, but this "
             f"tokenizer cuts a sentence anew at every epoch, into more or fewer. Set tokenizer.dropout=0, or choose another "

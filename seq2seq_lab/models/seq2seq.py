@@ -18,6 +18,8 @@ from seq2seq_lab.models.source import Source
 class Seq2Seq(nn.Module):
     """p(y_t | y_<t, x): encoder, decoder and readout between two embedding tables.
 
+    `longest_source` is the most source positions that its attention can weigh, None for any number.
+
     Args:
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         dropout: probability on the embeddings of both sides.
@@ -43,6 +45,8 @@ class Seq2Seq(nn.Module):
         self.readout = readout
         self.scale = scale
         self.dropout = Dropout(dropout, locked_dropout)
+        bounds = (part.longest_source for part in decoder.modules() if isinstance(part, Attention))
+        self.longest_source = min((bound for bound in bounds if bound is not None), default=None)
 
     def check_length(self, length: int, what: str) -> None:
         """Refuse a source of more positions than the attention can weigh.
@@ -50,9 +54,8 @@ class Seq2Seq(nn.Module):
         Raises:
             UserError: says so of `what`.
         """
-        limits = [part.longest_source for part in self.modules() if isinstance(part, Attention)]
-        longest = min((limit for limit in limits if limit is not None), default=length)
-        if length > longest:
+        longest = self.longest_source
+        if longest is not None and length > longest:
             raise UserError(
                 f"{what} has {length - 2} tokens, and this attention function has scores for {longest - 2} at most. Set "
                 f"attention.max_length={length - 2} or more, or choose a function without such a bound, such as "
