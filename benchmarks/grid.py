@@ -16,7 +16,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from types import FrameType
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
+from benchmarks.page import Part, filled, table
 from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distinct, settings, spread
 from seq2seq_lab import config as configuration
 from seq2seq_lab.errors import UserError
@@ -36,10 +36,11 @@ from seq2seq_lab.run import finished_result, read_record
 DOCS = Path(__file__).parents[1] / "docs"
 LINES = DOCS / "grid.jsonl"
 PAGE = DOCS / "results.md"
-
-FIRST = "<!-- grid: made from docs/grid.jsonl by `python -m benchmarks.grid tables` -->"
-LAST = "<!-- end of the grid -->"
-WIDTH = 120
+PART = Part(
+    PAGE,
+    first="<!-- grid: made from docs/grid.jsonl by `python -m benchmarks.grid tables` -->",
+    last="<!-- end of the grid -->",
+)
 MARK = "¹"  # of a cell that has settings of its own
 LOOK_EVERY = 0.2  # seconds between looks at the processes
 TIME_TO_END = 60  # seconds that a process has to end by itself
@@ -511,15 +512,10 @@ def with_tables(page: str, runs: Sequence[GridRun]) -> str:
     Raises:
         UserError: the page has no such part, or a run is of another command than its cell's.
     """
-    lines = page.split("\n")
-    if FIRST not in lines or LAST not in lines[lines.index(FIRST) :]:
-        raise UserError(
-            f"docs/{PAGE.name}: no line {FIRST!r} with a line {LAST!r} after it. Put both where the tables are to be."
-        )
     part: list[str] = []
     for grid in GRIDS.values():
         part += ["", *section(grid, [run for run in runs if run.grid == grid.name])]
-    return "\n".join([*lines[: lines.index(FIRST) + 1], *part, "", *lines[lines.index(LAST) :]])
+    return PART.replaced(page, part[1:])
 
 
 def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:
@@ -550,8 +546,8 @@ def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:
         *((BLEU[name][0], [f"`{text}`" for text in texts]) for name, texts in signatures.items() if texts),
     ]
     lines = [f"## {grid.title}", "", f"`{command}`", "", *filled(f"{grid.note} {legend(grid)}")]
-    for table in tables:
-        lines += ["", *table]
+    for rows in tables:
+        lines += ["", *rows]
     if not runs:
         return [*lines, "", "Nothing of it has been run yet."]
     return [
@@ -602,12 +598,6 @@ def listed(grid: Grid, runs: Sequence[GridRun], measures: Sequence[str]) -> list
     return table(["decoder", "attention", *(MEASURES[name][0] for name in measures)], rows, 2)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> list[str]:
-    """Return a Markdown table whose first columns are names, the others figures."""
-    rule = ["---" if column < names else "---:" for column in range(len(heads))]
-    return [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rows)]
-
-
 def text(cell: Cell, runs: Sequence[GridRun], name: str) -> str:
     """Return what a table shows of a measure in a cell."""
     if not cell.exists():
@@ -620,13 +610,6 @@ def text(cell: Cell, runs: Sequence[GridRun], name: str) -> str:
     counted = name.startswith("test/")
     shown = f"{spread(figures, form)} ({len(figures)})" if counted else f"{statistics.mean(figures):{form}}"
     return f"{shown} {MARK}" if cell.attention == "dot" else shown
-
-
-def filled(paragraph: str, indent: str = "") -> list[str]:
-    """Return a paragraph as lines, the further ones indented."""
-    return textwrap.wrap(
-        paragraph, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 if __name__ == "__main__":

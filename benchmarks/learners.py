@@ -172,7 +172,7 @@ class Package:
         torch.manual_seed(seed)
         self.model = build.model(settings, sizes.source_vocabulary, sizes.target_vocabulary, joint=False)
         self.model.to(device)
-        self.task = TranslationTask(self.model, Constant(1.0, "step"), 0.0, 0.0, seed)
+        self.task = TranslationTask(self.model, Constant(1.0, "step"), 0.0, 0.0, False, seed)
         self.trainer = Trainer(
             task=self.task,
             text=lambda epoch: data.text,

@@ -1,6 +1,6 @@
 """How fast this package trains, beside the loops that people learn these models from.
 
-    python -m benchmarks.training --multi30k FOLDER --threads 2 --json training.json --plot training.png
+    python -m benchmarks.training --multi30k DIR --threads 2 --json docs/training.cpu.json --plot docs/images/speed.png
 
 measures target tokens a second (real ones, `<eos>` counted, without warm-up) of the four models of
 `benchmarks.reference` and of the package's models of the same sizes, on the same data, in one process and in turns:
@@ -45,7 +45,7 @@ from benchmarks.reference import Sizes
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.data.batching import Step, plan_epoch
-from seq2seq_lab.device import choose_device, choose_precision
+from seq2seq_lab.device import choose_device, choose_precision, set_up_memory
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 
@@ -88,6 +88,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    set_up_memory()
     device = choose_device(Device(options.device))
     try:
         data = (
@@ -125,7 +126,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--multi30k", type=Path, metavar="FOLDER", help="with the raw files train.de, train.en, …"
+        "--multi30k", type=Path, metavar="DIR", help="with the raw files train.de, train.en, …"
     )
     parser.add_argument(
         "--pairs", type=positive, default=MULTI30K_PAIRS, help="random ones, without --multi30k"
@@ -172,7 +173,7 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     report: dict[str, Any] = {
         **surroundings(options, data, device),
         "peak_flops_per_second": peaks,
-        "command": " ".join(["python -m benchmarks.training", *sys.argv[1:]]),
+        "command": command(options, sys.argv[1:]),
         "commit": git_commit(),
         "changed_since": git_is_dirty(),
         "warm_up": options.warm_up,
@@ -208,6 +209,7 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
 def surroundings(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Return what the figures depend on besides the code."""
     return {
+        "device": device.type,
         "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -215,6 +217,12 @@ def surroundings(options: argparse.Namespace, data: Data, device: torch.device) 
         "batch_size": options.batch_size,
         "seed": options.seed,
     }
+
+
+def command(options: argparse.Namespace, words: Sequence[str]) -> str:
+    """Return the command line with placeholders for the paths that are this machine's own."""
+    own = {str(options.multi30k): "DIR", str(options.joeynmt): "PYTHON"}
+    return " ".join(["python -m benchmarks.training", *(own.get(word, word) for word in words)])
 
 
 def arms(precision: Precision) -> list[Arm]:

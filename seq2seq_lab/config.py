@@ -149,6 +149,7 @@ class TrainerConfig:
     max_length: int
     label_smoothing: float
     r_drop: float
+    stop_at_eos: bool
     clip_norm: float | None
     validate_every: float
     validate_unit: ValidateUnit

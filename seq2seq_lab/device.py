@@ -4,6 +4,7 @@ import ctypes
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from seq2seq_lab.errors import UserError
 # oneDNN keeps a primitive with its buffers for each of the last 1,024 shapes; a corpus of real sentences has
 # hundreds, and a run of some minutes then held gigabytes. Fewer cost no time that could be measured.
 PRIMITIVES = "32"
+
+# Of glibc's mallopt: how many blocks may be pages of their own, and how much may be free before it is given back.
+M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
 
 STATUS = Path("/proc/self/status")  # Linux only
 
@@ -40,9 +44,17 @@ def choose_device(wanted: Device) -> torch.device:
     return torch.device(wanted.value)
 
 
-def bound_primitives() -> None:
-    """Bound what oneDNN keeps on a CPU; to be called before anything is computed."""
+def set_up_memory() -> None:
+    """Bound what oneDNN keeps on a CPU, and have freed memory reused; to be called before anything is computed.
+
+    glibc gives a large block back to the system as soon as it is freed. The next one is made of new pages, which can
+    cost more than what is computed on them. It is told to keep them; `release_memory` gives them back now and then.
+    """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
+    set_option = _glibc("mallopt")
+    if set_option is not None:
+        set_option(M_MMAP_MAX, 0)
+        set_option(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Precision:
@@ -83,7 +95,7 @@ def release_memory() -> None:
     Batches of hundreds of shapes leave holes between what is still in use; without this the resident memory of a
     CPU run grows from epoch to epoch.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
 
@@ -108,6 +120,11 @@ def reset_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
     elif STATUS.is_file():
         Path("/proc/self/clear_refs").write_text("5")
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of glibc's allocator, None where the system has another library."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def _status(name: str) -> int:

@@ -20,11 +20,11 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_c
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.device import (
-    bound_primitives,
     choose_device,
     choose_precision,
     peak_memory,
     reset_peak_memory,
+    set_up_memory,
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
@@ -92,7 +92,7 @@ def experiment(job: Job) -> dict[str, Any]:
     check(config)
     build.check_parts(config)
     record = read_record(folder) if job.resume else None
-    bound_primitives()
+    set_up_memory()
     device = choose_device(settings.device)
     reset_peak_memory(device)
     precision = resolve_precision(settings.precision, device, record)
@@ -139,6 +139,7 @@ def experiment(job: Job) -> dict[str, Any]:
                 build.teacher_forcing(config),
                 settings.label_smoothing,
                 settings.r_drop,
+                settings.stop_at_eos,
                 config.seed,
             ),
             text=text.epoch,

@@ -32,7 +32,7 @@ from seq2seq_lab.scores import (
     moses_languages,
 )
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs
+from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs, until_eos
 
 
 class TranslationTask:
@@ -43,6 +43,8 @@ class TranslationTask:
 
     Args:
         r_drop: α; 0 reads each sentence once.
+        stop_at_eos: where the model has read an `<eos>` of its own, what follows of the sentence adds no loss; the
+            number of target tokens stays that of the reference (the PyTorch translation tutorial's training loss).
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class TranslationTask:
         teacher_forcing: TeacherForcing,
         label_smoothing: float,
         r_drop: float,
+        stop_at_eos: bool,
         seed: int,
     ) -> None:
         self.model = model
         self.teacher_forcing = teacher_forcing
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
+        self.stop_at_eos = stop_at_eos
         self.seed = seed
 
     def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
@@ -72,11 +76,13 @@ class TranslationTask:
             inputs_BT = choose_inputs(self.model, state, source, batch, coins_BT)
         logits_BTV, _ = self.model.unroll(inputs_BT, state, source)
         with record_function("loss"):
-            loss_sum = loss.cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
+            outputs_BT = batch.outputs_BT
+            if self.stop_at_eos:
+                outputs_BT = until_eos(inputs_BT, outputs_BT)
+            loss_sum = loss.cross_entropy(logits_BTV, outputs_BT, self.label_smoothing)
             if self.r_drop:
                 one_BTV, other_BTV = logits_BTV.chunk(2)
-                outputs_BT, _ = batch.outputs_BT.chunk(2)
-                apart = loss.disagreement(one_BTV, other_BTV, outputs_BT)
+                apart = loss.disagreement(one_BTV, other_BTV, outputs_BT.chunk(2)[0])
                 loss_sum = loss_sum / 2 + apart * (self.r_drop / 4)
         return loss_sum, target_tokens
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.models.decoders import DecoderState
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
@@ -201,6 +202,12 @@ def choose_inputs(
     # Autocast keeps the weights it has cast; without gradient, torch before 2.10 keeps them without their graph.
     torch.clear_autocast_cache()
     return torch.cat([torch.stack(inputs, dim=1), inputs_BT[:, len(inputs) :]], dim=1)
+
+
+def until_eos(inputs_BT: Tensor, outputs_BT: Tensor) -> Tensor:
+    """Return the outputs with padding where `<eos>` has been read: what the model's own end leaves of the reference."""
+    ended_BT = (inputs_BT == EOS).cumsum(1) > 0
+    return outputs_BT.masked_fill(ended_BT, PAD)
 
 
 def _needed(coins_BT: Tensor) -> list[bool]:

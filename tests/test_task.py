@@ -142,7 +142,8 @@ def test_label_smoothing_is_only_in_the_training_loss(
 ) -> None:
     evaluate = evaluator(model, corpus.validation, tokenized, greedy())
     plain, smooth = (
-        TranslationTask(model, Constant(1.0, "token"), share, r_drop=0.0, seed=1) for share in (0.0, 0.3)
+        TranslationTask(model, Constant(1.0, "token"), share, r_drop=0.0, stop_at_eos=False, seed=1)
+        for share in (0.0, 0.3)
     )
     model.eval()
     with torch.no_grad():
@@ -160,7 +161,8 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     model = deepcopy(model)
     batch = evaluator(model, corpus.validation, tokenized, greedy())._batches[0]
     plain, r_drop = (
-        TranslationTask(model, Constant(1.0, "token"), 0.1, r_drop=weight, seed=1) for weight in (0.0, 5.0)
+        TranslationTask(model, Constant(1.0, "token"), 0.1, r_drop=weight, stop_at_eos=False, seed=1)
+        for weight in (0.0, 5.0)
     )
     model.eval()  # without dropout both readings agree
     once, count = plain.loss(batch, 0, 0)
@@ -190,6 +192,37 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     )
     torch.testing.assert_close(found, likelihood / 2 + 5 / 4 * kl)
     assert kl > 1
+
+
+def test_a_free_running_loss_may_stop_at_the_models_own_end(
+    tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
+) -> None:
+    model = deepcopy(model).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4)  # an untrained model says the same word again and again
+        model.readout.linear.bias[EOS] += 3
+    expected, stopped, batches = 0.0, 0, evaluator(model, corpus.validation, tokenized, greedy())._batches
+    with torch.no_grad():
+        for batch in batches:
+            for row, source_S in enumerate(batch.source_BS):
+                source_1S = source_S[None, : batch.source_lengths[row]]
+                state, source = model.start(source_1S, (source_1S.shape[1],))
+                target = [token for token in batch.target_BU[row].tolist() if token != PAD]
+                token = target[0]
+                for position, wanted in enumerate(target[1:], start=1):
+                    log_probs, state, _ = model.step(torch.tensor([token]), state, source)
+                    expected -= float(log_probs[0, wanted])
+                    token = int(log_probs.argmax())
+                    if token == EOS:
+                        stopped += position < len(target) - 1
+                        break
+    task = TranslationTask(model, Constant(0.0, "token"), 0.0, r_drop=0.0, stop_at_eos=True, seed=1)
+    with torch.no_grad():
+        found = [task.loss(batch, 0, 0) for batch in batches]
+    assert 2 < stopped < len(corpus.validation)
+    assert sum(float(loss) for loss, _ in found) == pytest.approx(expected, rel=1e-5)
+    assert [count for _, count in found] == [batch.target_tokens for batch in batches]
 
 
 def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(

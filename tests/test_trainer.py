@@ -101,7 +101,9 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
 
         forcing = build.teacher_forcing(whole)
         return Trainer(
-            task=TranslationTask(model, forcing, whole.trainer.label_smoothing, r_drop=0.0, seed=1),
+            task=TranslationTask(
+                model, forcing, whole.trainer.label_smoothing, r_drop=0.0, stop_at_eos=False, seed=1
+            ),
             text=lambda epoch: text,
             validate=validate,
             optimizer=build.optimizer(whole, model),

@@ -300,10 +300,10 @@ def test_rates_of_several_machines_are_not_set_beside_one_another() -> None:
 
 def test_tables_refuse_a_page_without_their_place_and_lines_of_other_commands() -> None:
     with pytest.raises(UserError, match=r"no line '<!-- grid: .*Put both where the tables are to be"):
-        grid.with_tables(f"{grid.LAST}\n{grid.FIRST}\n", [])
+        grid.with_tables(f"{grid.PART.last}\n{grid.PART.first}\n", [])
     stale = replace(a_run(GRAMMAR, ADDITIVE), command="python -m seq2seq_lab trainer.max_epochs=4")
     with pytest.raises(UserError, match=r"max_epochs=4' is of no command of --grid=grammar"):
-        grid.with_tables(f"{grid.FIRST}\n{grid.LAST}\n", [stale])
+        grid.with_tables(f"{grid.PART.first}\n{grid.PART.last}\n", [stale])
 
 
 def test_the_tool_adds_and_writes_tables(
@@ -311,7 +311,7 @@ def test_the_tool_adds_and_writes_tables(
 ) -> None:
     lines, page = folder / "grid.jsonl", folder / "results.md"
     lines.write_text("", "utf-8")
-    page.write_text(f"# By hand\n{grid.FIRST}\nold\n{grid.LAST}\nBy hand\n", "utf-8")
+    page.write_text(f"# By hand\n{grid.PART.first}\nold\n{grid.PART.last}\nBy hand\n", "utf-8")
     monkeypatch.setattr(grid, "LINES", lines)
     monkeypatch.setattr(grid, "PAGE", page)
     grid.main(["run", "--grid", "grammar", "--folder", str(folder)])
@@ -320,8 +320,10 @@ def test_the_tool_adds_and_writes_tables(
     grid.main(["tables"])
     (line,) = grid.read_lines(lines)
     text = page.read_text("utf-8")
-    assert text.startswith(f"# By hand\n{grid.FIRST}\n\n## Decoder × attention function on the grammar\n")
-    assert text.endswith(f"\n\n{grid.LAST}\nBy hand\n")
+    assert text.startswith(
+        f"# By hand\n{grid.PART.first}\n\n## Decoder × attention function on the grammar\n"
+    )
+    assert text.endswith(f"\n\n{grid.PART.last}\nBy hand\n")
     assert f"| `luong` | {line.figures['test/bleu']:.2f} (1) |\n" in text
     assert capsys.readouterr().out == (
         "0 of 1 runs to do.\n" + "grid.jsonl: 1 runs. Now: python -m benchmarks.grid tables\n" * 2

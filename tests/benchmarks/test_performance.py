@@ -1,0 +1,83 @@
+"""docs/performance.md shows what was measured."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import performance
+from benchmarks.page import Part
+from benchmarks.training import command, parse
+from seq2seq_lab.errors import UserError
+
+
+def report() -> dict[str, Any]:
+    row = {
+        "model": "cho",
+        "ratio": 0.5,
+        "name": "package, all on",
+        "code": "package",
+        "batches": "exact length",
+        "precision": "bf16",
+        "parameters": 14219781,
+        "target_tokens_per_second": 5432.1,
+        "slowest": 5000.0,
+        "fastest": 6000.0,
+        "times_the_reference": 5.4321,
+        "least_times": 5.0,
+        "most_times": 6.0,
+        "share": 0.4567,
+        "peak_bytes": 3 * 2**30 // 2,
+    }
+    return {
+        "command": "python -m benchmarks.training --multi30k DIR",
+        "data": "Multi30k",
+        "batch_size": 128,
+        "machine": "2 cores",
+        "threads": 2,
+        "torch": "2.13.0",
+        "commit": "0123456789abcdef",
+        "peak_flops_per_second": {"fp32": 2.1e11, "bf16": 9.1e11},
+        "rounds": 4,
+        "updates_a_round": 5,
+        "rows": [row, row | {"model": "joeynmt", "name": "JoeyNMT", "share": None, "parameters": 13000000}],
+    }
+
+
+def test_the_page_shows_the_reports() -> None:
+    text = performance.PART.page.read_text("utf-8")
+    assert performance.PART.replaced(text, performance.tables(performance.DOCS)) == text
+
+
+def test_a_report_becomes_tables(tmp_path: Path) -> None:
+    (tmp_path / "training.cpu.json").write_text(json.dumps(report()), "utf-8")
+    text = " ".join(performance.tables(tmp_path))
+    assert (
+        "| 0.5 | package, all on: package, exact length, bf16 | 5,432 (5,000–6,000) | 5.43 (5.00–6.00) | 45.7% | 1.50 GiB |"
+        in text
+    )
+    assert (
+        "| 0.5 | JoeyNMT: package, exact length, bf16 | 5,432 (5,000–6,000) | 5.43 (5.00–6.00) | – | 1.50 GiB |"
+        in text
+    )
+    assert "fp32 210 GFLOP/s, bf16 910 GFLOP/s" in text
+    assert "commit 0123456." in text
+    assert text.count("Not yet measured") == 1  # the GPU's
+
+
+def test_a_page_without_its_part_is_refused() -> None:
+    part = Part(Path("page.md"), first="<!-- a -->", last="<!-- b -->")
+    assert (
+        part.replaced("x\n<!-- a -->\nold\n<!-- b -->\ny", ["new"]) == "x\n<!-- a -->\n\nnew\n\n<!-- b -->\ny"
+    )
+    with pytest.raises(UserError, match=r"page\.md.*<!-- a -->"):
+        part.replaced("<!-- b -->\n<!-- a -->", [])
+
+
+def test_a_report_names_no_path_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--multi30k", "/home/x/data", "--joeynmt", "/home/x/python", "--steps", "4"]
+    monkeypatch.setattr("sys.argv", ["training", *words])
+    assert command(parse(), words) == (
+        "python -m benchmarks.training --multi30k DIR --joeynmt PYTHON --steps 4"
+    )
