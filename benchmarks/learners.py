@@ -46,10 +46,10 @@ class Model:
 
 
 MODELS = {
-    "sutskever": Model("§1, two LSTM layers a side, fixed context", Sutskever, flops.sutskever),
-    "cho": Model("§3, GRU with the context at every step", Cho, flops.cho),
-    "bahdanau": Model("§4, GRU with additive attention before the step", Bahdanau, flops.bahdanau),
-    "luong": Model("§5, GRU with bilinear attention after the step, no input feeding", Luong, flops.luong),
+    "sutskever": Model("Sutskever 2014: two LSTM layers a side, fixed context", Sutskever, flops.sutskever),
+    "cho": Model("Cho 2014: GRU, the context at every step", Cho, flops.cho),
+    "bahdanau": Model("Bahdanau 2014: GRU, additive attention before the step", Bahdanau, flops.bahdanau),
+    "luong": Model("Luong 2015: GRU, bilinear attention after the step, no input feeding", Luong, flops.luong),
 }
 
 

@@ -150,7 +150,7 @@ class RecurrentLoop:
         weight_GE, bias_G = self._weights[0][0], self._weights[0][1]
         self._steps_of = (len(known_BTE), known_BTE.shape[1], known_BTE.device)
         known_size = known_BTE.shape[2]
-        known_GE, self._late_GM = weight_GE[:, :known_size], weight_GE[:, known_size:]
+        known_GE, self._late_GM = weight_GE[:, :known_size], weight_GE[:, known_size:].contiguous()
         # Time first: each step's rows then stand together.
         self._known_BG = functional.linear(known_BTE.transpose(0, 1), known_GE, bias_G).unbind(0)
         hidden_LBH = start.hidden_LBH.to(dtype)

@@ -69,7 +69,8 @@ class RecurrentEncoder(Encoder):
             memory_BSM, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
         if self.reverse:
             memory_BSM = _reversed(memory_BSM, lengths)
-        return Encoded(self.memory_dropout(memory_BSM), final)
+        # The layers compute time first, and a decoder that looks at each step would copy that layout at each.
+        return Encoded(self.memory_dropout(memory_BSM).contiguous(), final)
 
 
 def _reversed(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:
