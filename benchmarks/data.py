@@ -107,7 +107,7 @@ def measure(file: Path, tokenizer: str, cache: Path) -> list[dict[str, float | s
     with step("read it from the cache"):
         tokenized = tokenize_corpus(corpus, build.tokenizer(settings), settings.tokenizer, cache)
     with step("plan an epoch"):
-        plan = plan_epoch(tokenized.train, BATCH_SIZE, "sentences", None, seed=1, epoch=0)
+        plan = plan_epoch(tokenized.train, BATCH_SIZE, "sentences", seed=1, epoch=0)
     with step("make its batches"):
         batches = BatchMaker(tokenized.train, CPU)
         for update in progress(plan, "Batches", len(plan)):

@@ -25,6 +25,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.device import autocast
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.profiling import no_profile
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.task import TranslationTask
 from seq2seq_lab.teacher_forcing import Constant
 from seq2seq_lab.trainer import Trainer
@@ -49,7 +50,9 @@ MODELS = {
     "sutskever": Model("Sutskever 2014: two LSTM layers a side, fixed context", Sutskever, flops.sutskever),
     "cho": Model("Cho 2014: GRU, the context at every step", Cho, flops.cho),
     "bahdanau": Model("Bahdanau 2014: GRU, additive attention before the step", Bahdanau, flops.bahdanau),
-    "luong": Model("Luong 2015: GRU, bilinear attention after the step, no input feeding", Luong, flops.luong),
+    "luong": Model(
+        "Luong 2015: GRU, bilinear attention after the step, no input feeding", Luong, flops.luong
+    ),
 }
 
 
@@ -187,6 +190,7 @@ class Package:
             precision=Precision.fp32,
             identity={},
             profile=no_profile,
+            ranks=Ranks(),
         )
 
     def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
@@ -257,7 +261,7 @@ def loss_curves(
             nn.init.uniform_(weight, -bound, bound)
     package = Package(name, sizes, 0.0, data, batch_size, device, seed)
     copy_weights(loop.model, package.model)
-    plan = plan_epoch(data.text, batch_size, "sentences", None, seed, 0)
+    plan = plan_epoch(data.text, batch_size, "sentences", seed, 0)
     curves: tuple[list[float], list[float]] = ([], [])
     for number in progress(range(updates), f"{name}: updates", updates):
         step = plan[number % len(plan)]

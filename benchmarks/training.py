@@ -45,7 +45,7 @@ from benchmarks.reference import Sizes
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.data.batching import Step, plan_epoch
-from seq2seq_lab.device import choose_device, choose_precision, set_up_memory
+from seq2seq_lab.device import bound_primitives, choose_device, choose_precision
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 
@@ -88,7 +88,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    set_up_memory()
+    bound_primitives()
     device = choose_device(Device(options.device))
     try:
         data = (
@@ -309,7 +309,7 @@ def both_plans(data: Data, options: argparse.Namespace) -> dict[str, list[Step]]
     """Return the updates of an epoch as the tutorials and as the package make them."""
     return {
         "random": random_plan(data.text, options.batch_size, options.seed),
-        "exact length": plan_epoch(data.text, options.batch_size, "sentences", None, options.seed, 0),
+        "exact length": plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0),
     }
 
 

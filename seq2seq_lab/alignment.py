@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +172,12 @@ class AlignmentCounts:
         self.predicted_and_possible += len(predicted & possible)
         self.predicted += len(predicted)
         self.sure += len(sure)
+
+    def __iadd__(self, other: "AlignmentCounts") -> Self:
+        """Add the sentences of another count."""
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        return self
 
     def aer(self) -> float:
         """Return the alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1."""

@@ -2,7 +2,6 @@
 
 import argparse
 import fcntl
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +19,9 @@ from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts
 from seq2seq_lab.compose import choices, compose_resumed, parse_line, preflight
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launcher import follows, joins
 
 RESUME = "resume="
-
-log = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -39,8 +37,17 @@ def main() -> None:
 
     try:
         line = parse_line(arguments)
+        if joins() and line.multirun:
+            raise UserError(
+                "--multirun under a launcher: its processes are the ranks of one run, and each job of a multirun needs "
+                "ranks of its own. Start the launcher once for each job, or leave it out and give trainer.devices=N."
+            )
         with own_parts.using(line.config_dir):
-            if any(item.startswith(RESUME) for item in line.overrides):
+            if follows():
+                from seq2seq_lab.launch import follow
+
+                follow()
+            elif any(item.startswith(RESUME) for item in line.overrides):
                 resume(line)
             else:
                 preflight(arguments)
@@ -106,7 +113,7 @@ def start_run(node: DictConfig, chosen: Mapping[str, str], folder: Path) -> dict
         if (folder / "config.yaml").exists():
             raise UserError(f"{folder}: a run lies there already. Choose another folder for each run.")
         OmegaConf.save(OmegaConf.create(configuration.plain(node)), folder / "config.yaml")
-        return launch(node, chosen, folder, resume=False)
+        return launch_job(node, chosen, folder, resume=False)
 
 
 def resume(line: argparse.Namespace) -> None:
@@ -138,22 +145,15 @@ def resume(line: argparse.Namespace) -> None:
             raise UserError(f"resume={folder}: no run to go on with lies there (no {name}). {remedy}")
     with locked(folder):
         node = compose_resumed(folder, [item for item in line.overrides if item != given])
-        launch(node, read_record(folder)["choices"], folder.resolve(), resume=True)
+        launch_job(node, read_record(folder)["choices"], folder.resolve(), resume=True)
 
 
-def launch(node: DictConfig, chosen: Mapping[str, str], folder: Path, resume: bool) -> dict[str, Any]:
-    """Run a job with its log going to the console and to run.log, and return its result."""
-    from seq2seq_lab.report import setup_logging
-    from seq2seq_lab.run import Job, run
+def launch_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, resume: bool) -> dict[str, Any]:
+    """Run a job in as many processes as it asks for, and return its result."""
+    from seq2seq_lab.launch import launch
+    from seq2seq_lab.run import Job
 
-    with setup_logging(folder / "run.log"):
-        try:
-            return run(
-                Job(configuration.typed(node), configuration.plain(node), dict(chosen), folder, resume)
-            )
-        except UserError as error:
-            log.error("%s", error, extra={"on_console": True})  # `main` prints it
-            raise
+    return launch(Job(configuration.typed(node), configuration.plain(node), dict(chosen), folder, resume))
 
 
 @contextmanager

@@ -161,6 +161,7 @@ class TrainerConfig:
     join_subwords: bool
     length_bounds: list[int]
     device: Device
+    devices: int
     precision: Precision
     checkpoint_every_steps: int | None
     keep_checkpoints: int
@@ -240,6 +241,7 @@ def check(config: Config) -> None:
         "trainer.clip_norm": trainer.clip_norm,
         "trainer.validate_every": trainer.validate_every,
         "trainer.eval_batch_size": trainer.eval_batch_size,
+        "trainer.devices": trainer.devices,
         "trainer.patience": trainer.patience,
         "trainer.checkpoint_every_steps": trainer.checkpoint_every_steps,
         "trainer.keep_checkpoints": trainer.keep_checkpoints,

@@ -4,7 +4,6 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,16 +16,16 @@ from seq2seq_lab.errors import UserError
 # hundreds, and a run of some minutes then held gigabytes. Fewer cost no time that could be measured.
 PRIMITIVES = "32"
 
-# Of glibc's mallopt: how many blocks may be pages of their own, and how much may be free before it is given back.
-M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
-
 STATUS = Path("/proc/self/status")  # Linux only
 
 DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
-def choose_device(wanted: Device) -> torch.device:
+def choose_device(wanted: Device, number: int = 0) -> torch.device:
     """Return the device: for `auto` CUDA, then MPS, then the CPU.
+
+    Args:
+        number: of the GPU, where there are several.
 
     Raises:
         UserError: the device asked for is not there.
@@ -37,24 +36,18 @@ def choose_device(wanted: Device) -> torch.device:
         Device.cpu: True,
     }
     if wanted is Device.auto:
-        return torch.device(next(device.value for device, present in there.items() if present))
+        wanted = next(device for device, present in there.items() if present)
     if not there[wanted]:
         found = ", ".join(device.value for device, present in there.items() if present)
         raise UserError(f"trainer.device={wanted.value} is not on this machine. Allowed here: auto, {found}.")
-    return torch.device(wanted.value)
+    if wanted is Device.cuda and number >= torch.cuda.device_count():
+        raise UserError(f"Rank {number} of this machine has no GPU: there are {torch.cuda.device_count()}.")
+    return torch.device(wanted.value, number) if wanted is Device.cuda else torch.device(wanted.value)
 
 
-def set_up_memory() -> None:
-    """Bound what oneDNN keeps on a CPU, and have freed memory reused; to be called before anything is computed.
-
-    glibc gives a large block back to the system as soon as it is freed. The next one is made of new pages, which can
-    cost more than what is computed on them. It is told to keep them; `release_memory` gives them back now and then.
-    """
+def bound_primitives() -> None:
+    """Bound what oneDNN keeps on a CPU; to be called before anything is computed."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
-    set_option = _glibc("mallopt")
-    if set_option is not None:
-        set_option(M_MMAP_MAX, 0)
-        set_option(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Precision:
@@ -95,7 +88,7 @@ def release_memory() -> None:
     Batches of hundreds of shapes leave holes between what is still in use; without this the resident memory of a
     CPU run grows from epoch to epoch.
     """
-    trim = _glibc("malloc_trim")
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
 
@@ -120,11 +113,6 @@ def reset_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
     elif STATUS.is_file():
         Path("/proc/self/clear_refs").write_text("5")
-
-
-def _glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc's allocator, None where the system has another library."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def _status(name: str) -> int:

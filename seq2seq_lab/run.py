@@ -20,18 +20,19 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_c
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.device import (
+    bound_primitives,
     choose_device,
     choose_precision,
     peak_memory,
     reset_peak_memory,
-    set_up_memory,
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
-from seq2seq_lab.tracker import FileTracker, Logger, Tracker, Trackers
+from seq2seq_lab.tracker import FileTracker, Logger, NoTracker, Tracker, Trackers
 from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 from seq2seq_lab.trainer import Trainer, TrainState
 
@@ -60,17 +61,19 @@ class Job:
     resume: bool
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job, ranks: Ranks) -> dict[str, Any]:
     """Run one experiment in its folder and return what stands in its `result.json`.
 
     One that fails or is interrupted leaves there how it ended, unless it was refused before it went on from
-    an earlier result.
+    an earlier result. Of several ranks, rank 0 alone writes.
 
     Raises:
         UserError: the configuration, the data or the checkpoint is not what it should be.
     """
+    if not ranks.main:
+        return experiment(job, ranks)
     try:
-        return experiment(job)
+        return experiment(job, ranks)
     except KeyboardInterrupt:
         if any((job.folder / "checkpoints").glob("step_*")):
             log.warning("Interrupted. To go on: %s", showcase.resume_command(job.folder))
@@ -86,25 +89,29 @@ def run(job: Job) -> dict[str, Any]:
         raise
 
 
-def experiment(job: Job) -> dict[str, Any]:
+def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     """Run one experiment from its data to its result; see `run`."""
     config, settings, folder = job.config, job.config.trainer, job.folder
     check(config)
     build.check_parts(config)
     record = read_record(folder) if job.resume else None
-    set_up_memory()
-    device = choose_device(settings.device)
+    bound_primitives()
+    device = choose_device(settings.device, ranks.local_rank)
     reset_peak_memory(device)
-    precision = resolve_precision(settings.precision, device, record)
+    precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))
 
-    corpus, tokenized = read_data(job)
+    with ranks.main_first():
+        corpus, tokenized = read_data(job)
     tokenizers = tokenized.tokenizers
     text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
     validation, *tests = splits(corpus, tokenized, DEV_RUN_SENTENCES if settings.fast_dev_run else None)
 
-    model = untrained_model(job, tokenized).to(device)
+    with ranks.main_first():
+        model = untrained_model(job, tokenized, ranks).to(device)
     check_lengths(model, text, (validation, *tests))
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
+    if ranks.size > 1:
+        machine = f"{ranks.size} ranks, each {machine}"
     num_parameters = showcase.describe(model, corpus, tokenized, machine)
 
     search = build.search(config)
@@ -118,11 +125,12 @@ def experiment(job: Job) -> dict[str, Any]:
             settings.length_bounds,
             device,
             precision,
+            ranks,
         )
         for split in (validation, *tests)
     ]
-    resumed = checkpoint.newest(folder / "checkpoints") if job.resume else None
-    with tracking(job, precision, record, resumed) as (tracker, logger):
+    resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
+    with tracking(job, precision, record, resumed, ranks) as (tracker, logger):
         samples = choose_samples(validation.text, settings.samples)
         show = showcase.Showcase(
             folder, validation.text, tokenizers, tracker, samples, settings.join_subwords
@@ -130,7 +138,8 @@ def experiment(job: Job) -> dict[str, Any]:
 
         def validate(state: TrainState) -> dict[str, float]:
             evaluation = evaluators[0](samples)
-            show.validation(evaluation, state.update)
+            if ranks.main:
+                show.validation(evaluation, state.update)
             return evaluation.values
 
         trainer = Trainer(
@@ -153,29 +162,40 @@ def experiment(job: Job) -> dict[str, Any]:
             device=device,
             precision=precision,
             identity={"the data or the tokenizer": tokenized.key, "trainer.precision": precision.value},
-            profile=step_profile(model, folder / "profile", device) if settings.profile else no_profile,
+            profile=step_profile(model, folder / "profile", device)
+            if settings.profile and ranks.main
+            else no_profile,
+            ranks=ranks,
         )
         result = None
         if resumed is not None:
             trainer.load(resumed)
-            write_config(job)
             result = finished_result(folder)
+            ranks.wait()  # until all have read what rank 0 may write anew
+            if ranks.main:
+                write_config(job)
             if result is not None and trainer.done:
                 log.info("Nothing is left to train; trainer.max_epochs=N gives a finished run more epochs.")
         if result is None or not trainer.done:
-            # What lies there from before is not what the run comes to.
-            (folder / "result.json").unlink(missing_ok=True)
+            if ranks.main:
+                # What lies there from before is not what the run comes to.
+                (folder / "result.json").unlink(missing_ok=True)
             trainer.fit()
             assert trainer.state.best is not None, "a run that ends has validated"
             best = folder / "checkpoints" / trainer.state.best
+            ranks.wait()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
-            scores = showcase.score_splits(evaluators, folder, tracker, trainer.state.update)
-            result = training_result(trainer, num_parameters) | scores
-            about = {"step": trainer.state.update, **best_scores(scores)}
-            tracker.artifact(f"checkpoint-{logger.run_id}", "model", best, about)
-            tracker.summary(summary(result))
-            write_result(folder, result)
-    showcase.say_result(result, folder, logger.sync_command(), logger.url)
+            scored = [(evaluator.split, evaluator(())) for evaluator in evaluators]
+            result = training_result(trainer, num_parameters)
+            if ranks.main:
+                scores = showcase.show_scores(scored, folder, tracker, trainer.state.update)
+                result |= scores
+                about = {"step": trainer.state.update, **best_scores(scores)}
+                tracker.artifact(f"checkpoint-{logger.run_id}", "model", best, about)
+                tracker.summary(summary(result))
+                write_result(folder, result)
+    if ranks.main:
+        showcase.say_result(result, folder, logger.sync_command(), logger.url)
     return result
 
 
@@ -206,7 +226,7 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
     return corpus, tokenized
 
 
-def untrained_model(job: Job, tokenized: TokenizedCorpus) -> Seq2Seq:
+def untrained_model(job: Job, tokenized: TokenizedCorpus, ranks: Ranks) -> Seq2Seq:
     """Return the model a job starts with, and keep its tokenizers in the run folder; a resumed run has both.
 
     Raises:
@@ -216,7 +236,8 @@ def untrained_model(job: Job, tokenized: TokenizedCorpus) -> Seq2Seq:
     torch.manual_seed(config.seed)
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
     if not job.resume:
-        tokenizers.save(job.folder / "tokenizer")
+        if ranks.main:
+            tokenizers.save(job.folder / "tokenizer")
         if config.init_from is not None:
             checkpoint.load_weights(checkpoint.best(Path(config.init_from) / "checkpoints"), model)
         else:
@@ -252,14 +273,19 @@ def check_lengths(model: Seq2Seq, text: TrainingText, held_out: Sequence[Split])
 
 @contextmanager
 def tracking(
-    job: Job, precision: Precision, record: Mapping[str, Any] | None, resumed: Path | None
+    job: Job, precision: Precision, record: Mapping[str, Any] | None, resumed: Path | None, ranks: Ranks
 ) -> Iterator[tuple[Tracker, Logger]]:
     """Open the run's own record of figures and its logger, and note in `run.json` what a resumed run needs.
+
+    Ranks other than 0 have none.
 
     The commit there, of the package, is the one that the run began with; `dirty` says if files differed from it.
 
     Both are closed whatever happens, with exit code 1 after an error.
     """
+    if not ranks.main:
+        yield Trackers(()), NoTracker(job.folder, {}, {}, None)
+        return
     run_id = None if record is None else record["run_id"]
     update = None if resumed is None else checkpoint.load_state(resumed)["train_state"]["update"]
     logger = build.logger(job.config, job.folder, job.plain, flat_keys(job.plain, job.choices), run_id)

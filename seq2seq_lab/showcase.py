@@ -19,7 +19,7 @@ from seq2seq_lab.files import write_atomically
 from seq2seq_lab.profiling import components
 from seq2seq_lab.scores import sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.task import Evaluation, TranslationEvaluator
+from seq2seq_lab.task import Evaluation, Split
 from seq2seq_lab.tracker import Tracker
 
 log = logging.getLogger(__name__)
@@ -178,14 +178,13 @@ def figures_line(values: Mapping[str, float]) -> str:
     return ", ".join(shown)
 
 
-def score_splits(
-    evaluators: Sequence[TranslationEvaluator], folder: Path, tracker: Tracker, update: int
+def show_scores(
+    scored: Sequence[tuple[Split, Evaluation]], folder: Path, tracker: Tracker, update: int
 ) -> dict[str, Any]:
-    """Score validation split and test sets, write their translations, return what the result holds."""
+    """Log the scores of validation split and test sets, write their translations, return what the result holds."""
     result: dict[str, Any] = {}
-    for evaluator in evaluators:
-        prefix, text = evaluator.split.prefix, evaluator.split.text
-        evaluation = evaluator(())
+    for split, evaluation in scored:
+        prefix, text = split.prefix, split.text
         result |= evaluation.values | evaluation.signatures
         result[f"{prefix}/bleu_by_length"] = [asdict(length_bin) for length_bin in evaluation.by_length]
         if evaluation.by_phenomenon:

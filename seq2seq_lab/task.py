@@ -21,6 +21,7 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.scores import (
     Accuracy,
     LengthBin,
@@ -134,10 +135,22 @@ class Evaluation:
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Share:
+    """What one rank has found of a split, summed losses and what it knows of its sentences."""
+
+    teacher_forced: float = 0.0
+    free_running: float = 0.0
+    translations: dict[int, str] = field(default_factory=dict)
+    kept: dict[int, Hypothesis] = field(default_factory=dict)
+    alignments: AlignmentCounts = field(default_factory=AlignmentCounts)
+
+
 class TranslationEvaluator:
     """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention.
 
     Where the target language is one that Moses has rules for, BLEU lowercased and tokenised is there too.
+    Of several ranks each translates its share of the batches; all return the same evaluation.
     """
 
     def __init__(
@@ -150,6 +163,7 @@ class TranslationEvaluator:
         length_bounds: Sequence[int],
         device: torch.device,
         precision: Precision,
+        ranks: Ranks,
     ) -> None:
         self.model = model
         self.split = split
@@ -158,7 +172,10 @@ class TranslationEvaluator:
         self.length_bounds = length_bounds
         self.device = device
         self.precision = precision
-        self._batches = [*BatchMaker(split.tokens, device).all(plan_evaluation(split.tokens, batch_size))]
+        self.ranks = ranks
+        plan = plan_evaluation(split.tokens, batch_size)
+        self._tokens = int((split.tokens.target_lengths - 1).sum())
+        self._batches = [*BatchMaker(split.tokens, device).all(plan[ranks.rank :: ranks.size])]
         self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
         self._lengths = source_lengths_in_words(split.text)
         self._lowercased_tokenised = (
@@ -171,27 +188,33 @@ class TranslationEvaluator:
     def __call__(self, with_attention: Sequence[int]) -> Evaluation:
         """Score the split; keep the attention of the hypotheses of the sentences `with_attention`."""
         self.model.eval()
-        teacher_forced = free_running = 0.0
-        translations = [""] * len(self.split.text)
-        kept: dict[int, Hypothesis] = {}
-        alignments = AlignmentCounts()
+        share = _Share()
         for batch in self._batches:
             with autocast(self.precision, self.device):
                 loss_sum, weights_BTS = loss.teacher_forced(self.model, batch)
-                teacher_forced += loss_sum.item()
-                free_running += loss.free_running(self.model, batch).item()
+                share.teacher_forced += loss_sum.item()
+                share.free_running += loss.free_running(self.model, batch).item()
                 index = batch.index_B.tolist()
                 hypotheses = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
             for i, hypothesis in zip(index, hypotheses, strict=True):
-                translations[i] = self.tokenizers.target.decode(hypothesis.tokens)
+                share.translations[i] = self.tokenizers.target.decode(hypothesis.tokens)
                 if i in with_attention:
-                    kept[i] = hypothesis
+                    share.kept[i] = hypothesis
             if self._gold is not None and weights_BTS is not None:
-                self._gold.count(alignments, index, weights_BTS.float().cpu().numpy())
-        tokens = sum(batch.target_tokens for batch in self._batches)
+                self._gold.count(share.alignments, index, weights_BTS.float().cpu().numpy())
+        shares = self.ranks.gather(share)
+        return self.ranks.broadcast(lambda: self._evaluation(shares))
+
+    def _evaluation(self, shares: Sequence["_Share"]) -> Evaluation:
+        """Put the ranks' shares of the split together and score them."""
+        translated = {i: text for share in shares for i, text in share.translations.items()}
+        translations = [translated[i] for i in range(len(self.split.text))]
+        alignments = AlignmentCounts()
+        for share in shares:
+            alignments += share.alignments
         values = {
-            "loss_teacher_forced": teacher_forced / tokens,
-            "loss_free_running": free_running / tokens,
+            "loss_teacher_forced": sum(share.teacher_forced for share in shares) / self._tokens,
+            "loss_free_running": sum(share.free_running for share in shares) / self._tokens,
         }
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
@@ -214,7 +237,7 @@ class TranslationEvaluator:
             if phenomena is None
             else accuracy_by_phenomenon(translations, references, phenomena),
             translations=translations,
-            hypotheses=kept,
+            hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
         )
 
 

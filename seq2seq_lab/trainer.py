@@ -4,22 +4,26 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from seq2seq_lab import checkpoint
 from seq2seq_lab.config import FIGURES, MonitorMode, Precision, TrainerConfig, ValidateUnit
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
+from seq2seq_lab.data.batching import BatchMaker, Step, deal, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.device import autocast, memory, peak_memory, release_memory, synchronize
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.profiling import UPDATE, Profile
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.report import Progress
 from seq2seq_lab.schedules import Schedule
 from seq2seq_lab.tracker import Tracker
@@ -53,7 +57,8 @@ class TrainState:
 
     `update` counts optimizer updates done, `position` those done in the epoch, and `validated` is the one last
     validated. `history` is the monitored figure at each validation, oriented so that greater is better.
-    `pending_losses` (of updates) and `pending_tokens` are of the updates since the last log line.
+    `pending_losses` (of updates), `pending_tokens` and `pending_sentences` (of a rank, in the mean) are of the updates
+    since the last log line.
     """
 
     update: int = 0
@@ -63,6 +68,7 @@ class TrainState:
     best: str | None = None
     pending_losses: list[float] = field(default_factory=list)
     pending_tokens: int = 0
+    pending_sentences: float = 0
     seconds: float = 0.0
     validation_seconds: float = 0.0
     counted_seconds: float = 0.0
@@ -87,6 +93,7 @@ class Trainer:
         seed: of the order of the sentences and of dropout.
         identity: what a checkpoint must share with the run that goes on from it.
         profile: looks at the updates, or `profiling.no_profile`.
+        ranks: the processes that share every update; rank 0 alone writes checkpoints.
     """
 
     def __init__(
@@ -104,6 +111,7 @@ class Trainer:
         precision: Precision,
         identity: Mapping[str, str],
         profile: Profile,
+        ranks: Ranks,
     ) -> None:
         self.task = task
         self.text = text
@@ -120,6 +128,8 @@ class Trainer:
         self.profile = profile
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is Precision.fp16)
         self.state = TrainState()
+        self.ranks = ranks
+        self._loss = ranks.data_parallel(_Loss(task), device)
         self._pending = _Pending()
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -137,14 +147,7 @@ class Trainer:
         if self.batches is None or text is not self.batches.text:
             self.batches = None  # the ids of one epoch at a time on the device
             self.batches = BatchMaker(text, self.device)
-        steps = plan_epoch(
-            text,
-            config.batch_size,
-            config.batch_unit.value,
-            config.micro_batch_size,
-            self.seed,
-            0 if fixed else epoch,
-        )
+        steps = plan_epoch(text, config.batch_size, config.batch_unit.value, self.seed, 0 if fixed else epoch)
         if config.fast_dev_run:
             return steps[:3]
         return steps[: config.overfit_batches] if fixed else steps
@@ -203,22 +206,29 @@ class Trainer:
 
         The first two stay on the device.
         """
-        state = self.state
-        # Dropout's masks are a function of (seed, update): a resumed run draws what it would have drawn.
-        torch.manual_seed((self.seed << 32) + state.update)
+        state, ranks = self.state, self.ranks
+        # Dropout's masks are a function of (seed, update, rank): a resumed run draws what it would have drawn.
+        torch.manual_seed(_mixed(self.seed, state.update, ranks.rank))
         self.task.model.train()
         self._set_rate()
         with record_function("batch"):
             assert self.batches is not None, "open_epoch comes first"
-            batches = [self.batches(index) for index in step]
-        tokens = sum(batch.target_tokens for batch in batches)
+            own = deal(step, ranks.rank, ranks.size, self.config.micro_batch_size)
+            batches = [self.batches(index) for index in own]
+        tokens = self.batches.target_tokens(step)
         total = torch.zeros((), device=self.device)
-        for batch in batches:
-            with record_function("forward"), autocast(self.precision, self.device):
-                loss_sum, _ = self.task.loss(batch, state.epoch, state.update)
-            with record_function("backward"):
-                self.scaler.scale(loss_sum / tokens).backward()  # type: ignore[no-untyped-call]
-            total += loss_sum.detach()
+        # A rank without a sentence of this step takes part in the sum of the gradients all the same.
+        runs: Sequence[Batch | None] = batches or [None]
+        for number, batch in enumerate(runs, start=1):
+            with self._synchronised(number == len(runs)):
+                with record_function("forward"), autocast(self.precision, self.device):
+                    loss_sum = self._loss(batch, state.epoch, state.update)
+                with record_function("backward"):
+                    # The gradients are averaged over the ranks, and the loss is the mean over the tokens of all.
+                    self.scaler.scale(loss_sum * ranks.size / tokens).backward()
+            total = total + loss_sum.detach()
+        ranks.add(total)
+        self._pending.sentences += sum(map(len, own))
         with record_function("gradient norm"):
             self.scaler.unscale_(self.optimizer)
             limit = math.inf if self.config.clip_norm is None else self.config.clip_norm
@@ -228,6 +238,12 @@ class Trainer:
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
         return total, norm, tokens
+
+    def _synchronised(self, last: bool) -> AbstractContextManager[None]:
+        """Return the context of a backward pass: the ranks share the gradients of an update once, with its last batch."""
+        if last or not isinstance(self._loss, DistributedDataParallel):
+            return nullcontext()
+        return self._loss.no_sync()
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint, the newest that is valid.
@@ -250,10 +266,13 @@ class Trainer:
             )
         checkpoint.load_weights(path, self.task.model)
         checkpoint.load_optimizer(path, self.optimizer)
-        checkpoint.remove_newer(path)
+        if self.ranks.main:
+            checkpoint.remove_newer(path)
         self.state = state
         self.scaler.load_state_dict(self.state.scaler)
-        self._pending.restore(self.state.pending_losses, self.state.pending_tokens, self.device)
+        self._pending.restore(
+            state.pending_losses, state.pending_tokens, state.pending_sentences, self.device
+        )
         log.info("Going on from update %s.", f"{self.state.update:,}")
         if saved["total"] != self.total:
             log.info(
@@ -299,6 +318,7 @@ class Trainer:
                 "train/learning_rate": self.optimizer.param_groups[0]["lr"],
                 "train/epoch": self.state.update / self.epoch_updates,
                 "train/target_tokens_per_second": self.state.target_tokens_per_second,
+                "train/sentences_per_rank": self.ranks.mean(self._pending.sentences),
                 "train/memory_mib": memory(self.device) / 2**20,
                 "train/peak_memory_mib": peak_memory(self.device) / 2**20,
                 **{f"train/{name}": value for name, value in figures.items()},
@@ -361,6 +381,9 @@ class Trainer:
         state = self.state
         state.scaler = self.scaler.state_dict()
         state.pending_losses, state.pending_tokens = self._pending.losses(), self._pending.tokens
+        state.pending_sentences = self.ranks.mean(self._pending.sentences)
+        if not self.ranks.main:
+            return
         checkpoint.save(
             self.folder,
             self._name(),
@@ -381,6 +404,27 @@ class Trainer:
         return len(history) - 1 - history.index(max(history)) >= patience
 
 
+class _Loss(nn.Module):
+    """A task's loss as a module, as torch's data parallelism takes it."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+        self.model = task.model
+
+    def forward(self, batch: Batch | None, epoch: int, update: int) -> Tensor:
+        """Return the summed loss of a batch; of none, 0 with a gradient of 0 for every weight."""
+        if batch is not None:
+            return self.task.loss(batch, epoch, update)[0]
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
+
+
+def _mixed(*numbers: int) -> int:
+    """Return a seed of 64 bits that depends on all of the numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
 class _Pending:
     """Figures of the updates since the last log line, left on the device until someone reads them."""
 
@@ -390,11 +434,13 @@ class _Pending:
 
     def clear(self) -> None:
         self.tokens = 0
+        self.sentences = 0.0  # of this rank
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
 
-    def restore(self, losses: Sequence[float], tokens: int, device: torch.device) -> None:
+    def restore(self, losses: Sequence[float], tokens: int, sentences: float, device: torch.device) -> None:
         self.tokens = tokens
+        self.sentences = sentences
         self._losses = [torch.tensor(loss, device=device) for loss in losses]
 
     def add(self, loss_sum: Tensor, norm: Tensor, tokens: int) -> None:

@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+# Tests that run side by side share the cores; so do the programs that they start.
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if WORKERS > 1:
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // WORKERS))
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
 CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

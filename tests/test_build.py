@@ -16,6 +16,7 @@ from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.decoders.base import Decoder
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.task import Split, TranslationEvaluator
 from seq2seq_lab.tracker.base import Logger
 
@@ -182,5 +183,5 @@ def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
     split = Split("val", corpus.validation, tokenized.validation, corpus.target_language)
     search, cpu = build.search(config), torch.device("cpu")
-    evaluator = TranslationEvaluator(model, split, tokenizers, search, 4, [6], cpu, Precision.fp32)
+    evaluator = TranslationEvaluator(model, split, tokenizers, search, 4, [6], cpu, Precision.fp32, Ranks())
     assert set(evaluator(()).values) == set(FIGURES)

@@ -13,10 +13,11 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-import seq2seq_lab.run
+import seq2seq_lab.launch
 from seq2seq_lab import cli, compose, own_parts
 from seq2seq_lab.config import CONF_DIR, FIGURES, group_values, groups, plain
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
 
 MODULE = """
@@ -38,7 +39,7 @@ class Program:
         self.trusted: list[Path | None] = []
         self.error: dict[str, Exception] = {}
 
-    def run(self, job: Job) -> dict[str, Any]:
+    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
         self.jobs.append(job)
         self.trusted.append(own_parts.folder())
         (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
@@ -62,7 +63,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     made = Program(monkeypatch, capsys)
-    monkeypatch.setattr(seq2seq_lab.run, "run", made.run)
+    monkeypatch.setattr(seq2seq_lab.launch, "run", made.run)
     return made
 
 

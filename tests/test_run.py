@@ -26,6 +26,7 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.tracker import read_metrics
 from seq2seq_lab.trainer import Trainer
 
@@ -66,11 +67,11 @@ def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
 
 
 def start(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides))
+    return run.run(job(folder, *overrides), Ranks())
 
 
 def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides, resume=True))
+    return run.run(job(folder, *overrides, resume=True), Ranks())
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, update: int, error: BaseException) -> None:

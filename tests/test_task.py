@@ -22,6 +22,7 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.scores import LowercasedTokenisedBleu
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
@@ -106,7 +107,7 @@ def evaluator(
 ) -> TranslationEvaluator:
     split = Split("val", text, tokenized.validation)
     return TranslationEvaluator(
-        model, split, tokenized.tokenizers, search, batch_size, BOUNDS, CPU, Precision.fp32
+        model, split, tokenized.tokenizers, search, batch_size, BOUNDS, CPU, Precision.fp32, Ranks()
     )
 
 
@@ -249,7 +250,7 @@ def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
 ) -> None:
     split = Split("val", corpus.validation, tokenized.validation, label)
     evaluate = TranslationEvaluator(
-        model, split, tokenized.tokenizers, Reference(), 5, BOUNDS, CPU, Precision.fp32
+        model, split, tokenized.tokenizers, Reference(), 5, BOUNDS, CPU, Precision.fp32, Ranks()
     )
     found, name = evaluate(()), "val/bleu_lowercased_tokenised"
     assert (name in found.values) == (f"{name}_signature" in found.signatures) == scored

@@ -1,4 +1,4 @@
-"""The plan of an epoch: which sentences make an optimizer step, and which of them run together.
+"""The plan of an epoch: which sentences make an optimizer step, and which of them run together, on which rank.
 
 A micro-batch holds sentences of one exact source length, so nothing is padded on the source side and the
 fused recurrent kernels run on it as it is. Sentences of nearly the same target length stand together.
@@ -21,17 +21,14 @@ Unit = Literal["sentences", "tokens"]
 Step = list[Index]
 
 
-def plan_epoch(
-    text: TokenizedText, batch_size: int, unit: Unit, micro_batch_size: int | None, seed: int, epoch: int
-) -> list[Step]:
+def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[Step]:
     """Return the optimizer steps of an epoch, each a list of micro-batches of sentence numbers.
 
-    The plan is a function of (seed, epoch). Every sentence occurs once.
+    The plan is a function of (seed, epoch), the same for any number of ranks. Every sentence occurs once.
 
     Args:
         batch_size: sentences, or target tokens, of one optimizer step; every step but one has as many
             sentences (of tokens: at most as many, unless one sentence alone has more).
-        micro_batch_size: the most sentences that run together; None for no such bound.
     """
     rng = np.random.default_rng((seed, epoch))
     source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
@@ -42,9 +39,25 @@ def plan_epoch(
         full.extend([chunk] for chunk in whole)
         rest.append(left)
     steps = full + _combine(rest, target, batch_size, unit)
-    if micro_batch_size is not None:
-        steps = [[part for chunk in step for part in _split(chunk, micro_batch_size)] for step in steps]
     return [steps[i] for i in rng.permutation(len(steps))]
+
+
+def deal(step: Step, rank: int, ranks: int, micro_batch_size: int | None) -> Step:
+    """Return the micro-batches of a step that one of its ranks computes; there may be none.
+
+    The sentences are dealt one by one, forth and back (0 1 2 2 1 0 0 …): where neighbours are of nearly the same length
+    every rank gets nearly the same number of tokens.
+
+    Args:
+        micro_batch_size: the most sentences that run together; None for no such bound.
+    """
+    parts, dealt = [], 0
+    for chunk in step:
+        turn, place = np.divmod(np.arange(dealt, dealt + len(chunk)), ranks)
+        own = chunk[np.where(turn % 2, ranks - 1 - place, place) == rank]
+        parts += _split(own, micro_batch_size or max(1, len(own)))
+        dealt += len(chunk)
+    return parts
 
 
 def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
@@ -141,6 +154,10 @@ class BatchMaker:
             target_BU=_gather(self._target_tokens, self._target_offsets, index_B, int(target_lengths.max())),
             target_tokens=int((target_lengths - 1).sum()),
         )
+
+    def target_tokens(self, step: Step) -> int:
+        """Return how many target tokens a step predicts, on all ranks together."""
+        return sum(int((self._target_lengths[index] - 1).sum()) for index in step)
 
     def all(self, plan: Sequence[Index]) -> Iterator[Batch]:
         """Return the batches of a plan one after another."""

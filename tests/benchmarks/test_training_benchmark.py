@@ -115,7 +115,7 @@ def test_a_turn_counts_real_target_tokens_and_trains() -> None:
     data = small_data()
     package = Package("luong", SMALL, 0.5, data, 16, CPU, seed=1)
     before = package.model.target_embedding.weight.clone()
-    plan = plan_epoch(data.text, 16, "sentences", None, 1, 0)
+    plan = plan_epoch(data.text, 16, "sentences", 1, 0)
     arm = Arm("package", "package", "exact length", FP32)
     turn = take_turn(package, arm, plan, 0.5, "luong", SMALL, data, CPU, len(plan) - 1, 2)
     index = np.concatenate([*plan[-1], *plan[0]])  # round and round

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq_lab.data.batching import BatchMaker, Index, Step, Unit, plan_epoch, plan_evaluation
+from seq2seq_lab.data.batching import BatchMaker, Index, Step, Unit, deal, plan_epoch, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 
@@ -56,7 +56,7 @@ def steps_of(
     seed: int = 1,
     epoch: int = 0,
 ) -> list[Step]:
-    return plan_epoch(text, batch_size, unit, micro_batch_size, seed, epoch)
+    return [deal(step, 0, 1, micro_batch_size) for step in plan_epoch(text, batch_size, unit, seed, epoch)]
 
 
 def plain(plan: Sequence[Step]) -> list[list[list[int]]]:

@@ -1,0 +1,161 @@
+"""One process or several: where the ranks of a run come from.
+
+With `trainer.devices=N` this process starts N ranks on this machine and waits for them (PyTorch's elastic agent). Under
+a launcher that has started a process for each rank already, as `torchrun` does on several machines, this one joins.
+"""
+
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+
+from seq2seq_lab import own_parts, report
+from seq2seq_lab.config import Config
+from seq2seq_lab.device import choose_device
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.launcher import joins
+from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.run import Job, run, write_end
+
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = timedelta(hours=2)  # of waiting for another rank, which may be reading a large corpus
+
+
+def launch(job: Job) -> dict[str, Any]:
+    """Run a job in this process, or in as many ranks as it asks for, and return its result.
+
+    Raises:
+        UserError: what `run` raises on any rank, or there are not as many devices.
+    """
+    count = job.config.trainer.devices
+    if joins():
+        if count != 1:
+            raise UserError(
+                f"trainer.devices={count}: a launcher has started {os.environ['WORLD_SIZE']} processes already. Leave "
+                f"trainer.devices out."
+            )
+        with joined() as ranks:
+            share_job(ranks, job)
+            return _logged(job, ranks)
+    if count == 1:
+        return _logged(job, Ranks())
+    check_devices(job.config)
+    try:
+        return spawn(count, _rank, job, own_parts.folder())[0]
+    except (UserError, RuntimeError) as error:
+        write_end(job.folder, "failed", str(error))  # a rank that was killed could not
+        raise
+
+
+def follow() -> None:
+    """Wait for the job of rank 0, and run it on this rank."""
+    with joined() as ranks:
+        _logged(share_job(ranks, None), ranks)
+
+
+def check_devices(config: Config) -> None:
+    """Refuse a number of ranks that the machine has no devices for.
+
+    Raises:
+        UserError: says how many there are.
+    """
+    count, device = config.trainer.devices, choose_device(config.trainer.device)
+    there = {"cuda": torch.cuda.device_count(), "cpu": os.cpu_count() or 1}.get(device.type, 1)
+    if count > there:
+        raise UserError(
+            f"trainer.devices={count}: this machine has {there} {device.type} "
+            f"{'cores' if device.type == 'cpu' else 'devices'}. Allowed: 1 to {there}."
+        )
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """Join the other ranks, whose addresses stand in the environment."""
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    gpus = torch.cuda.device_count()
+    if local_rank < gpus:
+        torch.cuda.set_device(local_rank)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    # Python values go through gloo even where gradients go from GPU to GPU: they never wait for one.
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=TIMEOUT)
+    ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
+    report.console().quiet = not ranks.main
+    yield ranks
+    # Not after an error: the others would fail for want of this rank, and theirs might be told in place of it.
+    distributed.destroy_process_group()
+
+
+def share_job(ranks: Ranks, job: Job | None) -> Job:
+    """Return rank 0's job on every rank."""
+    shared = ranks.broadcast(lambda: job)
+    assert shared is not None, "rank 0 has composed a job"
+    return shared
+
+
+def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[Result]:
+    """Call a function of a module in so many new processes of this machine, and return what each returned.
+
+    Raises:
+        UserError: what the first to fail has raised.
+        RuntimeError: the first to fail has raised something else, or was killed.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    settings = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        monitor_interval=0.1,
+        start_method="spawn",
+    )
+    try:
+        results: dict[int, Result] = elastic_launch(settings, entry)(*arguments)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        # What the rank has raised stands there as a record; of one that was killed there is a sentence.
+        record: Any = failure.message
+        kind, _, said = (record if isinstance(record, str) else record["message"]).partition(": ")
+        if kind == UserError.__name__:
+            raise UserError(said) from None
+        raise RuntimeError(
+            f"Rank {rank} failed. {kind}: {said}" if said else f"Rank {rank}: {kind}"
+        ) from error
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise
+    return [results[rank] for rank in range(count)]
+
+
+def _rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
+    """Be one rank: what the elastic agent runs in each process that it starts."""
+    with own_parts.using(config_dir), joined() as ranks:
+        return _logged(job, ranks)
+
+
+def _logged(job: Job, ranks: Ranks) -> dict[str, Any]:
+    """Run a job on this rank; rank 0's log goes to the console and to run.log."""
+    with report.setup_logging(job.folder / "run.log") if ranks.main else nullcontext():
+        try:
+            return run(job, ranks)
+        except UserError as error:
+            log.error("%s", error, extra={"on_console": True})  # the command line prints it
+            raise

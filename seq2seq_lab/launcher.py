@@ -1,0 +1,15 @@
+"""What a launcher such as `torchrun` says in the environment of each process that it starts."""
+
+import os
+
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
+
+
+def joins() -> bool:
+    """Return whether a launcher has started this process as one of several ranks."""
+    return all(name in os.environ for name in VARIABLES)
+
+
+def follows() -> bool:
+    """Return whether this process is a rank other than 0, which waits for rank 0's job."""
+    return joins() and os.environ["RANK"] != "0"

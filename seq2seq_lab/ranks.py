@@ -1,0 +1,87 @@
+"""The processes of a data-parallel run and what they tell each other."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of its run; a run of one process has nobody to talk to.
+
+    What is sent between ranks with `broadcast` and `gather` are plain Python values.
+
+    Attributes:
+        rank: this process, counted from 0.
+        size: how many there are.
+        local_rank: this process among those on its machine, the number of its GPU.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes the run folder and talks to the user."""
+        return self.rank == 0
+
+    def broadcast(self, make: Callable[[], Value]) -> Value:
+        """Return what `make` gives on rank 0; it is called there alone."""
+        if self.size == 1:
+            return make()
+        values = [make() if self.main else None]
+        distributed.broadcast_object_list(values, src=0)
+        return values[0]  # type: ignore[return-value]
+
+    def gather(self, value: Value) -> list[Value]:
+        """Return the values of all ranks, in their order, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Value | None] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """Add up a tensor over the ranks, in place, and return it."""
+        if self.size > 1:
+            distributed.all_reduce(tensor)
+        return tensor
+
+    def mean(self, number: float) -> float:
+        """Return the mean of the ranks' numbers."""
+        return sum(self.gather(number)) / self.size
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Let rank 0 do the work before the others do it: they find what it has put into a cache."""
+        if self.size > 1 and not self.main:
+            distributed.barrier()
+        yield
+        if self.size > 1 and self.main:
+            distributed.barrier()
+
+    def wait(self) -> None:
+        """Wait until all ranks are here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def data_parallel(self, module: nn.Module, device: torch.device) -> nn.Module:
+        """Return the module with its gradients averaged over the ranks in each backward pass.
+
+        All ranks begin with the weights of rank 0.
+        """
+        if self.size == 1:
+            return module
+        return DistributedDataParallel(
+            module,
+            device_ids=[device] if device.type == "cuda" else None,
+            gradient_as_bucket_view=True,
+        )

@@ -1,0 +1,120 @@
+"""A small training and its scores, on one rank or on several: what `test_ranks` starts in processes of its own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from seq2seq_lab import build, config
+from seq2seq_lab.config import Config, Precision
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
+from seq2seq_lab.data.tokenizers import WordTokenizer
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.launch import joined
+from seq2seq_lab.profiling import no_profile
+from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.task import Evaluation, Split, TranslationEvaluator, TranslationTask
+from seq2seq_lab.tracker import Trackers
+from seq2seq_lab.trainer import Trainer
+
+CPU = torch.device("cpu")
+GRAMMAR = Grammar(
+    train=37, validation=11, test=1, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+)
+SETTINGS = (
+    *("logger=none", "trainer.device=cpu", "optimizer=sgd", "optimizer.lr=0.5", "schedule=constant"),
+    *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a training.
+
+    Attributes:
+        losses: of each update, in nats a token.
+        norms: of each update's gradient.
+        weights: after the last.
+        sentences: that this rank has seen, by their numbers.
+        evaluation: of the validation split, by the trained model.
+    """
+
+    losses: list[float]
+    norms: list[float]
+    weights: torch.Tensor
+    sentences: list[int]
+    evaluation: Evaluation
+
+
+def word() -> WordTokenizer:
+    return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
+
+
+def train(overrides: tuple[str, ...], ranks: Ranks) -> Trained:
+    """Train for an epoch in float64 and score the validation split."""
+    corpus = GRAMMAR.load()
+    tokenized: TokenizedCorpus = tokenize_corpus(corpus, word, {}, None)
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        composed = OmegaConf.to_container(hydra.compose("config", [*SETTINGS, *overrides]), resolve=True)
+    whole: Any = OmegaConf.merge(OmegaConf.structured(Config), composed)
+    settings = config.typed(whole)
+    pair = tokenized.tokenizers
+    torch.manual_seed(1 + ranks.rank)  # all begin with rank 0's weights all the same
+    model = build.model(settings, pair.source.size, pair.target.size, joint=False).double()
+    sentences: list[int] = []
+    task = TranslationTask(model, build.teacher_forcing(settings), 0.1, 0.0, False, seed=1)
+    loss = task.loss
+
+    def noting(batch: Any, epoch: int, update: int) -> Any:
+        sentences.extend(batch.index_B.tolist())
+        return loss(batch, epoch, update)
+
+    task.loss = noting  # type: ignore[method-assign]
+    trainer = Trainer(
+        task=task,
+        text=lambda epoch: tokenized.train,
+        validate=lambda state: {},
+        optimizer=build.optimizer(settings, model),
+        schedule=build.schedule(settings),
+        config=settings.trainer,
+        tracker=Trackers(()),
+        folder=Path(),
+        seed=1,
+        device=CPU,
+        precision=Precision.fp32,
+        identity={},
+        profile=no_profile,
+        ranks=ranks,
+    )
+    losses, norms = [], []
+    for step in trainer.open_epoch(0):
+        total, norm, tokens = trainer.step(step)
+        trainer.state.update += 1
+        losses.append(float(total) / tokens)
+        norms.append(float(norm))
+    split = Split("val", corpus.validation, tokenized.validation)
+    search = GreedySearch(max_length_factor=1.0, max_length_extra=3)
+    evaluate = TranslationEvaluator(model, split, pair, search, 2, [6], CPU, Precision.fp32, ranks)
+    return Trained(
+        losses, norms, nn.utils.parameters_to_vector(model.parameters()).detach(), sentences, evaluate([0, 4])
+    )
+
+
+def on_a_rank(cases: list[tuple[str, ...]]) -> list[Trained]:
+    """Train each of the cases together with the other ranks."""
+    with joined() as ranks:
+        return [train(case, ranks) for case in cases]
+
+
+def refused_on_rank_1() -> None:
+    """Fail on one rank while the other waits for it."""
+    with joined() as ranks:
+        if ranks.rank == 1:
+            raise UserError("key=value is not allowed: this rank will not. Choose another.")
+        ranks.wait()

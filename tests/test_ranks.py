@@ -1,0 +1,56 @@
+"""Several ranks compute what one process computes."""
+
+import pytest
+import torch
+from parallel_training import Trained, on_a_rank, refused_on_rank_1, train
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.launch import spawn
+from seq2seq_lab.ranks import Ranks
+
+CASES = [
+    ("trainer.batch_size=8",),
+    ("trainer.batch_size=8", "trainer.micro_batch_size=2", "attention=multiplicative", "encoder=bilstm"),
+    ("trainer.batch_size=60", "trainer.batch_unit=tokens", "decoder=bahdanau"),
+    ("trainer.batch_size=1",),  # all ranks but one have no sentence
+    *(
+        (f"trainer.batch_size=8 teacher_forcing.ratio={ratio} teacher_forcing.scope={scope}".split())
+        for ratio, scope in ((0.5, "token"), (0.5, "step"), (0.5, "sequence"), (0.5, "batch"), (0.0, "token"))
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["2 ranks", "3 ranks"])
+def trained(request: pytest.FixtureRequest) -> list[list[Trained]]:
+    """What each rank made of each case."""
+    return spawn(request.param, on_a_rank, [tuple(case) for case in CASES])
+
+
+def test_ranks_train_and_score_as_one_process(trained: list[list[Trained]]) -> None:
+    for number, case in enumerate(CASES):
+        alone = train(tuple(case), Ranks())
+        ranks = [rank[number] for rank in trained]
+        for rank in ranks:
+            assert rank.losses == pytest.approx(alone.losses, rel=1e-9)
+            assert rank.norms == pytest.approx(alone.norms, rel=1e-6)
+            assert float((rank.weights - alone.weights).norm() / alone.weights.norm()) < 1e-6
+            assert rank.evaluation.translations == alone.evaluation.translations
+            assert rank.evaluation.values == pytest.approx(alone.evaluation.values, rel=1e-6)
+            assert rank.evaluation.hypotheses.keys() == alone.evaluation.hypotheses.keys() == {0, 4}
+        # No sentence is lost or read twice.
+        assert sorted(i for rank in ranks for i in rank.sentences) == sorted(alone.sentences) == [*range(37)]
+        assert alone.losses[-1] < alone.losses[0]
+    shares = [len(rank[0].sentences) for rank in trained]
+    assert max(shares) - min(shares) <= 5
+
+
+def test_what_a_rank_refuses_is_said_to_the_user() -> None:
+    with pytest.raises(UserError, match=r"^key=value is not allowed: this rank will not\. Choose another\.$"):
+        spawn(2, refused_on_rank_1)
+
+
+def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> None:
+    first, *others = trained
+    for number, _ in enumerate(CASES):
+        for other in others:
+            assert torch.equal(other[number].weights, first[number].weights)
