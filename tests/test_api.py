@@ -14,6 +14,7 @@ import torch
 import seq2seq_lab
 from seq2seq_lab import LoadedRun, Translation, api, cli
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
 
 TINY = [
@@ -52,12 +53,12 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
     """The runs that would have been trained, in a working directory of their own."""
     jobs: list[Job] = []
 
-    def record(job: Job) -> dict[str, Any]:
+    def record(job: Job, ranks: Ranks) -> dict[str, Any]:
         jobs.append(job)
         return {}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("seq2seq_lab.run.run", record)
+    monkeypatch.setattr("seq2seq_lab.launch.run", record)
     monkeypatch.setattr(api, "load", lambda folder, config_dir, device: folder)
     return jobs
 

@@ -335,7 +335,7 @@ def test_an_error_within_a_run_shows_its_message_only(program: Program) -> None:
     assert (status, out) == (2, "")
     assert error.endswith("\nerror: no such file: x.txt\n")
     assert "Traceback" not in error
-    assert "ERROR seq2seq_lab.cli: no such file: x.txt" in (program.jobs[0].folder / "run.log").read_text()
+    assert "ERROR seq2seq_lab.launch: no such file: x.txt" in (program.jobs[0].folder / "run.log").read_text()
 
 
 def test_a_fault_of_the_program_shows_its_traceback(program: Program) -> None:
