@@ -10,18 +10,11 @@ thread; `add` reads the finished ones into the file; `tables` rewrites the gener
 
 import argparse
 import json
-import os
 import shlex
-import signal
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
@@ -31,19 +24,17 @@ from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distin
 from seq2seq_lab import config as configuration
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
+from seq2seq_lab.processes import Command, Devices, cores, side_by_side
 from seq2seq_lab.run import finished_result, read_record
 
 DOCS = Path(__file__).parents[1] / "docs"
 LINES = DOCS / "grid.jsonl"
-PAGE = DOCS / "results.md"
 PART = Part(
-    PAGE,
+    DOCS / "results.md",
     first="<!-- grid: made from docs/grid.jsonl by `python -m benchmarks.grid tables` -->",
     last="<!-- end of the grid -->",
 )
 MARK = "¹"  # of a cell that has settings of its own
-LOOK_EVERY = 0.2  # seconds between looks at the processes
-TIME_TO_END = 60  # seconds that a process has to end by itself
 
 DECODERS = {
     "plain": ("model=vanilla",),
@@ -185,26 +176,6 @@ class GridRun:
         return Cell(self.decoder, self.attention)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run to start or to go on with, and the arguments that the interpreter gets for it."""
-
-    folder: Path
-    arguments: tuple[str, ...]
-
-    @property
-    def log(self) -> Path:
-        """Where its output goes: beside the folder, which has to be empty."""
-        return self.folder.with_name(f"{self.folder.name}.log")
-
-
-@dataclass
-class Stop:
-    """The signal that asked to stop, if one did."""
-
-    signal: int | None = None
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command line asks for."""
     options = parse(arguments)
@@ -213,18 +184,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             grid = GRIDS[options.grid]
             seeds = options.seeds or grid.seeds
             cells = chosen(grid, options.decoders, options.attentions)
-            jobs = unfinished(grid, cells, seeds, options.folder, options.multi30k)
-            print(f"{len(jobs)} of {len(cells) * len(seeds)} runs to do.", flush=True)
-            run_jobs(jobs, options.jobs)
+            commands = unfinished(grid, cells, seeds, options.folder, options.multi30k)
+            print(f"{len(commands)} of {len(cells) * len(seeds)} runs to do.", flush=True)
+            run_commands(commands, options.jobs)
         elif options.action == "add":
             grid = GRIDS[options.grid]
             new = finished_runs(grid, options.folder, options.machine, options.commit)
             write_lines(LINES, with_runs(read_lines(LINES), new))
             print(f"{LINES.name}: {len(new)} runs. Now: python -m benchmarks.grid tables")
         else:
-            write_atomically(PAGE, with_tables(PAGE.read_text("utf-8"), read_lines(LINES)))
+            PART.write(tables(read_lines(LINES)))
     except UserError as error:
         raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("Stopped. The same command goes on.") from None
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -284,20 +257,21 @@ def chosen(grid: Grid, decoders: Sequence[str] | None, attentions: Sequence[str]
 
 def unfinished(
     grid: Grid, cells: Sequence[Cell], seeds: Sequence[int], folder: Path, multi30k: Path | None
-) -> list[Job]:
+) -> list[Command]:
     """Return the runs that have not finished in the folder, one seed of every cell before the next.
 
     Raises:
         UserError: the data's folder is not given.
     """
-    jobs = []
+    commands = []
     for seed in seeds:
         for cell in cells:
             run = folder.absolute() / grid.run_name(cell, seed)
             if finished_result(run) is None:
                 words = shlex.split(grid.command(cell, seed))[len(PROGRAM) :]
-                jobs.append(Job(run, ("-m", "seq2seq_lab", *overrides(words, run, multi30k))))
-    return jobs
+                arguments = ("-m", "seq2seq_lab", *overrides(words, run, multi30k))
+                commands.append(Command(arguments, run.with_name(f"{run.name}.log")))
+    return commands
 
 
 def overrides(words: Iterable[str], run: Path, multi30k: Path | None) -> list[str]:
@@ -323,89 +297,34 @@ def setting(key: str, path: Path) -> str:
     return f"{key}={QuotedString(str(path), Quote.single).with_quotes()}"
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int) -> None:
-    """Do all jobs, so many at once, and print a line as each ends.
+def run_commands(commands: Sequence[Command], at_once: int) -> None:
+    """Do all runs, so many at once on one core each, and print a line as each ends.
 
     Raises:
         UserError: some failed; the others were done.
-        SystemExit: SIGINT, SIGTERM or SIGHUP came; the processes have been stopped.
+        KeyboardInterrupt, SystemExit: a signal came; the processes have been stopped.
     """
-    waiting, running, failed = list(jobs), dict[Job, subprocess.Popen[bytes]](), list[Job]()
-    started: dict[Job, float] = {}
-    with stopping_on_signals() as stop:
-        try:
-            while (waiting or running) and stop.signal is None:
-                while waiting and len(running) < at_once:
-                    job = waiting.pop(0)
-                    started[job], running[job] = time.monotonic(), start(job)
-                time.sleep(LOOK_EVERY)
-                for job in [job for job, process in running.items() if process.poll() is not None]:
-                    status = running.pop(job).returncode
-                    failed += [job] if status else []
-                    said = f"failed with status {status}, see {job.log}" if status else outcome(job.folder)
-                    seconds = time.monotonic() - started[job]
-                    done = len(jobs) - len(waiting) - len(running)
-                    print(f"[{done}/{len(jobs)}] {job.folder.name}: {said}, {seconds:.0f} s", flush=True)
-        finally:
-            end(running.values())
-    if stop.signal is not None:
-        print("Stopped. The same command goes on.", file=sys.stderr)
-        raise SystemExit(128 + stop.signal)
+    failed: list[str] = []
+    for command in commands:
+        if not (run_of(command) / "run.json").exists():
+            # What was cut off before it trained has nothing to go on with, and would stand in the way.
+            (run_of(command) / "config.yaml").unlink(missing_ok=True)
+    ids = cores()[:at_once]
+    for done, ended in enumerate(side_by_side(commands, Devices("cpu", ids, len(ids))), start=1):
+        run, log = run_of(ended.command), ended.command.log
+        failed += [run.name] if ended.status else []
+        said = f"failed with status {ended.status}, see {log}" if ended.status else outcome(run)
+        print(f"[{done}/{len(commands)}] {run.name}: {said}, {ended.seconds:.0f} s", flush=True)
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(jobs)} runs failed: {', '.join(job.folder.name for job in failed)}. Their logs "
-            f"lie in {failed[0].log.parent}; the same command tries them again."
+            f"{len(failed)} of {len(commands)} runs failed: {', '.join(failed)}. Their logs lie in "
+            f"{commands[0].log.parent}; the same command tries them again."
         )
 
 
-@contextmanager
-def stopping_on_signals() -> Iterator[Stop]:
-    """Note a signal to stop instead of obeying it at once; a hangup that `nohup` ignores stays ignored."""
-    stop = Stop()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        stop.signal = number
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def start(job: Job) -> subprocess.Popen[bytes]:
-    """Start a process of one thread whose output is added to the job's log."""
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    if not (job.folder / "run.json").exists():
-        # What was cut off before it trained has nothing to go on with, and would stand in the way.
-        (job.folder / "config.yaml").unlink(missing_ok=True)
-    with job.log.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, *job.arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # A terminal's Ctrl-C reaches it through `end` alone: a second one would cut its ending short.
-            start_new_session=True,
-        )
-
-
-def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Interrupt processes, and wait until they have ended; one that does not is killed."""
-    processes = list(processes)
-    for process in processes:
-        process.send_signal(signal.SIGINT)
-    for process in processes:
-        try:
-            process.wait(TIME_TO_END)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def run_of(command: Command) -> Path:
+    """Return the folder of a command's run, which has to be empty: the log lies beside it."""
+    return command.log.with_suffix("")
 
 
 def outcome(folder: Path) -> str:
@@ -506,16 +425,16 @@ def with_runs(old: Iterable[GridRun], new: Iterable[GridRun]) -> list[GridRun]:
     return sorted(runs.values(), key=place)
 
 
-def with_tables(page: str, runs: Sequence[GridRun]) -> str:
-    """Return the page with its generated part as the runs have it.
+def tables(runs: Sequence[GridRun]) -> list[str]:
+    """Return the generated part of the page.
 
     Raises:
-        UserError: the page has no such part, or a run is of another command than its cell's.
+        UserError: a run is of another command than its cell's.
     """
-    part: list[str] = []
+    lines: list[str] = []
     for grid in GRIDS.values():
-        part += ["", *section(grid, [run for run in runs if run.grid == grid.name])]
-    return PART.replaced(page, part[1:])
+        lines += ["", *section(grid, [run for run in runs if run.grid == grid.name])]
+    return lines[1:]
 
 
 def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:

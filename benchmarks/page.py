@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import write_atomically
 
 WIDTH = 120
 
@@ -17,6 +18,14 @@ class Part:
     page: Path
     first: str
     last: str
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Put these lines into the page as the part.
+
+        Raises:
+            UserError: the page has no such part.
+        """
+        write_atomically(self.page, self.replaced(self.page.read_text("utf-8"), lines))
 
     def replaced(self, text: str, lines: Iterable[str]) -> str:
         """Return the page's text with these lines as the part.

@@ -1,6 +1,6 @@
 """How fast this package trains, beside the loops that people learn these models from.
 
-    python -m benchmarks.training --multi30k DIR --threads 2 --json docs/training.cpu.json --plot docs/images/speed.png
+    python -m benchmarks.training --multi30k DIR --threads 2 --json docs/training.cpu.json
 
 measures target tokens a second (real ones, `<eos>` counted, without warm-up) of the four models of
 `benchmarks.reference` and of the package's models of the same sizes, on the same data, in one process and in turns:
@@ -15,6 +15,7 @@ sentences are random, with Multi30k's lengths and vocabulary sizes.
 import argparse
 import json
 import logging
+import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ from benchmarks.learners import (
 )
 from benchmarks.machine import machine, matrix_product_peak
 from benchmarks.reference import Sizes
+from benchmarks.results import OWN_PATH
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.data.batching import Step, plan_epoch
@@ -53,6 +55,14 @@ from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 SAME_LOSS = 0.02  # nats a token
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 WIDTH = 140  # of the tables in a file
+HEADS = (
+    "ratio",
+    "code, batches, precision",
+    "target tokens/s (slowest–fastest)",
+    "× the first",
+    "of the peak",
+    "peak memory",
+)
 PEER = "JoeyNMT's model: additive attention after the step, input feeding"
 
 
@@ -84,7 +94,7 @@ class Row:
 
 def main() -> None:
     """Measure what the command line asks for and print it."""
-    options = parse()
+    options = parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -103,8 +113,8 @@ def main() -> None:
         sys.exit(1)
 
 
-def parse() -> argparse.Namespace:
-    """Return the command line's options."""
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.training", description=__doc__.splitlines()[0]
     )
@@ -146,7 +156,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="where to draw them, for example training.png"
     )
-    return parser.parse_args()
+    return parser
 
 
 def positive(text: str) -> int:
@@ -173,7 +183,7 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     report: dict[str, Any] = {
         **surroundings(options, data, device),
         "peak_flops_per_second": peaks,
-        "command": command(options, sys.argv[1:]),
+        "command": command(options),
         "commit": git_commit(),
         "changed_since": git_is_dirty(),
         "warm_up": options.warm_up,
@@ -184,17 +194,16 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(
         f"{report['data']}, batches of {options.batch_size}; {report['machine']}, threads: {report['threads']}, "
-        f"torch {torch.__version__}. Matrix-product peak: "
-        + ", ".join(f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in peaks.items())
+        f"torch {torch.__version__}. {peaks_line(peaks)}"
     )
     for name in options.models:
         rows = measure(name, sizes, data, options, device, precision, peaks)
         report["rows"] += map(asdict, rows)
-        console.print(table(rows, f"{MODELS[name].title} (model={name})"))
+        console.print(table(rows))
     if options.joeynmt:
         rows = measure_peer(sizes, data, options, device, precision, peaks)
         report["rows"] += map(asdict, rows)
-        console.print(table(rows, PEER))
+        console.print(table(rows))
     console.print(
         "Medians of the rounds. Reference: a loop over time in float32 on random batches, padded. The package's code "
         "is vectorised over time, has its own dropout, cross-entropy and attention kernels, and packs padded sources. "
@@ -206,10 +215,16 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     return report
 
 
+def peaks_line(peaks: Mapping[str, float]) -> str:
+    """Return what the machine's matrix products reach at most."""
+    return "Matrix-product peak: " + ", ".join(
+        f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in peaks.items()
+    )
+
+
 def surroundings(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Return what the figures depend on besides the code."""
     return {
-        "device": device.type,
         "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -219,10 +234,19 @@ def surroundings(options: argparse.Namespace, data: Data, device: torch.device) 
     }
 
 
-def command(options: argparse.Namespace, words: Sequence[str]) -> str:
-    """Return the command line with placeholders for the paths that are this machine's own."""
-    own = {str(options.multi30k): "DIR", str(options.joeynmt): "PYTHON"}
-    return " ".join(["python -m benchmarks.training", *(own.get(word, word) for word in words)])
+def command(options: argparse.Namespace) -> str:
+    """Return a command line of these options, with placeholders for the paths that are this machine's own."""
+    known, words = parser(), ["python", "-m", "benchmarks.training"]
+    for name, value in vars(options).items():
+        if value == known.get_default(name):
+            continue
+        shown = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+        if name in ("multi30k", "joeynmt"):
+            shown = [{"multi30k": "DIR", "joeynmt": "PYTHON"}[name]]
+        elif OWN_PATH.search(shown[0]):
+            shown = ["FILE"]
+        words += [f"--{name.replace('_', '-')}", *shown]
+    return shlex.join(words)
 
 
 def arms(precision: Precision) -> list[Arm]:
@@ -354,26 +378,33 @@ def summarise(
     return rows
 
 
-def table(rows: Sequence[Row], title: str) -> Table:
+def title(model: str) -> str:
+    """Return what stands above a model's figures."""
+    return MODELS[model].title if model in MODELS else PEER
+
+
+def cells(row: Row, first: Row) -> list[str]:
+    """Return a row of a model's table, in the order of `HEADS`; the number of parameters where it is not the first's."""
+    differs = "" if row.parameters == first.parameters else f", {row.parameters:,} parameters"
+    return [
+        f"{row.ratio:g}",
+        f"{row.name}: {row.code}, {row.batches}, {row.precision}{differs}",
+        f"{row.target_tokens_per_second:,.0f} ({row.slowest:,.0f}–{row.fastest:,.0f})",
+        f"{row.times_the_reference:.2f} ({row.least_times:.2f}–{row.most_times:.2f})",
+        "–" if row.share is None else f"{row.share:.1%}",
+        f"{row.peak_bytes / 2**30:.2f} GiB",
+    ]
+
+
+def table(rows: Sequence[Row]) -> Table:
     """Return one model's figures as a table."""
-    made = Table(title=f"{title}, {rows[0].parameters:,} parameters")
-    made.add_column("ratio")
-    made.add_column("what runs: code, batches, precision")
-    for column in ("target tokens/s", "slowest–fastest", "× the first", "of the peak", "peak memory"):
-        made.add_column(column, justify="right")
+    made = Table(title=f"{title(rows[0].model)}, {rows[0].parameters:,} parameters")
+    for number, column in enumerate(HEADS):
+        made.add_column(column, justify="left" if number < 2 else "right")
     for number, row in enumerate(rows):
         if number and row.ratio != rows[number - 1].ratio:
             made.add_section()
-        differs = "" if row.parameters == rows[0].parameters else f", {row.parameters:,} parameters"
-        made.add_row(
-            f"{row.ratio:g}",
-            f"{row.name}: {row.code}, {row.batches}, {row.precision}{differs}",
-            f"{row.target_tokens_per_second:,.0f}",
-            f"{row.slowest:,.0f}–{row.fastest:,.0f}",
-            f"{row.times_the_reference:.2f} ({row.least_times:.2f}–{row.most_times:.2f})",
-            "" if row.share is None else f"{row.share:.1%}",
-            f"{row.peak_bytes / 2**30:.2f} GiB",
-        )
+        made.add_row(*cells(row, rows[0]))
     return made
 
 
@@ -406,7 +437,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         panel.set_yticks([place + 0.4 - height / 2 for place in range(len(names))], names)
         panel.invert_yaxis()
         panel.margins(x=0.2)
-        panel.set_title(MODELS[model].title if model in MODELS else PEER, fontsize=10)
+        panel.set_title(title(model), fontsize=10)
     panels[0].legend(fontsize=8)
     panels[-1].set_xlabel("target tokens a second in training")
     figure.suptitle(

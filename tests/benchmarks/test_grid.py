@@ -1,28 +1,24 @@
 """The grids: which cells there are, how their runs are done, and that the page shows what the file says."""
 
 import json
-import os
 import shlex
 import shutil
-import signal
-import threading
-import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import open_dict, read_write
 
 from benchmarks import grid
-from benchmarks.grid import DECODERS, GRIDS, MARK, RATE, Cell, Grid, GridRun, Job
+from benchmarks.grid import DECODERS, GRIDS, MARK, RATE, Cell, Grid, GridRun
 from seq2seq_lab import build
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import compose, compose_run, composer
 from seq2seq_lab.config import Config
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.processes import Command
 
 GRAMMAR, MULTI30K = GRIDS["grammar"], GRIDS["multi30k"]
 EVERY_CELL = [Cell(*names) for names in product(GRAMMAR.decoders, GRAMMAR.attentions)]
@@ -75,8 +71,8 @@ def change(path: Path, **changes: object) -> None:
 
 
 def test_page_says_what_the_file_says() -> None:
-    page = grid.PAGE.read_text("utf-8")
-    assert grid.with_tables(page, RUNS) == page, "run: python -m benchmarks.grid tables"
+    page = grid.PART.page.read_text("utf-8")
+    assert grid.PART.replaced(page, grid.tables(RUNS)) == page, "run: python -m benchmarks.grid tables"
 
 
 def test_lines_are_such_as_add_writes() -> None:
@@ -128,7 +124,7 @@ def test_the_first_seed_of_every_cell_comes_first(tmp_path: Path) -> None:
     cells = grid.chosen(GRAMMAR, ["luong", "plain"], None)
     assert [cell.decoder for cell in cells] == ["plain", *["luong"] * 6]
     jobs = grid.unfinished(GRAMMAR, cells, (1, 2), tmp_path, None)
-    assert [job.folder.name[-1] for job in jobs] == ["1"] * 7 + ["2"] * 7
+    assert [grid.run_of(job).name[-1] for job in jobs] == ["1"] * 7 + ["2"] * 7
     assert jobs[1].arguments[:4] == ("-m", "seq2seq_lab", "decoder=luong", "attention=none")
     assert jobs[1].arguments[-1] == f"hydra.run.dir='{tmp_path}/grammar-luong-none-1'"
     with pytest.raises(UserError, match=r"no such cell. Allowed: plain with none, luong with none"):
@@ -150,80 +146,37 @@ def test_finished_runs_are_left_and_begun_ones_go_on(folder: Path) -> None:
     assert grid.unfinished(SMALL, [ADDITIVE], (1,), folder, None) == []
     change(run / "result.json", status="interrupted")
     (job,) = grid.unfinished(SMALL, [ADDITIVE], (1,), folder, None)
-    assert job == Job(run, ("-m", "seq2seq_lab", f"resume={run}"))
+    assert job == Command(("-m", "seq2seq_lab", f"resume={run}"), folder / f"{run.name}.log")
     (run / "run.json").unlink()
     (job,) = grid.unfinished(SMALL, [ADDITIVE], (1,), folder, None)
     assert job.arguments[2:4] == ("decoder=luong", "attention=additive")
 
 
-def job_of(folder: Path, name: str, program: str) -> Job:
-    lines = f"import os, sys, time\nfrom pathlib import Path\nfolder, name = Path({str(folder)!r}), {name!r}\n{program}"
-    return Job(folder / name, ("-S", "-c", lines))
+def command_of(folder: Path, name: str, program: str) -> Command:
+    return Command(("-S", "-c", f"import os, sys\n{program}"), folder / f"{name}.log")
 
 
-def test_jobs_are_done_so_many_at_once_and_failures_are_named(
+def test_runs_are_done_on_a_core_each_and_failures_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid, "outcome", lambda folder: "done")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    meet = """
-(folder / f"{name}.begun").touch()
-while not ((folder / "a.begun").exists() and (folder / "b.begun").exists()):
-    time.sleep(0.02)
-print("threads", os.environ["OMP_NUM_THREADS"], "own session", os.getsid(0) == os.getpid())
-time.sleep(0.3)
-(folder / f"{name}.done").touch()
-"""
-    jobs = [job_of(tmp_path, name, meet) for name in "ab"]
-    jobs.append(job_of(tmp_path, "bad", "sys.exit('no luck')"))
-    jobs.append(job_of(tmp_path, "last", "print(len([*folder.glob('*.done')]) > 0)"))
+    commands = [
+        command_of(tmp_path, "a", "print('threads', os.environ['OMP_NUM_THREADS'])"),
+        command_of(tmp_path, "bad", "sys.exit('no luck')"),
+    ]
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "config.yaml").touch()
-    with pytest.raises(UserError, match=rf"1 of 4 runs failed: bad\. Their logs lie in {tmp_path};"):
-        grid.run_jobs(jobs, 2)
-    own = "threads 1 own session True\n"
-    logs = {name: (tmp_path / f"{name}.log").read_text("utf-8") for name in ("a", "b", "bad", "last")}
-    assert logs == {"a": own, "b": own, "bad": "no luck\n", "last": "True\n"}
+    with pytest.raises(UserError, match=rf"1 of 2 runs failed: bad\. Their logs lie in {tmp_path};"):
+        grid.run_commands(commands, 2)
+    logs = {name: (tmp_path / f"{name}.log").read_text("utf-8") for name in ("a", "bad")}
+    assert logs == {"a": "threads 1\n", "bad": "no luck\n"}
     # It would stand in the way of a run that has nothing to go on with.
     assert not (tmp_path / "a" / "config.yaml").exists()
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 4
-    assert printed[-1].startswith("[4/4] ")
+    assert [line[:6] for line in printed] == ["[1/2] ", "[2/2] "]
     assert any(f"] bad: failed with status 1, see {tmp_path}/bad.log, " in line for line in printed)
     assert any("] a: done, " in line for line in printed)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_processes(tmp_path: Path, number: signal.Signals) -> None:
-    work = """
-try:
-    (folder / "begun").touch()
-    time.sleep(60)
-except KeyboardInterrupt:
-    (folder / "ended").touch()
-"""
-
-    def send() -> None:
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.02)
-        os.kill(os.getpid(), number)
-
-    def not_caught(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"signal {number} was left to the caller")
-
-    before = signal.signal(number, not_caught)
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        with pytest.raises(SystemExit) as stopped:
-            grid.run_jobs([job_of(tmp_path, name, work) for name in ("a", "b")], 1)
-        assert signal.getsignal(number) is not_caught
-    finally:
-        sender.join()
-        signal.signal(number, before)
-    assert stopped.value.code == 128 + number
-    assert (tmp_path / "ended").exists()
-    assert not (tmp_path / "b.log").exists()
 
 
 def test_a_run_is_read(folder: Path) -> None:
@@ -300,10 +253,10 @@ def test_rates_of_several_machines_are_not_set_beside_one_another() -> None:
 
 def test_tables_refuse_a_page_without_their_place_and_lines_of_other_commands() -> None:
     with pytest.raises(UserError, match=r"no line '<!-- grid: .*Put both where the tables are to be"):
-        grid.with_tables(f"{grid.PART.last}\n{grid.PART.first}\n", [])
+        grid.PART.replaced(f"{grid.PART.last}\n{grid.PART.first}\n", grid.tables([]))
     stale = replace(a_run(GRAMMAR, ADDITIVE), command="python -m seq2seq_lab trainer.max_epochs=4")
     with pytest.raises(UserError, match=r"max_epochs=4' is of no command of --grid=grammar"):
-        grid.with_tables(f"{grid.PART.first}\n{grid.PART.last}\n", [stale])
+        grid.tables([stale])
 
 
 def test_the_tool_adds_and_writes_tables(
@@ -313,7 +266,7 @@ def test_the_tool_adds_and_writes_tables(
     lines.write_text("", "utf-8")
     page.write_text(f"# By hand\n{grid.PART.first}\nold\n{grid.PART.last}\nBy hand\n", "utf-8")
     monkeypatch.setattr(grid, "LINES", lines)
-    monkeypatch.setattr(grid, "PAGE", page)
+    monkeypatch.setattr(grid, "PART", replace(grid.PART, page=page))
     grid.main(["run", "--grid", "grammar", "--folder", str(folder)])
     for _ in range(2):
         grid.main(["add", "--grid", "grammar", "--folder", str(folder), "--machine", MACHINE])

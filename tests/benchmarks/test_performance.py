@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import performance
 from benchmarks.page import Part
-from benchmarks.training import command, parse
+from benchmarks.training import command, parser
 from seq2seq_lab.errors import UserError
 
 
@@ -66,6 +66,13 @@ def test_a_report_becomes_tables(tmp_path: Path) -> None:
     assert text.count("Not yet measured") == 1  # the GPU's
 
 
+def test_what_was_not_measured_stands_there_with_its_command(tmp_path: Path) -> None:
+    text = "\n".join(performance.tables(tmp_path))
+    assert text.count("Not yet measured. The command:") == 2
+    assert "--device cpu --multi30k DIR --joeynmt PYTHON --json docs/training.cpu.json" in text
+    assert "--device cuda --multi30k DIR --joeynmt PYTHON --json docs/training.cuda.json" in text
+
+
 def test_a_page_without_its_part_is_refused() -> None:
     part = Part(Path("page.md"), first="<!-- a -->", last="<!-- b -->")
     assert (
@@ -75,9 +82,10 @@ def test_a_page_without_its_part_is_refused() -> None:
         part.replaced("<!-- b -->\n<!-- a -->", [])
 
 
-def test_a_report_names_no_path_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--multi30k", "/home/x/data", "--joeynmt", "/home/x/python", "--steps", "4"]
-    monkeypatch.setattr("sys.argv", ["training", *words])
-    assert command(parse(), words) == (
-        "python -m benchmarks.training --multi30k DIR --joeynmt PYTHON --steps 4"
+def test_a_report_names_no_path_of_the_machine() -> None:
+    words = ["--multi30k=/home/x/data/", "--joeynmt", "./python", "--steps", "4", "--ratios", "1", "0.3"]
+    options = parser().parse_args([*words, "--json=/home/x/out.json", "--plot", "docs/a b.png"])
+    assert command(options) == (
+        "python -m benchmarks.training --ratios 1.0 0.3 --steps 4 --multi30k DIR --joeynmt PYTHON --json FILE "
+        "--plot 'docs/a b.png'"
     )

@@ -172,7 +172,7 @@ def test_a_short_run_gives_a_table_and_a_picture(tmp_path: Path, monkeypatch: py
     rows = measure("sutskever", SMALL, small_data(), options, CPU, FP32, {"fp32": 1e9, "bf16": 1e9})
     assert [row.ratio for row in rows] == [1.0] * 5 + [0.5] * 5
     assert rows[0].times_the_reference == rows[5].times_the_reference == 1
-    assert table(rows, "title").row_count == 10
+    assert table(rows).row_count == 10
     figures = [{name: getattr(row, name) for name in row.__slots__} for row in rows]
     report = {"rows": figures, "machine": "m", "threads": 1, "torch": "t", "data": "d"}
     draw(report, tmp_path / "speed.png")
