@@ -1,7 +1,7 @@
 """The processes of a data-parallel run and what they tell each other."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,10 +55,6 @@ class Ranks:
             distributed.all_reduce(tensor)
         return tensor
 
-    def mean(self, number: float) -> float:
-        """Return the mean of the ranks' numbers."""
-        return sum(self.gather(number)) / self.size
-
     @contextmanager
     def main_first(self) -> Iterator[None]:
         """Let rank 0 do the work before the others do it: they find what it has put into a cache."""
@@ -85,3 +81,9 @@ class Ranks:
             device_ids=[device] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
         )
+
+    def sharing_gradients(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """Return the context of a backward pass of such a module: the ranks share an update's gradients with its last."""
+        if last or not isinstance(module, DistributedDataParallel):
+            return nullcontext()
+        return module.no_sync()

@@ -64,9 +64,8 @@ class TranslationTask:
         self.stop_at_eos = stop_at_eos
         self.seed = seed
 
-    def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
-        """Return (the summed loss in nats, the number of target tokens it is the sum over)."""
-        target_tokens = batch.target_tokens
+    def loss(self, batch: Batch, epoch: int, update: int) -> Tensor:
+        """Return the loss in nats, summed over the batch's target tokens."""
         coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
         if self.r_drop:
             inputs_BT = self._choose_alone(batch, coins_BT).repeat(2, 1)
@@ -85,7 +84,7 @@ class TranslationTask:
                 one_BTV, other_BTV = logits_BTV.chunk(2)
                 apart = loss.disagreement(one_BTV, other_BTV, outputs_BT.chunk(2)[0])
                 loss_sum = loss_sum / 2 + apart * (self.r_drop / 4)
-        return loss_sum, target_tokens
+        return loss_sum
 
     @torch.no_grad()
     def _choose_alone(self, batch: Batch, coins_BT: Tensor | None) -> Tensor:

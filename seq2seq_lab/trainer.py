@@ -4,7 +4,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from seq2seq_lab import checkpoint
@@ -42,8 +40,8 @@ class Task(Protocol):
         """The module whose weights are trained and saved."""
         ...
 
-    def loss(self, batch: Batch, epoch: int, update: int) -> tuple[Tensor, int]:
-        """Return (the summed loss, the number of real target tokens it is the sum over)."""
+    def loss(self, batch: Batch, epoch: int, update: int) -> Tensor:
+        """Return the loss, summed over the real target tokens."""
         ...
 
     def figures(self, update: int) -> dict[str, float]:
@@ -57,8 +55,8 @@ class TrainState:
 
     `update` counts optimizer updates done, `position` those done in the epoch, and `validated` is the one last
     validated. `history` is the monitored figure at each validation, oriented so that greater is better.
-    `pending_losses` (of updates), `pending_tokens` and `pending_sentences` (of a rank, in the mean) are of the updates
-    since the last log line.
+    `pending_losses` (of updates), `pending_tokens` and `pending_sentences` (of rank 0) are of the updates since the last
+    log line.
     """
 
     update: int = 0
@@ -68,7 +66,7 @@ class TrainState:
     best: str | None = None
     pending_losses: list[float] = field(default_factory=list)
     pending_tokens: int = 0
-    pending_sentences: float = 0
+    pending_sentences: int = 0
     seconds: float = 0.0
     validation_seconds: float = 0.0
     counted_seconds: float = 0.0
@@ -216,18 +214,18 @@ class Trainer:
             own = deal(step, ranks.rank, ranks.size, self.config.micro_batch_size)
             batches = [self.batches(index) for index in own]
         tokens = self.batches.target_tokens(step)
-        total = torch.zeros((), device=self.device)
+        sums = []
         # A rank without a sentence of this step takes part in the sum of the gradients all the same.
         runs: Sequence[Batch | None] = batches or [None]
         for number, batch in enumerate(runs, start=1):
-            with self._synchronised(number == len(runs)):
+            with ranks.sharing_gradients(self._loss, number == len(runs)):
                 with record_function("forward"), autocast(self.precision, self.device):
                     loss_sum = self._loss(batch, state.epoch, state.update)
                 with record_function("backward"):
                     # The gradients are averaged over the ranks, and the loss is the mean over the tokens of all.
                     self.scaler.scale(loss_sum * ranks.size / tokens).backward()
-            total = total + loss_sum.detach()
-        ranks.add(total)
+            sums.append(loss_sum.detach())
+        total = ranks.add(torch.stack(sums).sum())
         self._pending.sentences += sum(map(len, own))
         with record_function("gradient norm"):
             self.scaler.unscale_(self.optimizer)
@@ -238,12 +236,6 @@ class Trainer:
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
         return total, norm, tokens
-
-    def _synchronised(self, last: bool) -> AbstractContextManager[None]:
-        """Return the context of a backward pass: the ranks share the gradients of an update once, with its last batch."""
-        if last or not isinstance(self._loss, DistributedDataParallel):
-            return nullcontext()
-        return self._loss.no_sync()
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint, the newest that is valid.
@@ -318,7 +310,7 @@ class Trainer:
                 "train/learning_rate": self.optimizer.param_groups[0]["lr"],
                 "train/epoch": self.state.update / self.epoch_updates,
                 "train/target_tokens_per_second": self.state.target_tokens_per_second,
-                "train/sentences_per_rank": self.ranks.mean(self._pending.sentences),
+                "train/sentences_per_rank": self._pending.sentences_per_update(),
                 "train/memory_mib": memory(self.device) / 2**20,
                 "train/peak_memory_mib": peak_memory(self.device) / 2**20,
                 **{f"train/{name}": value for name, value in figures.items()},
@@ -381,7 +373,7 @@ class Trainer:
         state = self.state
         state.scaler = self.scaler.state_dict()
         state.pending_losses, state.pending_tokens = self._pending.losses(), self._pending.tokens
-        state.pending_sentences = self.ranks.mean(self._pending.sentences)
+        state.pending_sentences = self._pending.sentences
         if not self.ranks.main:
             return
         checkpoint.save(
@@ -415,7 +407,7 @@ class _Loss(nn.Module):
     def forward(self, batch: Batch | None, epoch: int, update: int) -> Tensor:
         """Return the summed loss of a batch; of none, 0 with a gradient of 0 for every weight."""
         if batch is not None:
-            return self.task.loss(batch, epoch, update)[0]
+            return self.task.loss(batch, epoch, update)
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
 
@@ -434,11 +426,11 @@ class _Pending:
 
     def clear(self) -> None:
         self.tokens = 0
-        self.sentences = 0.0  # of this rank
+        self.sentences = 0  # of this rank
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
 
-    def restore(self, losses: Sequence[float], tokens: int, sentences: float, device: torch.device) -> None:
+    def restore(self, losses: Sequence[float], tokens: int, sentences: int, device: torch.device) -> None:
         self.tokens = tokens
         self.sentences = sentences
         self._losses = [torch.tensor(loss, device=device) for loss in losses]
@@ -448,6 +440,9 @@ class _Pending:
         self.tokens += tokens
         self._losses.append(loss_sum)
         self._norm = norm
+
+    def sentences_per_update(self) -> float:
+        return self.sentences / len(self._losses)
 
     def losses(self) -> list[float]:
         return [float(loss) for loss in torch.stack(self._losses).tolist()] if self._losses else []
