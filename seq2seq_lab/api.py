@@ -21,6 +21,7 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.device import autocast, choose_device
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.launcher import follows
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.run import read_record
 from seq2seq_lab.search.base import Hypothesis, Search
@@ -204,7 +205,12 @@ def train(
     with own_parts.using(config_dir):
         node, choices, usual = compose.compose_run(overrides)
         target = usual if folder is None else Path(folder).absolute()
-        start_run(node, choices, target)
+        if follows():
+            from seq2seq_lab.launch import follow
+
+            target = follow()
+        else:
+            start_run(node, choices, target)
     return load(target, config_dir, device=Device(node.trainer.device).value)
 
 

@@ -37,6 +37,8 @@ def main() -> None:
 
     try:
         line = parse_line(arguments)
+        if follows() and line.multirun:
+            sys.exit(2)  # rank 0 says why
         if joins() and line.multirun:
             raise UserError(
                 "--multirun under a launcher: its processes are the ranks of one run, and each job of a multirun needs "
@@ -44,9 +46,11 @@ def main() -> None:
             )
         with own_parts.using(line.config_dir):
             if follows():
-                from seq2seq_lab.launch import follow
+                # What ends without a run is rank 0's to print.
+                if not (line.help or line.hydra_help or line.cfg or line.info or line.shell_completion):
+                    from seq2seq_lab.launch import follow
 
-                follow()
+                    follow()
             elif any(item.startswith(RESUME) for item in line.overrides):
                 resume(line)
             else:

@@ -32,7 +32,13 @@ from seq2seq_lab import own_parts
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
 
-MAY_CHANGE = ("trainer.max_epochs", "trainer.max_steps", "trainer.patience", "trainer.keep_checkpoints")
+MAY_CHANGE = (
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.patience",
+    "trainer.keep_checkpoints",
+    "trainer.devices",
+)
 
 # A job takes about a tenth of a second; beyond these, each value is checked but not each combination.
 MOST_JOBS_CHECKED = 32

@@ -7,9 +7,11 @@ a launcher that has started a process for each rank already, as `torchrun` does 
 import logging
 import os
 import signal
+import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +24,9 @@ from seq2seq_lab.config import Config
 from seq2seq_lab.device import choose_device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launcher import joins
+from seq2seq_lab.processes import cores
 from seq2seq_lab.ranks import Ranks
-from seq2seq_lab.run import Job, run, write_end
+from seq2seq_lab.run import Job, note_end, run
 
 Result = TypeVar("Result")
 
@@ -40,7 +43,7 @@ def launch(job: Job) -> dict[str, Any]:
     """
     count = job.config.trainer.devices
     if joins():
-        if count != 1:
+        if count != 1 and not job.resume:
             raise UserError(
                 f"trainer.devices={count}: a launcher has started {os.environ['WORLD_SIZE']} processes already. Leave "
                 f"trainer.devices out."
@@ -50,18 +53,23 @@ def launch(job: Job) -> dict[str, Any]:
             return _logged(job, ranks)
     if count == 1:
         return _logged(job, Ranks())
-    check_devices(job.config)
     try:
+        check_devices(job.config)
         return spawn(count, _rank, job, own_parts.folder())[0]
-    except (UserError, RuntimeError) as error:
-        write_end(job.folder, "failed", str(error))  # a rank that was killed could not
+    except (UserError, RuntimeError, KeyboardInterrupt) as error:
+        if not (job.folder / "result.json").exists():  # a rank that was killed could not
+            with _run_log(job.folder):
+                note_end(job.folder, error)
+                raise
         raise
 
 
-def follow() -> None:
-    """Wait for the job of rank 0, and run it on this rank."""
+def follow() -> Path:
+    """Wait for the job of rank 0, run it on this rank, and return its folder."""
     with joined() as ranks:
-        _logged(share_job(ranks, None), ranks)
+        job = share_job(ranks, None)
+        _logged(job, ranks)
+    return job.folder
 
 
 def check_devices(config: Config) -> None:
@@ -71,7 +79,7 @@ def check_devices(config: Config) -> None:
         UserError: says how many there are.
     """
     count, device = config.trainer.devices, choose_device(config.trainer.device)
-    there = {"cuda": torch.cuda.device_count(), "cpu": os.cpu_count() or 1}.get(device.type, 1)
+    there = {"cuda": torch.cuda.device_count(), "cpu": len(cores())}.get(device.type, 1)
     if count > there:
         raise UserError(
             f"trainer.devices={count}: this machine has {there} {device.type} "
@@ -86,12 +94,13 @@ def joined() -> Iterator[Ranks]:
     gpus = torch.cuda.device_count()
     if local_rank < gpus:
         torch.cuda.set_device(local_rank)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     # Python values go through gloo even where gradients go from GPU to GPU: they never wait for one.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
-    report.console().quiet = not ranks.main
+    if not ranks.main:
+        report.silence()
     yield ranks
     # Not after an error: the others would fail for want of this rank, and theirs might be told in place of it.
     distributed.destroy_process_group()
@@ -111,23 +120,26 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
         UserError: what the first to fail has raised.
         RuntimeError: the first to fail has raised something else, or was killed.
     """
-    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    settings = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        monitor_interval=0.1,
-        start_method="spawn",
-    )
     try:
-        results: dict[int, Result] = elastic_launch(settings, entry)(*arguments)
+        with tempfile.TemporaryDirectory() as logs, _signals_kept(), _agent_silent():
+            settings = LaunchConfig(
+                min_nodes=1,
+                max_nodes=1,
+                nproc_per_node=count,
+                run_id=uuid.uuid4().hex,
+                rdzv_backend="c10d",
+                rdzv_endpoint="localhost:0",
+                local_addr="127.0.0.1",
+                max_restarts=0,
+                monitor_interval=0.1,
+                start_method="spawn",
+                logs_specs=DefaultLogsSpecs(log_dir=logs),
+            )
+            results: dict[int, Result] = elastic_launch(settings, entry)(*arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         # What the rank has raised stands there as a record; of one that was killed there is a sentence.
@@ -141,8 +153,32 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
     except SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
-        raise
+        raise SystemExit(128 + error.sigval) from None
     return [results[rank] for rank in range(count)]
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Give signals back the handlers they have now: the elastic agent sets its own, for good."""
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in handled}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _agent_silent() -> Iterator[None]:
+    """Silence the log of this process, in which nothing but the elastic agent runs: it prints tracebacks of the ranks."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
@@ -152,10 +188,19 @@ def _rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
 
 
 def _logged(job: Job, ranks: Ranks) -> dict[str, Any]:
-    """Run a job on this rank; rank 0's log goes to the console and to run.log."""
-    with report.setup_logging(job.folder / "run.log") if ranks.main else nullcontext():
+    """Run a job on this rank; rank 0's log goes to the console and to run.log, that of others nowhere."""
+    if not ranks.main:
+        return run(job, ranks)
+    with _run_log(job.folder):
+        return run(job, ranks)
+
+
+@contextmanager
+def _run_log(folder: Path) -> Iterator[None]:
+    """Log to the console and to run.log, a mistake of the user's to the latter alone: the command line prints it."""
+    with report.setup_logging(folder / "run.log"):
         try:
-            return run(job, ranks)
+            yield
         except UserError as error:
-            log.error("%s", error, extra={"on_console": True})  # the command line prints it
+            log.error("%s", error, extra={"on_console": True})
             raise

@@ -2,12 +2,12 @@
 
 import os
 
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def joins() -> bool:
     """Return whether a launcher has started this process as one of several ranks."""
-    return all(name in os.environ for name in VARIABLES)
+    return all(name in os.environ for name in VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
 
 
 def follows() -> bool:

@@ -26,14 +26,17 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def console() -> Console:
-    """Return the one console, on standard output. Nothing printed through it is read as markup.
-
-    On ranks other than 0 set `console().quiet = True`: tables, log lines and progress then stay silent.
-    """
+    """Return the one console, on standard output. Nothing printed through it is read as markup."""
     made = Console(markup=False, emoji=False, highlight=False)
     if not made.is_interactive:
         made.width = PLAIN_WIDTH
     return made
+
+
+def silence() -> None:
+    """Keep tables, log lines and progress of this process from the terminal, for good."""
+    console().quiet = True
+    logging.getLogger().addHandler(logging.NullHandler())  # without one, Python prints warnings
 
 
 def say(renderable: RenderableType) -> None:
@@ -216,7 +219,7 @@ class Progress:
 
     def due(self) -> bool:
         """Say whether it is time for new figures. Costs one reading of the clock."""
-        return time.monotonic() >= self._next
+        return time.monotonic() >= self._next and not console().quiet
 
     def show(self, update: int, epoch: int, loss: float, tokens_per_second: float) -> None:
         """Show the state after `update` updates; the speed, 0 in the warm-up, is in real target tokens a second."""

@@ -74,19 +74,22 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
         return experiment(job, ranks)
     try:
         return experiment(job, ranks)
-    except KeyboardInterrupt:
-        if any((job.folder / "checkpoints").glob("step_*")):
-            log.warning("Interrupted. To go on: %s", showcase.resume_command(job.folder))
-        write_end(
-            job.folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run"
-        )
+    except (Exception, KeyboardInterrupt) as error:
+        note_end(job.folder, error)
         raise
-    except Exception as error:
-        if not isinstance(error, UserError):
-            # Not on the console, where the traceback appears anyway.
-            log.error("The run failed.", exc_info=True, extra={"on_console": True})
-        write_end(job.folder, "failed", f"{type(error).__name__}: {error}")
-        raise
+
+
+def note_end(folder: Path, error: BaseException) -> None:
+    """Note in the log and in `result.json` what ended a run before it had a result."""
+    if isinstance(error, KeyboardInterrupt):
+        if any((folder / "checkpoints").glob("step_*")):
+            log.warning("Interrupted. To go on: %s", showcase.resume_command(folder))
+        write_end(folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run")
+        return
+    if not isinstance(error, UserError):
+        # Not on the console, where the traceback appears anyway.
+        log.error("The run failed.", exc_info=error, extra={"on_console": True})
+    write_end(folder, "failed", f"{type(error).__name__}: {error}")
 
 
 def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
@@ -94,6 +97,11 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     config, settings, folder = job.config, job.config.trainer, job.folder
     check(config)
     build.check_parts(config)
+    if not all(ranks.gather(folder.is_dir())):
+        raise UserError(
+            f"{folder} is not there on every machine of this run. Put it on a file system that all of them share, with "
+            f"hydra.run.dir=FOLDER."
+        )
     record = read_record(folder) if job.resume else None
     bound_primitives()
     device = choose_device(settings.device, ranks.local_rank)
@@ -106,8 +114,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
     validation, *tests = splits(corpus, tokenized, DEV_RUN_SENTENCES if settings.fast_dev_run else None)
 
-    with ranks.main_first():
-        model = untrained_model(job, tokenized, ranks).to(device)
+    model = untrained_model(job, tokenized, ranks).to(device)
     check_lengths(model, text, (validation, *tests))
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
     if ranks.size > 1:
@@ -229,15 +236,16 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
 def untrained_model(job: Job, tokenized: TokenizedCorpus, ranks: Ranks) -> Seq2Seq:
     """Return the model a job starts with, and keep its tokenizers in the run folder; a resumed run has both.
 
+    Weights that come from a file are rank 0's alone: training begins with its weights on every rank.
+
     Raises:
         UserError: pretrained vectors cannot be read or have another size than the configuration says.
     """
     config, tokenizers = job.config, tokenized.tokenizers
     torch.manual_seed(config.seed)
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
-    if not job.resume:
-        if ranks.main:
-            tokenizers.save(job.folder / "tokenizer")
+    if not job.resume and ranks.main:
+        tokenizers.save(job.folder / "tokenizer")
         if config.init_from is not None:
             checkpoint.load_weights(checkpoint.best(Path(config.init_from) / "checkpoints"), model)
         else:
@@ -379,9 +387,10 @@ def training_result(trainer: Trainer, num_parameters: int) -> dict[str, Any]:
         "train/target_tokens_per_second": round(state.target_tokens_per_second, 1) or None,
         "train/seconds": round(state.seconds, 1),
         "val/seconds": round(state.validation_seconds, 1),
-        "peak_memory_mib": round(peak_memory(trainer.device) / 2**20),
+        "peak_memory_mib": round(max(trainer.ranks.gather(peak_memory(trainer.device))) / 2**20),
         "device": trainer.device.type,
         "precision": trainer.precision.value,
+        "ranks": trainer.ranks.size,
     }
 
 

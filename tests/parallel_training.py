@@ -1,5 +1,6 @@
 """A small training and its scores, on one rank or on several: what `test_ranks` starts in processes of its own."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ GRAMMAR = Grammar(
 )
 SETTINGS = (
     *("logger=none", "trainer.device=cpu", "optimizer=sgd", "optimizer.lr=0.5", "schedule=constant"),
+    "trainer.label_smoothing=0.1",
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
 )
 
@@ -42,6 +44,7 @@ class Trained:
         norms: of each update's gradient.
         weights: after the last.
         sentences: that this rank has seen, by their numbers.
+        seeds: that dropout's masks were drawn with.
         evaluation: of the validation split, by the trained model.
     """
 
@@ -49,6 +52,7 @@ class Trained:
     norms: list[float]
     weights: torch.Tensor
     sentences: list[int]
+    seeds: set[int]
     evaluation: Evaluation
 
 
@@ -68,11 +72,16 @@ def train(overrides: tuple[str, ...], ranks: Ranks) -> Trained:
     torch.manual_seed(1 + ranks.rank)  # all begin with rank 0's weights all the same
     model = build.model(settings, pair.source.size, pair.target.size, joint=False).double()
     sentences: list[int] = []
-    task = TranslationTask(model, build.teacher_forcing(settings), 0.1, 0.0, False, seed=1)
+    seeds: set[int] = set()
+    of = settings.trainer
+    task = TranslationTask(
+        model, build.teacher_forcing(settings), of.label_smoothing, of.r_drop, of.stop_at_eos, seed=1
+    )
     loss = task.loss
 
     def noting(batch: Any, epoch: int, update: int) -> Any:
         sentences.extend(batch.index_B.tolist())
+        seeds.add(torch.initial_seed())
         return loss(batch, epoch, update)
 
     task.loss = noting  # type: ignore[method-assign]
@@ -102,7 +111,12 @@ def train(overrides: tuple[str, ...], ranks: Ranks) -> Trained:
     search = GreedySearch(max_length_factor=1.0, max_length_extra=3)
     evaluate = TranslationEvaluator(model, split, pair, search, 2, [6], CPU, Precision.fp32, ranks)
     return Trained(
-        losses, norms, nn.utils.parameters_to_vector(model.parameters()).detach(), sentences, evaluate([0, 4])
+        losses,
+        norms,
+        nn.utils.parameters_to_vector(model.parameters()).detach(),
+        sentences,
+        seeds,
+        evaluate([0, 4]),
     )
 
 
@@ -115,6 +129,7 @@ def on_a_rank(cases: list[tuple[str, ...]]) -> list[Trained]:
 def refused_on_rank_1() -> None:
     """Fail on one rank while the other waits for it."""
     with joined() as ranks:
+        logging.getLogger("seq2seq_lab").warning("of rank %s", ranks.rank)
         if ranks.rank == 1:
             raise UserError("key=value is not allowed: this rank will not. Choose another.")
         ranks.wait()

@@ -1,5 +1,8 @@
 """Several ranks compute what one process computes."""
 
+import functools
+import signal
+
 import pytest
 import torch
 from parallel_training import Trained, on_a_rank, refused_on_rank_1, train
@@ -17,18 +20,22 @@ CASES = [
         (f"trainer.batch_size=8 teacher_forcing.ratio={ratio} teacher_forcing.scope={scope}".split())
         for ratio, scope in ((0.5, "token"), (0.5, "step"), (0.5, "sequence"), (0.5, "batch"), (0.0, "token"))
     ),
+    ("trainer.batch_size=8", "trainer.r_drop=1", "teacher_forcing.ratio=0.5"),
+    ("trainer.batch_size=8", "trainer.stop_at_eos=true", "teacher_forcing.ratio=0"),
 ]
+alone_of = functools.cache(lambda case: train(case, Ranks()))
 
 
-@pytest.fixture(scope="module", params=[2, 3], ids=["2 ranks", "3 ranks"])
+@pytest.fixture(scope="module", params=[(2, len(CASES)), (3, 4)], ids=["2 ranks", "3 ranks"])
 def trained(request: pytest.FixtureRequest) -> list[list[Trained]]:
-    """What each rank made of each case."""
-    return spawn(request.param, on_a_rank, [tuple(case) for case in CASES])
+    """What each rank made of each case, or of the first few."""
+    ranks, cases = request.param
+    return spawn(ranks, on_a_rank, [tuple(case) for case in CASES[:cases]])
 
 
 def test_ranks_train_and_score_as_one_process(trained: list[list[Trained]]) -> None:
-    for number, case in enumerate(CASES):
-        alone = train(tuple(case), Ranks())
+    for number, case in enumerate(CASES[: len(trained[0])]):
+        alone = alone_of(tuple(case))
         ranks = [rank[number] for rank in trained]
         for rank in ranks:
             assert rank.losses == pytest.approx(alone.losses, rel=1e-9)
@@ -40,17 +47,25 @@ def test_ranks_train_and_score_as_one_process(trained: list[list[Trained]]) -> N
         # No sentence is lost or read twice.
         assert sorted(i for rank in ranks for i in rank.sentences) == sorted(alone.sentences) == [*range(37)]
         assert alone.losses[-1] < alone.losses[0]
-    shares = [len(rank[0].sentences) for rank in trained]
-    assert max(shares) - min(shares) <= 5
 
 
-def test_what_a_rank_refuses_is_said_to_the_user() -> None:
+def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> None:
+    seeds = [rank[0].seeds for rank in trained]
+    assert all(len(of_rank) == 5 for of_rank in seeds)  # one an update
+    assert len(set().union(*seeds)) == 5 * len(seeds)
+    assert alone_of(tuple(CASES[0])).seeds == seeds[0]
+
+
+def test_what_a_rank_refuses_is_said_to_the_user_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(UserError, match=r"^key=value is not allowed: this rank will not\. Choose another\.$"):
         spawn(2, refused_on_rank_1)
+    assert capfd.readouterr() == ("", "of rank 0\n")  # rank 0 logs; the others and the agent are silent
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> None:
     first, *others = trained
-    for number, _ in enumerate(CASES):
+    for number in range(len(first)):
         for other in others:
             assert torch.equal(other[number].weights, first[number].weights)

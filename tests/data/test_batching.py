@@ -59,6 +59,34 @@ def steps_of(
     return [deal(step, 0, 1, micro_batch_size) for step in plan_epoch(text, batch_size, unit, seed, epoch)]
 
 
+@every_text
+@every_unit
+@micro
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_a_step_is_dealt_to_the_ranks(
+    text: TokenizedText, unit: Unit, micro_batch_size: int | None, ranks: int
+) -> None:
+    for step in plan_epoch(text, 32, unit, 1, 0):
+        shares = [deal(step, rank, ranks, micro_batch_size) for rank in range(ranks)]
+        dealt = [int(i) for share in shares for part in share for i in part]
+        assert sorted(dealt) == sorted(int(i) for part in step for i in part)
+        sentences = [sum(map(len, share)) for share in shares]
+        assert max(sentences) - min(sentences) <= 1
+        assert all(0 < len(part) <= (micro_batch_size or len(part)) for share in shares for part in share)
+        for share in shares:
+            for part in share:
+                assert len({int(text.source_lengths[i]) for i in part}) == 1
+
+
+def test_the_ranks_of_a_step_have_nearly_as_many_tokens() -> None:
+    text = random_text(4000)
+    for step in plan_epoch(text, 256, "sentences", 1, 0):
+        shares = [deal(step, rank, 4, None) for rank in range(4)]
+        tokens = [sum(int(text.target_lengths[part].sum()) for part in share) for share in shares]
+        # Each chunk is sorted by length: what forth and back leave is less than one sentence a chunk.
+        assert max(tokens) - min(tokens) <= 12 * len(step)
+
+
 def plain(plan: Sequence[Step]) -> list[list[list[int]]]:
     return [[part.tolist() for part in step] for step in plan]
 
