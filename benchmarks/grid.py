@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.page import Part, filled, table
 from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distinct, settings, spread
 from seq2seq_lab import config as configuration
+from seq2seq_lab.compose import setting
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.processes import Command, Devices, cores, side_by_side
@@ -290,11 +290,6 @@ def overrides(words: Iterable[str], run: Path, multi30k: Path | None) -> list[st
             )
         made.append(setting("dataset.path", multi30k.absolute()))
     return [*made, setting("hydra.run.dir", run)]
-
-
-def setting(key: str, path: Path) -> str:
-    """Return `key=path` as Hydra reads it, whatever characters the path has."""
-    return f"{key}={QuotedString(str(path), Quote.single).with_quotes()}"
 
 
 def run_commands(commands: Sequence[Command], at_once: int) -> None:

@@ -1,7 +1,6 @@
 """The program from Python: start a run as the command line does, open one, translate with it, look at it."""
 
 import functools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +20,7 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.device import autocast, choose_device
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.files import read_result
 from seq2seq_lab.launcher import follows
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.run import read_record
@@ -244,11 +244,10 @@ def load(
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
             model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
         checkpoint.load_weights(best, model)
-    result = folder / "result.json"
     return LoadedRun(
         folder=folder,
         config=config,
-        result=json.loads(result.read_text("utf-8")) if result.is_file() else None,
+        result=read_result(folder) or None,
         model=model.to(place).eval(),
         tokenizers=tokenizers,
         search=search,

@@ -88,6 +88,11 @@ def damage(checkpoint: Path) -> str | None:
     return None
 
 
+def any_in(folder: Path) -> bool:
+    """Return whether a run has a checkpoint, valid or not."""
+    return any(folder.glob("step_*"))
+
+
 def newest(folder: Path) -> Path:
     """Return the newest valid checkpoint of a run; a damaged one is named in the log and passed over.
 

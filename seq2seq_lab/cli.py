@@ -1,11 +1,9 @@
 """The command line: refuses what cannot run, and hands over to `run`."""
 
 import argparse
-import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab import config as configuration
-from seq2seq_lab import own_parts
+from seq2seq_lab import own_parts, study
 from seq2seq_lab.compose import choices, compose_resumed, parse_line, preflight
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import InUse, locked, read_result
 from seq2seq_lab.launcher import follows, joins
 
 RESUME = "resume="
@@ -33,7 +32,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     # Hydra prints only a summary of an exception unless it is told to let it through.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    failed: list[str] = []
+    many: study.Study | None = None
 
     try:
         line = parse_line(arguments)
@@ -54,14 +53,14 @@ def main() -> None:
             elif any(item.startswith(RESUME) for item in line.overrides):
                 resume(line)
             else:
-                preflight(arguments)
+                many = preflight(arguments)
                 # Hydra's parser wants the settings together.
                 options = [argument for argument in arguments if argument not in line.overrides]
-                sys.argv[1:] = [*options, *line.overrides]
+                sys.argv[1:] = [*options, *line.overrides, *(many.settings if many else ())]
                 launcher = hydra.main(
                     version_base="1.3", config_path=str(configuration.CONF_DIR), config_name="config"
                 )
-                launcher(job_of(failed, own_parts.folder()))()
+                launcher(job_of(own_parts.folder()))()
     except (UserError, HydraException) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -69,38 +68,63 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     finally:
-        if failed:
-            print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
+        if many:
+            study.tell(many)
 
 
-def job_of(failed: list[str], config_dir: Path | None) -> Callable[[DictConfig], None]:
+def job_of(config_dir: Path | None) -> Callable[[DictConfig], float | None]:
     """Return what Hydra is to do with each job's configuration, in this process or another."""
 
-    def job(node: DictConfig) -> None:
-        with noted(failed), own_parts.using(config_dir):
-            start(node)
+    def job(node: DictConfig) -> float | None:
+        with own_parts.using(config_dir):
+            return start(node)
 
     return job
 
 
-@contextmanager
-def noted(failed: list[str]) -> Iterator[None]:
-    """Note a job of a multirun that fails: Hydra goes on, and in the end tells of the first one only."""
+def start(node: DictConfig) -> float | None:
+    """Run one composed job in Hydra's output folder; of a study, return its score for a sweeper that learns from it."""
+    told = HydraConfig.get()
+    chosen, folder = choices(told.runtime.choices), Path(told.runtime.output_dir)
+    number = told.job.num if told.mode is RunMode.MULTIRUN else node.study.number
+    if number is None:
+        start_run(node, chosen, folder)
+        return None
+    start_job(node, chosen, folder, study.entry_of(node, chosen, folder, number))
+    return study.score(folder, node.trainer.monitor)
+
+
+def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: study.Entry) -> None:
+    """Run a job of a study, or what is left of it, unless another process does.
+
+    Raises:
+        UserError: something is wrong with it, or the run of another job lies in its folder.
+    """
+    from seq2seq_lab import checkpoint
+
+    study.name_in_logger(node, entry)
+    config = configuration.plain(node)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        yield
+        with locked(folder):
+            study.check_folder(folder, config)
+            study.note(folder.parent, entry)
+            if read_result(folder).get("status") != "finished":
+                resume = checkpoint.any_in(folder / "checkpoints")
+                OmegaConf.save(OmegaConf.create(config), folder / "config.yaml")
+                launch_job(node, chosen, folder, resume)
+    except InUse:
+        print(f"{entry.label}: another process is running it, in {folder}", flush=True)
+        return
     except Exception as error:
-        hydra_config = HydraConfig.get()
-        if hydra_config.mode is RunMode.MULTIRUN:
-            said = str(error) or type(error).__name__
-            failed.append(f"{hydra_config.job.override_dirname} in {hydra_config.runtime.output_dir}: {said}")
-            print(f"error: {failed[-1]}", file=sys.stderr)
+        # Hydra goes on with the next job, and in the end tells of the first one that failed.
+        print(
+            f"error: {entry.label} in {folder}: {str(error) or type(error).__name__}",
+            file=sys.stderr,
+            flush=True,
+        )
         raise
-
-
-def start(node: DictConfig) -> None:
-    """Run one composed job in Hydra's output folder."""
-    runtime = HydraConfig.get().runtime
-    start_run(node, choices(runtime.choices), Path(runtime.output_dir))
+    print(f"{entry.label}: {study.outcome(folder)}, {folder}", flush=True)
 
 
 def start_run(node: DictConfig, chosen: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -158,20 +182,3 @@ def launch_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, resume
     from seq2seq_lab.run import Job
 
     return launch(Job(configuration.typed(node), configuration.plain(node), dict(chosen), folder, resume))
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run folder, so that no second process writes into it.
-
-    Raises:
-        UserError: another process holds it.
-    """
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"{folder} is in use: a run is going on there. Wait for it, or choose another folder."
-            ) from error
-        yield

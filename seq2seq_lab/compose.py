@@ -15,7 +15,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -28,7 +28,7 @@ from omegaconf.errors import (
 )
 
 from seq2seq_lab import config as configuration
-from seq2seq_lab import own_parts
+from seq2seq_lab import own_parts, study
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
 
@@ -45,24 +45,27 @@ MOST_JOBS_CHECKED = 32
 
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")
 # What gives text, or a key that is checked itself; other resolvers can make a mapping with a `_target_`.
-PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env):[^${}]*)\}")
+PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env|job_hash):[^${}]*)\}")
 
 
-def preflight(arguments: Sequence[str]) -> None:
-    """Compose and check what the command line asks for, every job of a multirun.
+study.register()
+
+
+def preflight(arguments: Sequence[str]) -> study.Study | None:
+    """Compose and check what the command line asks for, every job of a multirun, and return the study that this is.
 
     Raises:
         UserError: names the key, the value, what is allowed and the nearest spelling.
     """
     line = parse_line(arguments)
     if line.hydra_help or line.shell_completion:
-        return
+        return None
     with own_parts.using(line.config_dir), composer():
         overrides = parse_overrides(line.overrides)
         first = compose([values(override)[0] for override in overrides])
         check_hydra(first.hydra)
         if line.help or line.cfg or line.info:
-            return
+            return None
         multirun = line.multirun or first.hydra.mode is RunMode.MULTIRUN
         if multirun:
             params = first.hydra.sweeper.get("params") or {}
@@ -76,8 +79,11 @@ def preflight(arguments: Sequence[str]) -> None:
         for job in jobs(overrides):
             node = compose(job)
             check_hydra(node.hydra)
-            check_output(node, multirun)
+            if not multirun:
+                check_output(node)
             check_job(node, parse_overrides(job))
+        varies = [override.key_or_group for override in overrides if override.is_sweep_override()]
+        return study.planned(first, varies) if multirun else None
 
 
 @contextmanager
@@ -152,6 +158,11 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
         if override.key_or_group in configuration.groups() and not override.is_sweep_override():
             check_choice(override)
     return overrides
+
+
+def setting(key: str, path: Path) -> str:
+    """Return `key=path` as Hydra reads it, whatever characters the path has."""
+    return f"{key}={QuotedString(str(path), Quote.single).with_quotes()}"
 
 
 def check_choice(override: Override) -> None:
@@ -306,7 +317,7 @@ def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]
                 f"once for each, or give the command line -m."
             )
         check_hydra(node.hydra)
-        check_output(node, multirun=False)
+        check_output(node)
         chosen, folder = choices(node.hydra.runtime.choices), Path(node.hydra.run.dir).absolute()
         check_job(node, overrides)
     return node, chosen, folder
@@ -416,11 +427,11 @@ def check_hydra(node: DictConfig) -> None:
     walk(container, "hydra")
 
 
-def check_output(node: DictConfig, multirun: bool) -> None:
-    """Refuse to start where a run or a multirun lies already: Hydra would overwrite its record."""
-    key, folder = ("sweep", node.hydra.sweep.dir) if multirun else ("run", node.hydra.run.dir)
-    if (Path(folder) / ("multirun.yaml" if multirun else "config.yaml")).exists():
+def check_output(node: DictConfig) -> None:
+    """Refuse to start where a run lies already: Hydra would overwrite its record."""
+    folder = node.hydra.run.dir
+    if node.study.number is None and (Path(folder) / "config.yaml").exists():
         raise UserError(
-            f"hydra.{key}.dir={folder}: a run lies there already. Choose another folder, or go on with a run by "
+            f"hydra.run.dir={folder}: a run lies there already. Choose another folder, or go on with it by "
             f"resume={folder}."
         )

@@ -172,12 +172,22 @@ class TrainerConfig:
 
 
 @dataclass
+class StudyConfig:
+    """The multirun that a run is a job of. Meanings: conf/config.yaml."""
+
+    name: str | None
+    varies: list[str]
+    number: int | None
+
+
+@dataclass
 class Config:
     """One run. Meanings: conf/config.yaml."""
 
     seed: int
     init_from: str | None
     cache_dir: str | None
+    study: StudyConfig
     model: ModelConfig
     embedding: EmbeddingConfig
     encoder: Slot

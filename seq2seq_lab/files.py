@@ -1,8 +1,43 @@
-"""Files that are whole or not there, and how to tell that they have not changed."""
+"""Files that are whole or not there, how to tell that they have not changed, and folders of one process."""
 
+import fcntl
 import hashlib
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from seq2seq_lab.errors import UserError
+
+
+class InUse(UserError):
+    """Another process holds a run folder."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run folder, so that no second process writes into it.
+
+    Raises:
+        InUse: another process holds it.
+    """
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InUse(
+                f"{folder} is in use: a run is going on there. Wait for it, or choose another folder."
+            ) from error
+        yield
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Return what stands in a run's `result.json`; nothing where there is none."""
+    path = folder / "result.json"
+    result: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return result
 
 
 def sha256(path: Path) -> str:

@@ -23,6 +23,7 @@ from seq2seq_lab import own_parts, report
 from seq2seq_lab.config import Config
 from seq2seq_lab.device import choose_device
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import read_result
 from seq2seq_lab.launcher import joins
 from seq2seq_lab.processes import cores
 from seq2seq_lab.ranks import Ranks
@@ -57,7 +58,7 @@ def launch(job: Job) -> dict[str, Any]:
         check_devices(job.config)
         return spawn(count, _rank, job, own_parts.folder())[0]
     except (UserError, RuntimeError, KeyboardInterrupt) as error:
-        if not (job.folder / "result.json").exists():  # a rank that was killed could not
+        if not read_result(job.folder):  # a rank that was killed could not
             with _run_log(job.folder):
                 note_end(job.folder, error)
                 raise

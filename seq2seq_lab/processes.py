@@ -22,7 +22,7 @@ class Command:
     Attributes:
         arguments: of this interpreter.
         log: where its output is added to.
-        devices: how many it needs.
+        devices: how many it needs, one for each of its ranks.
     """
 
     arguments: tuple[str, ...]
@@ -78,11 +78,11 @@ class Devices:
         self._taken -= 1
         self._free = sorted([*self._free, *taken])
 
-    def environment(self, taken: Sequence[int]) -> dict[str, str]:
-        """Return the variables that have a process use its devices, and its share of the CPU's threads."""
-        threads = len(taken) if self.kind == "cpu" else max(1, len(cores()) // self.at_once)
-        gpus = {} if self.kind == "cpu" else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))}
-        return {"OMP_NUM_THREADS": str(threads), **gpus}
+    def environment(self, taken: Sequence[int], ranks: int) -> dict[str, str]:
+        """Return the variables that have a command use its devices, and each of its ranks its share of the cores."""
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))} if self.kind == "cuda" else {}
+        share = len(taken) if self.kind == "cpu" else len(cores()) // self.at_once
+        return {"OMP_NUM_THREADS": str(max(1, share // ranks)), **gpus}
 
 
 def cores() -> list[int]:
@@ -142,7 +142,7 @@ def _start(command: Command, devices: Devices, taken: Sequence[int]) -> subproce
     with command.log.open("ab") as log, _on_cores(taken if devices.kind == "cpu" else cores()):
         return subprocess.Popen(
             [sys.executable, *command.arguments],
-            env={**os.environ, **devices.environment(taken)},
+            env={**os.environ, **devices.environment(taken, command.devices)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

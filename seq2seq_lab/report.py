@@ -156,6 +156,16 @@ def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) 
     return table
 
 
+def grid(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], figures: int) -> Table:
+    """Return a table of texts whose last columns are figures."""
+    table = Table(title=title, title_justify="left")
+    for number, head in enumerate(heads):
+        table.add_column(_literal(head), justify="right" if number >= len(heads) - figures else "left")
+    for row in rows:
+        table.add_row(*map(_literal, row))
+    return table
+
+
 def result_table(
     sections: Sequence[Mapping[str, Mapping[str, float | str]]],
     facts: Sequence[tuple[str, str | Path]],

@@ -27,7 +27,7 @@ from seq2seq_lab.device import (
     reset_peak_memory,
 )
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import read_result, write_atomically
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.ranks import Ranks
@@ -82,7 +82,7 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
 def note_end(folder: Path, error: BaseException) -> None:
     """Note in the log and in `result.json` what ended a run before it had a result."""
     if isinstance(error, KeyboardInterrupt):
-        if any((folder / "checkpoints").glob("step_*")):
+        if checkpoint.any_in(folder / "checkpoints"):
             log.warning("Interrupted. To go on: %s", showcase.resume_command(folder))
         write_end(folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run")
         return
@@ -435,9 +435,8 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def finished_result(folder: Path) -> dict[str, Any] | None:
     """Return the result of a run that has ended well, else None."""
-    path = folder / "result.json"
-    result: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return result if result and result["status"] == "finished" else None
+    result = read_result(folder)
+    return result if result.get("status") == "finished" else None
 
 
 def write_end(folder: Path, status: str, error: str) -> None:

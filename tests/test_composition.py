@@ -29,7 +29,7 @@ from seq2seq_lab.config import (
 from seq2seq_lab.errors import UserError
 
 FILES = sorted(CONF_DIR.glob("*/*.yaml"))
-BUNDLES = ("model", "experiment")
+BUNDLES = ("model", "experiment", "study")
 PARTS = ("encoder", "decoder", "attention")
 
 # What goes with a value that does not fit the default run by itself.
@@ -105,7 +105,7 @@ def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -
     ]
     order = [str(name) for name in defaults if not str(name).startswith("override")]
     assert order[:2] == ["schema", "_self_"]
-    assert order[-2:] == ["model", "experiment"]
+    assert order[-3:] == ["model", "experiment", "study"]
     assert set(order[2:]) == set(groups())
     for path in (path for path in FILES if path.parent.name in BUNDLES):
         assert set(overridden(path)) <= set(groups()), path

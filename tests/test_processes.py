@@ -99,7 +99,7 @@ def test_gpus_are_disjoint_and_as_many_as_asked_for() -> None:
     devices.give_back(first)
     assert devices.take(3) is None
     assert devices.take(1) == (0,)
-    assert devices.environment((4, 5))["CUDA_VISIBLE_DEVICES"] == "4,5"
+    assert devices.environment((4, 5), 2)["CUDA_VISIBLE_DEVICES"] == "4,5"
 
 
 def test_cores_are_shared_among_those_that_run_at_once() -> None:
@@ -110,4 +110,5 @@ def test_cores_are_shared_among_those_that_run_at_once() -> None:
     devices.give_back((12, 13, 14, 15))
     assert devices.take(1) == (12, 13)
     assert devices.take(1) is None  # three run
-    assert devices.environment((12, 13)) == {"OMP_NUM_THREADS": "2"}
+    assert devices.environment((12, 13), 1) == {"OMP_NUM_THREADS": "2"}
+    assert devices.environment((12, 13, 14, 15), 4) == {"OMP_NUM_THREADS": "1"}

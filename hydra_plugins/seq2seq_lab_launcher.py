@@ -1,0 +1,171 @@
+"""A launcher that runs the jobs of a multirun side by side on this machine: `hydra/launcher=local`.
+
+Hydra looks for plugins in the namespace package `hydra_plugins`, whose modules it imports at every start.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict
+
+
+@dataclass
+class LocalLauncherConfig:
+    """The settings of `LocalLauncher`."""
+
+    _target_: str = "hydra_plugins.seq2seq_lab_launcher.LocalLauncher"
+    jobs: int | None = None
+    devices: list[int] | None = None
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher", name="local", node=LocalLauncherConfig, provider="seq2seq_lab"
+)
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """A job of a multirun.
+
+    Attributes:
+        overrides: that make it.
+        node: its configuration, Hydra's section included.
+    """
+
+    overrides: tuple[str, ...]
+    node: DictConfig
+
+    @property
+    def folder(self) -> Path:
+        """Where its run lies."""
+        sweep = self.node.hydra.sweep
+        return Path(str(sweep.dir), str(sweep.subdir)).absolute()
+
+
+class LocalLauncher(Launcher):
+    """Starts a process a job, each with GPUs, or CPU cores and threads, of its own.
+
+    What a job prints stands in `console.log` of its folder.
+
+    Args:
+        jobs: the most at a time; None for as many as there are GPUs, or for one for two cores.
+        devices: numbers of the GPUs or cores to use; None for all that this process may use.
+    """
+
+    def __init__(self, jobs: int | None, devices: Sequence[int] | None) -> None:
+        self.jobs = jobs
+        self.devices = devices
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Keep what Hydra says of the multirun. The jobs are commands of this program, not calls of the function."""
+        self.loader = hydra_context.config_loader
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run jobs and return what each came to, in their order.
+
+        Raises:
+            UserError: a job needs more devices than there are.
+        """
+        from seq2seq_lab import study
+        from seq2seq_lab.processes import side_by_side
+
+        setup_globals()
+        jobs = [self._job(number, one) for number, one in enumerate(job_overrides, initial_job_idx)]
+        for job in jobs:
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            study.note(job.folder.parent, self._entry(job))
+        left = {job.folder: job for job in jobs if study.status(job.folder) != "finished"}
+        commands = {self._command(job): folder for folder, job in left.items()}
+        print(f"{len(jobs)} jobs, {len(jobs) - len(left)} of them have finished before.", flush=True)
+        errors: dict[Path, str] = {}
+        ended_ones = side_by_side([*commands], self._devices([*left.values()])) if left else ()
+        for done, ended in enumerate(ended_ones, start=1):
+            folder = commands[ended.command]
+            said = study.outcome(folder)
+            if ended.status:
+                errors[folder] = said if said.startswith("failed") else f"ended with status {ended.status}"
+                said = f"{errors[folder]}, see {ended.command.log}"
+            label = self._entry(left[folder]).label
+            print(f"[{done}/{len(left)}] {label}: {said}, {ended.seconds:.0f} s", flush=True)
+        return [self._returned(job, errors.get(job.folder)) for job in jobs]
+
+    def _job(self, number: int, overrides: Sequence[str]) -> LocalJob:
+        node = self.loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(node):
+            node.hydra.job.id = node.hydra.job.num = number
+        return LocalJob(tuple(overrides), node)
+
+    def _command(self, job: LocalJob) -> Any:
+        from seq2seq_lab import own_parts
+        from seq2seq_lab.compose import setting
+        from seq2seq_lab.processes import Command
+
+        own = own_parts.folder()
+        arguments = (
+            *("-m", "seq2seq_lab"),
+            *(() if own is None else ("--config-dir", str(own))),
+            *(str(override) for override in self.config.hydra.overrides.hydra),
+            *job.overrides,
+            "hydra.mode=RUN",
+            setting("hydra.run.dir", job.folder),
+            f"study.number={job.node.hydra.job.num}",
+        )
+        return Command(arguments, job.folder / "console.log", job.node.trainer.devices)
+
+    def _devices(self, jobs: Sequence[LocalJob]) -> Any:
+        import torch
+
+        from seq2seq_lab.device import choose_device
+        from seq2seq_lab.errors import UserError
+        from seq2seq_lab.processes import Devices, cores
+
+        kinds = sorted({choose_device(job.node.trainer.device).type for job in jobs})
+        if len(kinds) > 1:
+            raise UserError(
+                f"trainer.device: some jobs are for {kinds[0]}, some for {kinds[1]}. Run them as two studies."
+            )
+        gpus = kinds == ["cuda"]
+        ids: Sequence[Any] = cores()
+        if gpus:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            ids = visible.split(",") if visible else range(torch.cuda.device_count())
+        ids = ids if self.devices is None else self.devices
+        needed = max((job.node.trainer.devices for job in jobs), default=1)
+        if needed > len(ids):
+            raise UserError(
+                f"trainer.devices={needed}: the jobs have {len(ids)} {'GPUs' if gpus else 'CPU cores'} in all. Allowed: "
+                f"1 to {len(ids)}."
+            )
+        return Devices(
+            kinds[0], ids, min(len(ids), self.jobs or (len(ids) if gpus else max(1, len(ids) // 2)))
+        )
+
+    def _returned(self, job: LocalJob, error: str | None) -> JobReturn:
+        from seq2seq_lab import study
+        from seq2seq_lab.errors import UserError
+
+        returned = JobReturn(
+            overrides=job.overrides, cfg=study.without_hydra(job.node), working_dir=str(Path.cwd())
+        )
+        if error is None:
+            returned.status = JobStatus.COMPLETED
+            returned.return_value = study.score(job.folder, job.node.trainer.monitor)
+        else:
+            returned.status = JobStatus.FAILED
+            returned.return_value = UserError(f"{self._entry(job).label} in {job.folder}: {error}")
+        return returned
+
+    def _entry(self, job: LocalJob) -> Any:
+        from seq2seq_lab import study
+        from seq2seq_lab.compose import choices
+
+        chosen = choices(job.node.hydra.runtime.choices)
+        return study.entry_of(job.node, chosen, job.folder, job.node.hydra.job.num)

@@ -1,0 +1,221 @@
+"""A study: the jobs of a multirun under one name, which can be started again.
+
+Its folder is `sweeps/NAME`. A job's folder in it is named by a hash of all that the job computes, and so stays the same
+when the grid grows: started again, a study skips the jobs that have finished, goes on with those that were cut off, and
+tries again those that failed.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from seq2seq_lab import config as configuration
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import InUse, locked, read_result
+
+INDEX = "index.jsonl"
+RESOLVER = "job_hash"
+NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figure of a job
+NAME = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
+TAG_LENGTH = 64  # characters that W&B allows
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that is to start.
+
+    Attributes:
+        folder: of the study.
+        settings: what each job is told of it, as overrides.
+    """
+
+    folder: Path
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job of a study, a line of its index.
+
+    Attributes:
+        number: in the multirun that has last started it.
+        hash: the name of its folder.
+        varies: what the jobs of that multirun differ in, with this job's values.
+    """
+
+    number: int
+    hash: str
+    varies: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others, in words."""
+        return " ".join(f"{key}={value}" for key, value in self.varies.items()) or self.hash
+
+
+def job_hash(config: Mapping[str, Any]) -> str:
+    """Return the name of a job's folder: ten hexadecimal digits that depend on all that it computes.
+
+    Args:
+        config: the plain configuration.
+    """
+    computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
+    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def register() -> None:
+    """Let `hydra.sweep.subdir` name a job's folder `${job_hash:}`."""
+
+    def resolve(*, _root_: DictConfig) -> str:
+        return job_hash(configuration.plain(without_hydra(_root_)))
+
+    OmegaConf.register_new_resolver(RESOLVER, resolve, replace=True)
+
+
+def without_hydra(node: DictConfig) -> DictConfig:
+    """Return a configuration without Hydra's own section."""
+    return OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+
+
+def planned(node: DictConfig, varies: Sequence[str]) -> Study:
+    """Return the study that a multirun is.
+
+    Args:
+        node: the configuration of one of its jobs, Hydra's section included.
+        varies: the keys and groups that its jobs differ in.
+
+    Raises:
+        UserError: its name is not one.
+    """
+    name = node.study.name or datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")
+    if "study.name" in varies or not NAME.fullmatch(name) or ".." in name.split("/"):
+        raise UserError(
+            f"study.name={name} is not allowed: one name for all jobs, of a folder below sweeps/. Use letters, digits "
+            f"and _ . + -, and / between folders."
+        )
+    with read_write(node):
+        node.study.name = name
+    return Study(Path(node.hydra.sweep.dir), (f"study.name={name}", f"study.varies=[{','.join(varies)}]"))
+
+
+def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
+    """Return a job's line of the index.
+
+    Args:
+        chosen: the chosen value of each group.
+        folder: of the job.
+        number: of the job in the multirun.
+    """
+    varies = {
+        key: chosen[key] if key in chosen else str(OmegaConf.select(node, key)) for key in node.study.varies
+    }
+    return Entry(number, folder.name, varies)
+
+
+def name_in_logger(node: DictConfig, entry: Entry) -> None:
+    """Give a logger that takes a name, a group and tags those of the study, as far as it has none."""
+    given = {
+        "name": entry.label,
+        "group": node.study.name,
+        "tags": [f"{key}={value}"[:TAG_LENGTH] for key, value in entry.varies.items()],
+    }
+    with read_write(node), open_dict(node):
+        for key, value in given.items():
+            if key in node.logger and not node.logger[key]:
+                node.logger[key] = value
+
+
+def note(folder: Path, entry: Entry) -> None:
+    """Add a line to the index of a study."""
+    with (folder / INDEX).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
+
+
+def read_index(folder: Path) -> list[Entry]:
+    """Return the jobs of a study by their numbers; of a job that was started again, its last line."""
+    path = folder / INDEX
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    entries = {entry.hash: entry for entry in (Entry(**json.loads(line)) for line in lines)}
+    return sorted(entries.values(), key=lambda entry: entry.number)
+
+
+def status(folder: Path) -> str:
+    """Return how far a job is: not begun, running, finished, failed, interrupted or cut off."""
+    if (known := read_result(folder).get("status")) == "finished" or not folder.is_dir():
+        return known or "not begun"
+    try:
+        with locked(folder):
+            return known or "cut off"
+    except InUse:
+        return "running"
+
+
+def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse to run a job in the folder of another.
+
+    Args:
+        config: the job's plain configuration.
+
+    Raises:
+        UserError: its configuration is another.
+    """
+    path = folder / "config.yaml"
+    there: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
+    if job_hash(there) != job_hash(config):
+        raise UserError(
+            f"{folder}: a run lies there already, of other settings. Leave hydra.sweep.subdir as it is, or give the "
+            f"study another name with study.name=NAME."
+        )
+
+
+def tell(study: Study) -> None:
+    """Print a table of a study's jobs, and name those that have no result."""
+    from seq2seq_lab import report
+
+    entries = read_index(study.folder)
+    if not entries:
+        return
+    keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
+    rows, failed = [], []
+    for entry in entries:
+        folder = study.folder / entry.hash
+        state, result = status(folder), read_result(folder)
+        scores = [result.get(f"{split}/bleu") for split in ("val", "test")]
+        rows.append(
+            [
+                str(entry.number),
+                entry.hash,
+                *(entry.varies.get(key, "–") for key in keys),
+                state,
+                *("–" if score is None else f"{score:.2f}" for score in scores),
+            ]
+        )
+        if state not in ("finished", "running"):
+            failed.append(f"{entry.label} in {folder}: {outcome(folder)}")
+    heads = ["job", "folder", *keys, "status", "val BLEU", "test BLEU"]
+    report.console().print(report.grid(f"{study.folder}", heads, rows, figures=2))
+    if failed:
+        print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
+
+
+def outcome(folder: Path) -> str:
+    """Return what a job has come to, in a few words."""
+    state, result = status(folder), read_result(folder)
+    if state == "finished":
+        scores = [(split, result.get(f"{split}/bleu")) for split in ("val", "test")]
+        return ", ".join(f"{split} BLEU {value:.2f}" for split, value in scores if value is not None)
+    return f"failed: {result['error']}" if state == "failed" else state
+
+
+def score(folder: Path, monitor: str) -> float | None:
+    """Return the monitored figure of a finished job's best checkpoint, None of another job."""
+    value = read_result(folder).get(monitor)
+    return None if value is None else float(value)

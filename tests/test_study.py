@@ -1,0 +1,250 @@
+"""Studies: the jobs of a multirun under one name, started once and again."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
+from seq2seq_lab import cli, compose
+from seq2seq_lab.config import Device
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import locked
+from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.run import Job
+from seq2seq_lab.study import Entry, job_hash, read_index
+
+
+class Program:
+    """The command line with a run that ends at once, well or badly."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.failing: set[int] = set()
+
+    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
+        self.jobs.append(job)
+        if job.config.seed in self.failing:
+            (job.folder / "result.json").write_text(json.dumps({"status": "failed", "error": "KeyError: 3"}))
+            raise UserError("no such file: x.txt")
+        result = {"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0}
+        (job.folder / "result.json").write_text(json.dumps(result))
+        return result
+
+    def __call__(self, *arguments: str) -> list[int]:
+        """Run the program and return the seeds of the jobs that it ran."""
+        self.jobs.clear()
+        sys.argv[1:] = arguments
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code
+        assert status == (2 if self.failing else 0)
+        return [job.config.seed for job in self.jobs]
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
+    made = Program()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr(sys, "argv", ["seq2seq_lab"])
+    monkeypatch.setattr("seq2seq_lab.launch.run", made.run)
+    return made
+
+
+def folder_of(program: Program, seed: int) -> Path:
+    return next(job.folder for job in program.jobs if job.config.seed == seed)
+
+
+def test_a_study_started_again_does_what_is_left(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("-m", "seed=1,2,3", "study.name=mine")
+    program.failing = {2}
+    assert program(*line) == [1, 2, 3]
+    said = capsys.readouterr()
+    failed, cut = folder_of(program, 2), folder_of(program, 3)
+    assert {path.parent for path in (failed, cut)} == {tmp_path / "sweeps" / "mine"}
+    assert f"seed=2 in {failed}: no such file: x.txt" in said.err
+    assert f"Jobs that failed:\n  seed=2 in sweeps/mine/{failed.name}: failed: KeyError: 3" in said.err
+    assert f"seed=1: val BLEU 11.00, test BLEU 9.00, {folder_of(program, 1)}" in said.out
+    # A job that was cut off has a checkpoint and no result.
+    (cut / "result.json").unlink()
+    (cut / "checkpoints" / "step_00000005").mkdir(parents=True)
+    program.failing = set()
+    assert program(*line) == [2, 3]
+    assert [job.resume for job in program.jobs] == [False, True]
+    assert "Jobs that failed" not in capsys.readouterr().err
+    assert program(*line) == []
+    rows = [row for row in capsys.readouterr().out.splitlines() if "finished" in row]
+    assert len(rows) == 3
+
+
+def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: Path) -> None:
+    program("-m", "seed=2,3", "study.name=mine")
+    before = {job.config.seed: job.folder for job in program.jobs}
+    assert program("-m", "seed=1,2,3", "attention=additive,linear", "study.name=mine", "logger=none") == [1]
+    index = {entry.hash: entry for entry in read_index(tmp_path / "sweeps" / "mine")}
+    assert len(index) == 3  # linear is another name of additive
+    assert index[before[2].name].varies == {"seed": "2", "attention": "linear"}
+    assert [entry.number for entry in index.values()] == [1, 3, 5]
+    assert Entry(3, "abc", {"seed": "2", "attention": "dot"}).label == "seed=2 attention=dot"
+
+
+def test_a_job_that_another_process_runs_is_left_to_it(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 1)
+    (folder / "result.json").unlink()
+    with locked(folder):
+        assert program("-m", "seed=1,2", "study.name=mine") == []
+        said = capsys.readouterr()
+        assert f"seed=1: another process is running it, in {folder}" in said.out
+        assert "running" in said.out
+        assert "failed" not in said.err
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+
+
+def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert program("-m", "seed=1,2") == [1, 2]
+        assert folder_of(program, 1).parts[:-3] == (tmp_path / "sweeps").parts
+
+
+def test_the_logger_is_told_group_name_and_tags(program: Program) -> None:
+    program("-m", "seed=1,2", "attention=multiplicative,additive", "study.name=mine", "logger=wandb")
+    logger = program.jobs[1].config.logger
+    assert (logger["group"], logger["name"]) == ("mine", "seed=1 attention=additive")
+    assert logger["tags"] == ["seed=1", "attention=additive"]
+    program("-m", "seed=3,4", "study.name=mine", "logger=wandb", "logger.group=g", "logger.tags=[t]")
+    logger = program.jobs[1].config.logger
+    assert (logger["group"], logger["name"], logger["tags"]) == ("g", "seed=4", ["t"])
+    program("seed=5", "logger=wandb")
+    assert [program.jobs[0].config.logger[key] for key in ("group", "name")] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/.."])
+def test_names_that_are_no_folder_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"study\.name=.* is not allowed"):
+        compose.preflight(["-m", "seed=1,2", f"study.name='{name}'"])
+
+
+def test_a_study_has_one_name() -> None:
+    with pytest.raises(UserError, match=r"one name for all jobs"):
+        compose.preflight(["-m", "study.name=a,b"])
+
+
+def test_the_hash_is_of_what_a_job_computes() -> None:
+    config = {
+        "seed": 1,
+        "model": {"a": 1, "b": [2]},
+        "logger": {"x": 1},
+        "study": {"number": 1},
+        "cache_dir": None,
+    }
+    same = {"model": {"b": [2], "a": 1}, "seed": 1, "logger": {}, "study": {}, "cache_dir": "x"}
+    assert job_hash(config) == job_hash(same)
+    assert job_hash(config) != job_hash(config | {"seed": 2})
+    assert len(job_hash(config)) == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("study=attention", 15),
+        ("study=encoder", 18),
+        ("study=teacher_forcing", 15),
+        ("study=everything", 180),
+        ("study=attention seed=7", 5),
+        ("study=attention attention=additive,dot encoder=gru", 6),
+    ],
+)
+def test_the_ready_studies(line: str, count: int) -> None:
+    with compose.composer():
+        overrides = compose.parse_overrides(line.split())
+        params = compose.compose(line.split()[:1]).hydra.sweeper.params
+        every = [*compose.parse_overrides([f"{key}={value}" for key, value in params.items()]), *overrides]
+        jobs = 1
+        for values in {one.get_key_element(): compose.values(one) for one in every}.values():
+            jobs *= len(values)
+    assert jobs == count
+    planned = compose.preflight(line.split())
+    assert planned is not None
+    assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
+
+
+def jobs_of(*devices: tuple[Device, int]) -> list[LocalJob]:
+    return [
+        LocalJob((), OmegaConf.create({"trainer": {"device": device, "devices": count}}))
+        for device, count in devices
+    ]
+
+
+def test_the_launchers_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2seq_lab.device.choose_device", lambda wanted: torch.device(wanted.value))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = jobs_of((Device.cuda, 2), (Device.cuda, 1))
+    found = LocalLauncher(None, None)._devices(gpus)
+    assert (found.kind, list(found.ids), found.at_once) == ("cuda", [0, 1, 2, 3], 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7,8")
+    found = LocalLauncher(2, None)._devices(gpus)
+    assert (list(found.ids), found.at_once) == (["5", "7", "8"], 2)
+    assert found.environment(found.take(2), 2)["CUDA_VISIBLE_DEVICES"] == "5,7"
+    assert list(LocalLauncher(None, [3])._devices(gpus[1:]).ids) == [3]
+    with pytest.raises(UserError, match=r"trainer\.devices=2: the jobs have 1 GPUs in all"):
+        LocalLauncher(None, [3])._devices(gpus)
+    with pytest.raises(UserError, match=r"some jobs are for cpu, some for cuda"):
+        LocalLauncher(None, None)._devices([*gpus, *jobs_of((Device.cpu, 1))])
+
+
+def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2seq_lab.processes.cores", lambda: [*range(8)])
+    cpu = jobs_of((Device.cpu, 1))
+    assert [LocalLauncher(jobs, None)._devices(cpu).at_once for jobs in (None, 3, 20)] == [4, 3, 8]
+
+
+def test_jobs_side_by_side_in_processes_of_their_own(tmp_path: Path) -> None:
+    settings = [
+        *(
+            "dataset.train=40",
+            "dataset.validation=4",
+            "dataset.test=4",
+            "dataset.test_compositional=0",
+            "logger=none",
+        ),
+        *(
+            "model.embedding_size=8",
+            "model.hidden_size=8",
+            "model.encoder_hidden_size=8",
+            "trainer.device=cpu",
+        ),
+        *("trainer.fast_dev_run=true", "trainer.samples=0", "study.name=side", "hydra/launcher=local"),
+    ]
+
+    def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "seq2seq_lab", *settings, "hydra.launcher.jobs=2", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    ended = started("-m", "trainer.max_length=1,50")  # no pair is as short as the first
+    assert ended.returncode == 2
+    assert "2 jobs, 0 of them have finished before." in ended.stdout
+    assert "] trainer.max_length=50: val BLEU " in ended.stdout
+    assert "] trainer.max_length=1: failed: UserError: " in ended.stdout
+    assert "Jobs that failed:\n  trainer.max_length=1 in sweeps/side/" in ended.stderr
+    (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
+    assert "results" in (folder / "console.log").read_text("utf-8")
+    assert json.loads((folder / "run.json").read_text("utf-8"))["choices"]["logger"] == "none"
+    again = started("-m", "trainer.max_length=50,51", "seed=1")
+    assert again.returncode == 0, again.stderr
+    assert "2 jobs, 1 of them have finished before." in again.stdout
+    assert again.stdout.count("] trainer.max_length=") == 1
+    assert len(read_index(tmp_path / "sweeps" / "side")) == 3
