@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 RESULT_FORMAT = 1
 DEV_RUN_SENTENCES = 16
+KEPT_ATTENTION = 20  # sentences of each split whose attention a finished run keeps
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,13 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             best = folder / "checkpoints" / trainer.state.best
             ranks.wait()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
-            scored = [(evaluator.split, evaluator(())) for evaluator in evaluators]
+            scored = [
+                (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION)))
+                for evaluator in evaluators
+            ]
             result = training_result(trainer, num_parameters)
             if ranks.main:
-                scores = showcase.show_scores(scored, folder, tracker, trainer.state.update)
+                scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
                 tracker.artifact(f"checkpoint-{logger.run_id}", "model", best, about)

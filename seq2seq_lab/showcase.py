@@ -3,7 +3,7 @@
 import json
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from seq2seq_lab.files import write_atomically
 from seq2seq_lab.profiling import components
 from seq2seq_lab.scores import sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.task import Evaluation, Split
+from seq2seq_lab.task import Evaluation, Split, source_lengths_in_words
 from seq2seq_lab.tracker import Tracker
 
 log = logging.getLogger(__name__)
@@ -179,7 +179,11 @@ def figures_line(values: Mapping[str, float]) -> str:
 
 
 def show_scores(
-    scored: Sequence[tuple[Split, Evaluation]], folder: Path, tracker: Tracker, update: int
+    scored: Sequence[tuple[Split, Evaluation]],
+    tokenizers: TokenizerPair,
+    folder: Path,
+    tracker: Tracker,
+    update: int,
 ) -> dict[str, Any]:
     """Log the scores of validation split and test sets, write their translations, return what the result holds."""
     result: dict[str, Any] = {}
@@ -191,6 +195,7 @@ def show_scores(
             result[f"{prefix}/accuracy_by_phenomenon"] = [asdict(row) for row in evaluation.by_phenomenon]
         path = folder / f"translations.{prefix.replace('/', '.')}.jsonl"
         rows = write_translations(path, text, evaluation.translations)
+        write_attention(folder / f"attention.{prefix.replace('/', '.')}.jsonl", text, evaluation, tokenizers)
         if prefix != "val":
             tracker.metrics(evaluation.values, update)
             tracker.table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
@@ -207,9 +212,44 @@ def write_translations(path: Path, text: ParallelText, translations: Sequence[st
         for source, reference, hypothesis in zip(text.source, text.target, translations, strict=True)
     ]
     names = [column.replace(" ", "_").lower() for column in TRANSLATION_COLUMNS]
-    lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows]
-    write_atomically(path, "".join(lines))
+    write_json_lines(
+        path,
+        (
+            {**dict(zip(names, row, strict=True)), "source_words": words}
+            for row, words in zip(rows, source_lengths_in_words(text), strict=True)
+        ),
+    )
     return rows
+
+
+def write_attention(
+    path: Path, text: ParallelText, evaluation: Evaluation, tokenizers: TokenizerPair
+) -> None:
+    """Write the attention of the hypotheses that have kept it as JSON lines, a row of weights a target token."""
+    drawn = [
+        (i, attention_map(one.weights_TS, tokenizers, text.source[i], one.tokens, False))
+        for i, one in sorted(evaluation.hypotheses.items())
+        if one.weights_TS is not None
+    ]
+    if drawn:
+        write_json_lines(
+            path,
+            (
+                {
+                    "source": text.source[i],
+                    "hypothesis": one.output,
+                    "source_tokens": one.source_tokens,
+                    "target_tokens": one.target_tokens,
+                    "weights": [[round(float(weight), 3) for weight in row] for row in one.weights_TS],
+                }
+                for i, one in drawn
+            ),
+        )
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write a file of one JSON object a line."""
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def scores_by_split(result: Mapping[str, Any]) -> list[dict[str, dict[str, float | str]]]:

@@ -1,0 +1,68 @@
+"""`python -m seq2seq_lab.compare FOLDERS…`: finished runs beside one another."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seq2seq_lab import report
+from seq2seq_lab.compare import page, table
+from seq2seq_lab.compare.runs import find_runs, group_runs
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import write_atomically
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table of the runs, and write what else is asked for."""
+    options = parser().parse_args(arguments)
+    try:
+        runs, left_out = find_runs(options.folders)
+        by = options.by.split(",") if options.by else ()
+        lines, base = table.compare(group_runs(runs, by), options.baseline)
+        heads, rows, figures = table.cells(lines, base)
+        report.console().print(report.grid(f"{len(runs)} runs", heads, rows, figures))
+        report.console().print(page.note(base), soft_wrap=True)
+        for one in left_out:
+            print(f"left out: {one}", file=sys.stderr)
+        title = ", ".join(str(folder) for folder in options.folders)
+        if options.csv:
+            write(options.csv, table.as_csv(lines))
+        if options.latex:
+            write(options.latex, table.as_latex(lines, base))
+        if options.html:
+            write(options.html, page.page(lines, base, title))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file and say so."""
+    write_atomically(path, text)
+    print(f"written: {path}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m seq2seq_lab.compare",
+        description="Compare finished runs: mean and standard deviation over seeds, significance, and a page to look "
+        "through.",
+    )
+    made.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of runs or of studies")
+    made.add_argument(
+        "--by", metavar="KEY,KEY", help="what tells the lines apart (default: all that differs but the seed)"
+    )
+    made.add_argument(
+        "--baseline", metavar="NAME", help="the line to test the others against (default: the best)"
+    )
+    made.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    made.add_argument("--latex", type=Path, metavar="FILE", help="write the table for a paper (booktabs)")
+    made.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page: curves, lengths, translations, attention"
+    )
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""One HTML page that holds all it shows: curves, scores, translations and attention of several runs."""
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from seq2seq_lab.compare.runs import Group, Run, same_test_set
+from seq2seq_lab.compare.table import SCORE, Line, cells
+from seq2seq_lab.errors import UserError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+TEMPLATE = Path(__file__).with_name("page.html")
+CURVES = {
+    "val/bleu": "validation BLEU",
+    "val/loss_teacher_forced": "validation loss, reading the reference (nats a token)",
+    "val/loss_free_running": "validation loss, reading its own words (nats a token)",
+    "val/aer": "validation alignment error rate",
+    "train/loss": "training loss (nats a token)",
+}
+MOST_POINTS = 200  # of a curve
+MOST_ROWS = 20_000  # translations on the page
+RESAMPLES = 200  # of an interval
+
+
+def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
+    """Return the page, which needs no network.
+
+    Raises:
+        UserError: Plotly is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise UserError("--html needs Plotly: pip install 'seq2seq_lab[compare]'.") from error
+    groups = [line.group for line in lines]
+    heads, rows, _ = cells(lines, base)
+    data = {
+        "curves": {name: as_json(figure) for name, figure in curves(groups).items()},
+        "lengths": as_json(lengths(groups)),
+        "settings": as_json(settings(groups)),
+        "translations": translations(groups),
+        "attention": attention(groups),
+    }
+    return Template(TEMPLATE.read_text("utf-8")).substitute(
+        title=html.escape(title),
+        plotly=get_plotlyjs(),
+        table=html_table(heads, rows),
+        note=html.escape(note(base)),
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("</", "<\\/"),
+    )
+
+
+def note(base: Group | None) -> str:
+    """Return what stands below the table."""
+    means = "Means ± standard deviations over the runs of a line."
+    if base is None:
+        return means
+    return (
+        f"{means} p: of a difference in BLEU from {base.label} as large as that found, if there were none (paired "
+        f"bootstrap over the test sentences, runs of median BLEU, Holm's correction)."
+    )
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in HTML."""
+
+    def row(tag: str, texts: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    return f"<table>{row('th', heads)}{''.join(row('td', texts) for texts in rows)}</table>"
+
+
+def as_json(figure: "Figure") -> dict[str, Any]:
+    """Return a figure as Plotly's scripts take it."""
+    made: dict[str, Any] = json.loads(figure.to_json())
+    return made
+
+
+def name_of(group: Group, run: Run) -> str:
+    """Return what a run is called on the page."""
+    return f"{group.label}, seed {run.seed}"
+
+
+def colours(groups: Sequence[Group]) -> list[str]:
+    """Return a colour a group."""
+    from plotly.colors import qualitative
+
+    palette = qualitative.D3 if len(groups) <= len(qualitative.D3) else qualitative.Alphabet
+    return [palette[number % len(palette)] for number in range(len(groups))]
+
+
+def curves(groups: Sequence[Group]) -> "dict[str, Figure]":
+    """Return a figure a measure: a curve a run, a colour a group; the legend shows and hides groups."""
+    from plotly.graph_objects import Figure, Scatter
+
+    rows = {run.folder: run.metrics() for group in groups for run in group.runs}
+    made = {}
+    for name, label in CURVES.items():
+        figure = Figure()
+        for group, colour in zip(groups, colours(groups), strict=True):
+            for number, run in enumerate(group.runs):
+                points = thinned([(row["step"], row[name]) for row in rows[run.folder] if name in row])
+                if points:
+                    x, y = zip(*points, strict=True)
+                    figure.add_trace(
+                        Scatter(
+                            x=x,
+                            y=y,
+                            name=group.label,
+                            legendgroup=group.label,
+                            showlegend=number == 0,
+                            line={"color": colour},
+                            mode="lines" if len(points) > 30 else "lines+markers",
+                            hovertemplate=f"{html.escape(name_of(group, run))}<br>update %{{x}}: %{{y:.4g}}<extra></extra>",
+                        )
+                    )
+        if figure.data:
+            made[name] = figure.update_layout(xaxis_title="update", yaxis_title=label, hovermode="closest")
+    return made
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return at most about `MOST_POINTS` of a curve's points, evenly, the last one always."""
+    every = max(1, len(points) // MOST_POINTS)
+    return [*points[:-1:every], *points[-1:]]
+
+
+def lengths(groups: Sequence[Group]) -> "Figure":
+    """Return BLEU against source length: bars of the runs of median BLEU, with counts and 95% intervals."""
+    from plotly.graph_objects import Bar, Figure
+
+    figure = Figure()
+    for group, colour in zip(groups, colours(groups), strict=True):
+        run = group.median(SCORE)
+        bins = [row for row in run.result["test/bleu_by_length"] if row["bleu"] is not None]
+        figure.add_trace(
+            Bar(
+                x=[span_label(row["low"], row["high"]) for row in bins],
+                y=[row["bleu"] for row in bins],
+                name=group.label,
+                marker={"color": colour},
+                error_y={"array": [interval(run, row["low"], row["high"]) for row in bins]},
+                customdata=[row["count"] for row in bins],
+                hovertemplate="%{y:.2f}, %{customdata} sentences<extra>"
+                + html.escape(group.label)
+                + "</extra>",
+            )
+        )
+    return figure.update_layout(xaxis_title="source words", yaxis_title="test BLEU", barmode="group")
+
+
+def span_label(low: int, high: int | None) -> str:
+    """Return the name of a range of lengths."""
+    return f"{low}–{high}" if high is not None else f"{low} or more"
+
+
+def interval(run: Run, low: int, high: int | None) -> float:
+    """Return half the 95% interval of BLEU over the sentences of some lengths (bootstrap; sacreBLEU's own seed)."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    rows = [row for row in run.translations if low <= row["source_words"] <= (high or row["source_words"])]
+    score = BLEU(force=True).corpus_score(
+        [row["hypothesis"] for row in rows], [[row["reference"] for row in rows]], n_bootstrap=RESAMPLES
+    )
+    return float(score._ci)
+
+
+def settings(groups: Sequence[Group]) -> "Figure":
+    """Return scores against what varies: parallel axes, a line a run; drag along an axis to choose runs."""
+    from plotly.graph_objects import Figure, Parcoords
+
+    runs = [(group, run) for group in groups for run in group.runs]
+    axes: list[dict[str, Any]] = []
+    for key in groups[0].varies:
+        texts = [group.varies[key] for group, _ in runs]
+        if all(map(is_number, texts)):
+            axes.append({"label": key, "values": [float(text) for text in texts]})
+        else:
+            known = sorted(set(texts))
+            values = [known.index(text) for text in texts]
+            axes.append(
+                {"label": key, "values": values, "tickvals": list(range(len(known))), "ticktext": known}
+            )
+    scores = [run.result[SCORE] for _, run in runs]
+    axes.append({"label": "seed", "values": [float(run.seed) for _, run in runs]})
+    axes.append({"label": "test BLEU", "values": scores})
+    line = {"color": scores, "colorscale": "Viridis", "showscale": True}
+    return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def translations(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return the translations of every run, sentence by sentence; no sentences where the test sets differ."""
+    runs = [(name_of(group, run), run) for group in groups for run in group.runs]
+    if not same_test_set([run for _, run in runs]):
+        return {"runs": [], "sentences": [], "hypotheses": [], "scores": []}
+    rows = runs[0][1].translations[: max(20, MOST_ROWS // len(runs))]
+    return {
+        "runs": [name for name, _ in runs],
+        "sentences": [[row["source"], row["reference"]] for row in rows],
+        "hypotheses": [[row["hypothesis"] for row in run.translations[: len(rows)]] for _, run in runs],
+        "scores": [[row["sentence_bleu"] for row in run.translations[: len(rows)]] for _, run in runs],
+    }
+
+
+def attention(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return the attention of every run that has it, by sentence: a heatmap each."""
+    maps: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        for run in group.runs:
+            for row in run.attention:
+                maps.setdefault(row["source"], {})[name_of(group, run)] = {
+                    "x": row["source_tokens"],
+                    "y": row["target_tokens"],
+                    "z": row["weights"],
+                }
+    return maps

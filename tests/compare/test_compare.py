@@ -1,0 +1,273 @@
+"""Runs beside one another: groups, table, significance, and the page in a browser."""
+
+import csv
+import io
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest
+
+from seq2seq_lab.compare import page, table
+from seq2seq_lab.compare.__main__ import main
+from seq2seq_lab.compare.runs import find_runs, group_runs
+from seq2seq_lab.errors import UserError
+
+WORDS = ["the", "old", "king", "sees", "a", "small", "cat", "and", "the", "queen", "gives", "him", "two", "red", "apples"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def make_run(
+    folder: Path, attention: str, seed: int, share: float, status: str = "finished", size: int = 8
+) -> None:
+    """Write the folder of a run that gets about this share of its words right."""
+    draw, words = random.Random(f"{attention} {seed}"), random.Random(0)
+    rows = []
+    for _ in range(60):
+        reference = [words.choice(WORDS) for _ in range(words.randint(4, 20))]
+        hypothesis = [word if draw.random() < share else "dog" for word in reference]
+        rows.append(
+            {
+                "source": " ".join(reversed(reference)),
+                "reference": " ".join(reference),
+                "hypothesis": " ".join(hypothesis),
+                "sentence_bleu": round(100 * draw.random(), 2),
+                "source_words": len(reference),
+            }
+        )
+    score = BLEU().corpus_score([r["hypothesis"] for r in rows], [[r["reference"] for r in rows]]).score
+    groups = ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
+    choices = dict.fromkeys((*groups, "initialization", "optimizer", "schedule"), "x") | {
+        "attention": attention,
+        "teacher_forcing": "constant",
+    }
+    config = {
+        "seed": seed,
+        "model": {"name": "attn", "hidden_size": size},
+        "encoder": {"cell": "gru"},
+        "teacher_forcing": {"ratio": 1.0, "scope": "token"},
+        "logger": {"folder": str(folder)},
+        "study": {"number": seed},
+    }
+    result = {
+        "status": status,
+        "test/bleu": score,
+        "test/chrf": 50.0,
+        "num_parameters": 1234567,
+        "train/target_tokens_per_second": 1000.0 + seed,
+        "test/bleu_by_length": [
+            {"low": 0, "high": 10, "count": sum(r["source_words"] <= 10 for r in rows), "bleu": score},
+            {"low": 11, "high": None, "count": sum(r["source_words"] > 10 for r in rows), "bleu": score},
+        ],
+    }
+    weights = [
+        {"source": rows[i]["source"], "hypothesis": "b", "source_tokens": ["<sos>", "a", "<eos>"]}
+        for i in (0, 1)
+    ]
+    attention_rows = [
+        one | {"target_tokens": ["b", "<eos>"], "weights": [[0.1, 0.8, 0.1], [0, 0, 1]]} for one in weights
+    ]
+    metrics = [{"step": n, "time": 1.0, "train/loss": 5 / n} for n in range(1, 500)]
+    metrics += [
+        {"step": n, "time": 1.0, "val/bleu": n / 100, "val/loss_teacher_forced": 2.0} for n in (100, 200, 499)
+    ]
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(json.dumps(config))
+    (folder / "run.json").write_text(json.dumps({"choices": choices}))
+    (folder / "result.json").write_text(json.dumps(result))
+    for name, lines in (
+        ("translations.test", rows),
+        ("metrics", metrics),
+        ("attention.test", [] if attention == "none" else attention_rows),
+    ):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three attention functions, of which two are nearly alike, with three seeds each."""
+    folder = tmp_path_factory.mktemp("study")
+    for attention, share in (("additive", 0.9), ("multiplicative", 0.89), ("none", 0.5)):
+        for seed in (1, 2, 3):
+            make_run(folder / f"{attention}{seed}", attention, seed, share)
+    make_run(folder / "dot1", "dot", 1, 0.5, status="failed")
+    (folder / "none1" / ".hydra").mkdir()
+    (folder / "none1" / ".hydra" / "config.yaml").write_text("{}")
+    return folder
+
+
+def test_runs_are_found_once_and_what_has_not_ended_is_named(study: Path) -> None:
+    runs, left_out = find_runs([study, study / "none1"])
+    assert len(runs) == 9
+    assert left_out == [f"{study / 'dot1'}: failed"]
+    with pytest.raises(UserError, match=r"no finished run lies there; .*dot1: failed"):
+        find_runs([study / "dot1"])
+    with pytest.raises(UserError, match="there is no such folder"):
+        find_runs([study / "nothing"])
+
+
+def test_groups_differ_in_more_than_the_seed(study: Path, tmp_path: Path) -> None:
+    runs, _ = find_runs([study])
+    groups = group_runs(runs)
+    assert [group.varies for group in groups] == [
+        {"attention": a} for a in ("additive", "multiplicative", "none")
+    ]
+    assert [run.seed for run in groups[0].runs] == ["1", "2", "3"]
+    # Another size makes another group, though no key of the dashboard says so.
+    make_run(tmp_path / "wide", "additive", 1, 0.9, size=16)
+    more, _ = find_runs([study, tmp_path])
+    assert [group.varies for group in group_runs(more)][-1] == {
+        "attention": "additive",
+        "model.hidden_size": "16",
+    }
+    assert [len(group.runs) for group in group_runs(more, ["attention"])] == [4, 3, 3]
+    with pytest.raises(UserError, match=r"--by=atention: no run has that setting\. Did you mean 'attention'"):
+        group_runs(more, ["atention"])
+
+
+def test_significance_is_sacrebleus_corrected_by_holm(study: Path) -> None:
+    lines, base = table.compare(group_runs(find_runs([study])[0]), None)
+    best = lines[0]
+    assert best.group is base
+    assert best.p is None
+    assert lines[2].group.varies == {"attention": "none"}
+    shown = [line.group.median("test/bleu") for line in lines]
+    references = [[row["reference"] for row in shown[0].translations]]
+    systems = [(str(i), [row["hypothesis"] for row in run.translations]) for i, run in enumerate(shown)]
+    test: Any = PairedTest(systems, {"BLEU": BLEU(references=references)}, None, "bs", 1000)
+    alone = [float(result.p_value) for result in test()[1]["BLEU"][1:]]
+    assert [line.p for line in lines[1:]] == pytest.approx(table.holm(alone))
+    assert lines[1].p is not None
+    assert lines[2].p is not None
+    assert lines[2].p < 0.01 < 0.05 < lines[1].p
+    assert table.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+def test_a_baseline_is_chosen_by_name(study: Path) -> None:
+    groups = group_runs(find_runs([study])[0])
+    lines, base = table.compare(groups, "none")
+    assert base is not None
+    assert base.varies == {"attention": "none"}
+    assert [line.p is None for line in lines] == [False, False, True]
+    with pytest.raises(UserError, match=r"--baseline=nune: no groups have that name\."):
+        table.compare(groups, "nune")
+
+
+def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "other", "dot", 1, 0.5)
+    path = tmp_path / "other" / "translations.test.jsonl"
+    path.write_text(path.read_text().replace("king", "prince"))
+    lines, base = table.compare(group_runs(find_runs([study, tmp_path])[0]), None)
+    assert base is None
+    assert all(line.p is None for line in lines)
+
+
+def test_the_command_prints_and_writes_tables(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(
+        [
+            str(study),
+            "--baseline",
+            "none",
+            "--csv",
+            str(tmp_path / "t.csv"),
+            "--latex",
+            str(tmp_path / "t.tex"),
+        ]
+    )
+    said = capsys.readouterr()
+    assert "9 runs" in said.out
+    assert "1,234,567" in said.out
+    assert "│ baseline │" in said.out
+    assert f"left out: {study / 'dot1'}: failed" in said.err
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
+    assert [row["attention"] for row in rows][2] == "none"
+    scores = [run.result["test/bleu"] for run in find_runs([study])[0] if run.settings["attention"] == "none"]
+    assert float(rows[2]["test/bleu mean"]) == pytest.approx(sum(scores) / 3)
+    assert (rows[2]["runs"], rows[2]["p"], rows[2]["num_parameters std"]) == ("3", "", "0.0")
+    latex = (tmp_path / "t.tex").read_text()
+    assert latex.startswith("\\begin{tabular}{lrrrrrr}\n\\toprule\nattention & runs & test BLEU & chrF")
+    assert latex.count("\\textbf{") == 1
+    assert "$\\pm$" in latex
+    with pytest.raises(SystemExit):
+        main([str(study / "dot1")])
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_the_page_needs_nothing_else(study: Path) -> None:
+    lines, base = table.compare(group_runs(find_runs([study])[0]), None)
+    text = page.page(lines, base, "a < b")
+    assert "<title>a &lt; b</title>" in text
+    head = text[: text.index("<script>")] + text[text.rindex('<script id="data"') :]
+    assert "http" not in head
+    assert "src=" not in head
+    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
+    assert set(data["curves"]) == {"val/bleu", "val/loss_teacher_forced", "train/loss"}
+    curves = data["curves"]["train/loss"]["data"]
+    assert len(curves) == 9
+    assert sum(curve["showlegend"] for curve in curves) == 3
+    assert all(150 < len(curve["x"]) < 260 and curve["x"][-1] == 499 for curve in curves)
+    assert len(data["translations"]["runs"]) == 9
+    assert len(data["translations"]["hypotheses"][0]) == len(data["translations"]["sentences"]) == 60
+    assert {len(names) for names in data["attention"].values()} == {6}  # none has none
+    bars = data["lengths"]["data"][0]
+    assert bars["x"] == ["0–10", "11 or more"]
+    assert all(0 < half < 30 for half in bars["error_y"]["array"])
+
+
+CLICKS = """
+<script>
+const told = {};
+const choose = (id, index) => { at(id).selectedIndex = index; at(id).onchange(); };
+told.first = at("curves").data.length + " " + at("curves").layout.yaxis.title.text;
+choose("measure", 2);
+told.second = at("curves").layout.yaxis.title.text;
+told.bars = at("lengths").data.length;
+told.rows = at("translations").rows.length;
+at("filter").value = "queen"; at("filter").oninput();
+told.filtered = at("translations").rows.length;
+told.all = [...at("translations").rows].slice(1).every((row) => row.textContent.includes("queen"));
+choose("order", 1);
+told.left = at("translations").rows[0].cells[2].textContent;
+choose("left", 4);
+told.other = at("translations").rows[0].cells[2].textContent;
+told.heat = [at("heat0").layout.title.text, at("heat1").layout.title.text];
+choose("map1", 3); choose("sentence", 1);
+told.heat2 = at("heat1").layout.title.text;
+told.cells = document.querySelectorAll("#heat0 .heatmaplayer image").length;
+document.title = "TOLD " + JSON.stringify(told);
+</script>
+"""
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(study: Path, tmp_path: Path) -> None:
+    lines, base = table.compare(group_runs(find_runs([study])[0]), None)
+    text = page.page(lines, base, "a study").replace("</body>", f"{CLICKS}</body>")
+    (tmp_path / "page.html").write_text(text)
+    browser = next(filter(None, map(shutil.which, BROWSERS)))
+    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom")
+    ended = subprocess.run(
+        [browser, *options, f"file://{tmp_path}/page.html"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    title = ended.stdout.split("<title>TOLD ")[1].split("</title>")[0]
+    told = json.loads(title.replace("&amp;", "&"))
+    assert told["first"] == "9 validation BLEU"
+    assert told["second"] == "training loss (nats a token)"
+    assert (told["bars"], told["rows"]) == (3, 51)  # the head and the first 50
+    assert told["all"] is True
+    assert 1 < told["filtered"] < 51
+    assert (told["left"], told["other"]) == ("attention=additive, seed 1", "attention=multiplicative, seed 2")
+    assert told["heat"] == ["attention=additive, seed 1", "attention=additive, seed 2"]
+    assert told["heat2"] == "attention=multiplicative, seed 1"
+    assert told["cells"] == 1
