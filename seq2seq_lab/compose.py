@@ -44,6 +44,9 @@ MAY_CHANGE = (
 MOST_JOBS_CHECKED = 32
 
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")
+SAMPLER = re.compile(
+    r"optuna\.samplers\.[A-Z]\w*Sampler"
+)  # of the sweeper by Optuna: the classes, nothing below them
 # What gives text, or a key that is checked itself; other resolvers can make a mapping with a `_target_`.
 PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env|job_hash):[^${}]*)\}")
 
@@ -408,6 +411,9 @@ def check_hydra(node: DictConfig) -> None:
                 where, named = f"{path}.{key}", str(item)
                 # Hydra itself makes nothing but registered plugins of these two.
                 is_plugin = where in plugin_slots and named.startswith(PLUGINS)
+                is_plugin |= (
+                    where == "hydra.sweeper.sampler._target_" and SAMPLER.fullmatch(named) is not None
+                )
                 if key == "_target_" and not is_plugin and not named.startswith(trusted):
                     raise UserError(
                         f"{where}={item} is refused: a configuration may not name code to call there. "

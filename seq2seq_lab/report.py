@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
@@ -27,7 +28,7 @@ _log = logging.getLogger(__name__)
 @functools.cache
 def console() -> Console:
     """Return the one console, on standard output. Nothing printed through it is read as markup."""
-    made = Console(markup=False, emoji=False, highlight=False)
+    made = _console(None)
     if not made.is_interactive:
         made.width = PLAIN_WIDTH
     return made
@@ -156,14 +157,15 @@ def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) 
     return table
 
 
-def grid(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], figures: int) -> Table:
-    """Return a table of texts whose last columns are figures."""
+def print_grid(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], figures: int) -> None:
+    """Print a table of texts whose last columns are figures, as wide as it is: a terminal may be made wider."""
     table = Table(title=title, title_justify="left")
     for number, head in enumerate(heads):
         table.add_column(_literal(head), justify="right" if number >= len(heads) - figures else "left")
     for row in rows:
         table.add_row(*map(_literal, row))
-    return table
+    whole = Measurement.get(console(), console().options.update(max_width=1000), table).maximum
+    _console(whole).print(table)
 
 
 def result_table(
@@ -246,6 +248,10 @@ class Progress:
             self._bar.update(self._task, completed=update, description=line, refresh=True)
         else:
             console().print(line, soft_wrap=True)
+
+
+def _console(width: int | None) -> Console:
+    return Console(markup=False, emoji=False, highlight=False, width=width)
 
 
 def _table(title: str, first: str, *figures: str, show_footer: bool = False) -> Table:

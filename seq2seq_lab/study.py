@@ -201,7 +201,7 @@ def tell(study: Study) -> None:
         if state not in ("finished", "running"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder)}")
     heads = ["job", "folder", *keys, "status", "val BLEU", "test BLEU"]
-    report.console().print(report.grid(f"{study.folder}", heads, rows, figures=2))
+    report.print_grid(str(study.folder), heads, rows, figures=2)
     if failed:
         print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
 

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         by = options.by.split(",") if options.by else ()
         lines, base = table.compare(group_runs(runs, by), options.baseline)
         heads, rows, figures = table.cells(lines, base)
-        report.console().print(report.grid(f"{len(runs)} runs", heads, rows, figures))
+        report.print_grid(f"{len(runs)} runs", heads, rows, figures)
         report.console().print(page.note(base), soft_wrap=True)
         for one in left_out:
             print(f"left out: {one}", file=sys.stderr)

@@ -25,6 +25,7 @@ CURVES = {
 MOST_POINTS = 200  # of a curve
 MOST_ROWS = 20_000  # translations on the page
 RESAMPLES = 200  # of an interval
+MARGIN = {"l": 60, "r": 20, "t": 20, "b": 50}
 
 
 def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
@@ -120,7 +121,9 @@ def curves(groups: Sequence[Group]) -> "dict[str, Figure]":
                         )
                     )
         if figure.data:
-            made[name] = figure.update_layout(xaxis_title="update", yaxis_title=label, hovermode="closest")
+            made[name] = figure.update_layout(
+                xaxis_title="update", yaxis_title=label, hovermode="closest", margin=MARGIN
+            )
     return made
 
 
@@ -151,7 +154,9 @@ def lengths(groups: Sequence[Group]) -> "Figure":
                 + "</extra>",
             )
         )
-    return figure.update_layout(xaxis_title="source words", yaxis_title="test BLEU", barmode="group")
+    return figure.update_layout(
+        xaxis_title="source words", yaxis_title="test BLEU", barmode="group", margin=MARGIN
+    )
 
 
 def span_label(low: int, high: int | None) -> str:
@@ -175,22 +180,20 @@ def settings(groups: Sequence[Group]) -> "Figure":
     from plotly.graph_objects import Figure, Parcoords
 
     runs = [(group, run) for group in groups for run in group.runs]
-    axes: list[dict[str, Any]] = []
-    for key in groups[0].varies:
-        texts = [group.varies[key] for group, _ in runs]
-        if all(map(is_number, texts)):
-            axes.append({"label": key, "values": [float(text) for text in texts]})
-        else:
-            known = sorted(set(texts))
-            values = [known.index(text) for text in texts]
-            axes.append(
-                {"label": key, "values": values, "tickvals": list(range(len(known))), "ticktext": known}
-            )
+    axes = [axis(key, [group.varies[key] for group, _ in runs]) for key in groups[0].varies]
+    axes.append(axis("seed", [run.seed for _, run in runs]))
     scores = [run.result[SCORE] for _, run in runs]
-    axes.append({"label": "seed", "values": [float(run.seed) for _, run in runs]})
     axes.append({"label": "test BLEU", "values": scores})
     line = {"color": scores, "colorscale": "Viridis", "showscale": True}
     return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
+
+
+def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Return one of the parallel axes, with a tick at each value: numbers where they lie, other values side by side."""
+    known = sorted(set(texts), key=lambda text: (float(text) if is_number(text) else 0.0, text))
+    places = [float(text) if all(map(is_number, known)) else float(i) for i, text in enumerate(known)]
+    values = [places[known.index(text)] for text in texts]
+    return {"label": key, "values": values, "tickvals": places, "ticktext": known}
 
 
 def is_number(text: str) -> bool:
@@ -205,11 +208,13 @@ def is_number(text: str) -> bool:
 def translations(groups: Sequence[Group]) -> dict[str, Any]:
     """Return the translations of every run, sentence by sentence; no sentences where the test sets differ."""
     runs = [(name_of(group, run), run) for group in groups for run in group.runs]
+    second = len(groups[0].runs) if len(groups) > 1 else 1
     if not same_test_set([run for _, run in runs]):
-        return {"runs": [], "sentences": [], "hypotheses": [], "scores": []}
+        return {"runs": [], "second": 0, "sentences": [], "hypotheses": [], "scores": []}
     rows = runs[0][1].translations[: max(20, MOST_ROWS // len(runs))]
     return {
         "runs": [name for name, _ in runs],
+        "second": second,  # the first run of another group: what is shown beside the first at the beginning
         "sentences": [[row["source"], row["reference"]] for row in rows],
         "hypotheses": [[row["hypothesis"] for row in run.translations[: len(rows)]] for _, run in runs],
         "scores": [[row["sentence_bleu"] for row in run.translations[: len(rows)]] for _, run in runs],

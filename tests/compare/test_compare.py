@@ -18,7 +18,23 @@ from seq2seq_lab.compare.__main__ import main
 from seq2seq_lab.compare.runs import find_runs, group_runs
 from seq2seq_lab.errors import UserError
 
-WORDS = ["the", "old", "king", "sees", "a", "small", "cat", "and", "the", "queen", "gives", "him", "two", "red", "apples"]
+WORDS = [
+    "the",
+    "old",
+    "king",
+    "sees",
+    "a",
+    "small",
+    "cat",
+    "and",
+    "the",
+    "queen",
+    "gives",
+    "him",
+    "two",
+    "red",
+    "apples",
+]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -238,7 +254,7 @@ told.left = at("translations").rows[0].cells[2].textContent;
 choose("left", 4);
 told.other = at("translations").rows[0].cells[2].textContent;
 told.heat = [at("heat0").layout.title.text, at("heat1").layout.title.text];
-choose("map1", 3); choose("sentence", 1);
+choose("map1", 4); choose("sentence", 1);
 told.heat2 = at("heat1").layout.title.text;
 told.cells = document.querySelectorAll("#heat0 .heatmaplayer image").length;
 document.title = "TOLD " + JSON.stringify(told);
@@ -268,6 +284,6 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path) -> None:
     assert told["all"] is True
     assert 1 < told["filtered"] < 51
     assert (told["left"], told["other"]) == ("attention=additive, seed 1", "attention=multiplicative, seed 2")
-    assert told["heat"] == ["attention=additive, seed 1", "attention=additive, seed 2"]
-    assert told["heat2"] == "attention=multiplicative, seed 1"
+    assert told["heat"] == ["attention=additive, seed 1", "attention=multiplicative, seed 1"]
+    assert told["heat2"] == "attention=multiplicative, seed 2"
     assert told["cells"] == 1
