@@ -177,7 +177,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def tell(study: Study) -> None:
-    """Print a table of a study's jobs, and name those that have no result."""
+    """Print tables of a study's jobs and of what they come to, and name those that have no result."""
     from seq2seq_lab import report
 
     entries = read_index(study.folder)
@@ -202,6 +202,13 @@ def tell(study: Study) -> None:
             failed.append(f"{entry.label} in {folder}: {outcome(folder)}")
     heads = ["job", "folder", *keys, "status", "val BLEU", "test BLEU"]
     report.print_grid(str(study.folder), heads, rows, figures=2)
+    finished = [
+        study.folder / entry.hash for entry, row in zip(entries, rows, strict=True) if "finished" in row
+    ]
+    if len(finished) > 1:
+        from seq2seq_lab.compare import runs, table
+
+        table.tell(*table.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
     if failed:
         print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
 

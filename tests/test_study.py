@@ -32,6 +32,7 @@ class Program:
         if job.config.seed in self.failing:
             (job.folder / "result.json").write_text(json.dumps({"status": "failed", "error": "KeyError: 3"}))
             raise UserError("no such file: x.txt")
+        (job.folder / "run.json").write_text(json.dumps({"choices": job.choices}))
         result = {"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0}
         (job.folder / "result.json").write_text(json.dumps(result))
         return result
@@ -83,8 +84,10 @@ def test_a_study_started_again_does_what_is_left(
     assert [job.resume for job in program.jobs] == [False, True]
     assert "Jobs that failed" not in capsys.readouterr().err
     assert program(*line) == []
-    rows = [row for row in capsys.readouterr().out.splitlines() if "finished" in row]
-    assert len(rows) == 3
+    told = capsys.readouterr().out
+    assert len([row for row in told.splitlines() if "finished" in row]) == 3
+    assert "3 runs" in told
+    assert "│    3 │      9.00 │" in told
 
 
 def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: Path) -> None:

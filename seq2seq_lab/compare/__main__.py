@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seq2seq_lab import report
 from seq2seq_lab.compare import page, table
 from seq2seq_lab.compare.runs import find_runs, group_runs
 from seq2seq_lab.errors import UserError
@@ -19,9 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs, left_out = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()
         lines, base = table.compare(group_runs(runs, by), options.baseline)
-        heads, rows, figures = table.cells(lines, base)
-        report.print_grid(f"{len(runs)} runs", heads, rows, figures)
-        report.console().print(page.note(base), soft_wrap=True)
+        table.tell(lines, base)
         for one in left_out:
             print(f"left out: {one}", file=sys.stderr)
         title = ", ".join(str(folder) for folder in options.folders)

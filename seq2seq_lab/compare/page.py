@@ -8,7 +8,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.compare.runs import Group, Run, same_test_set
-from seq2seq_lab.compare.table import SCORE, Line, cells
+from seq2seq_lab.compare.table import SCORE, Line, cells, note
 from seq2seq_lab.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,17 +53,6 @@ def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
         table=html_table(heads, rows),
         note=html.escape(note(base)),
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("</", "<\\/"),
-    )
-
-
-def note(base: Group | None) -> str:
-    """Return what stands below the table."""
-    means = "Means ± standard deviations over the runs of a line."
-    if base is None:
-        return means
-    return (
-        f"{means} p: of a difference in BLEU from {base.label} as large as that found, if there were none (paired "
-        f"bootstrap over the test sentences, runs of median BLEU, Holm's correction)."
     )
 
 

@@ -150,9 +150,9 @@ def distinguishing(runs: Sequence[Run], known: Sequence[str]) -> list[str]:
 
 
 def same_test_set(runs: Sequence[Run]) -> bool:
-    """Return whether runs were tested on the same sentences."""
+    """Return whether runs were tested on the same sentences, and have kept their translations."""
     first, *others = [[(row["source"], row["reference"]) for row in run.translations] for run in runs]
-    return all(other == first for other in others)
+    return bool(first) and all(other == first for other in others)
 
 
 def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:

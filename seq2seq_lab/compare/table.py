@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seq2seq_lab import report
 from seq2seq_lab.compare.runs import Group, same_test_set
 from seq2seq_lab.errors import UserError, did_you_mean
 
@@ -138,6 +139,24 @@ def cells(lines: Sequence[Line], base: Group | None) -> tuple[list[str], list[li
         for line in lines
     ]
     return heads, rows, len(heads) - len(keys)
+
+
+def tell(lines: Sequence[Line], base: Group | None) -> None:
+    """Print the table."""
+    heads, rows, figures = cells(lines, base)
+    report.print_grid(f"{sum(len(line.group.runs) for line in lines)} runs", heads, rows, figures)
+    report.console().print(note(base), soft_wrap=True)
+
+
+def note(base: Group | None) -> str:
+    """Return what stands below the table."""
+    means = "Means ± standard deviations over the runs of a line."
+    if base is None:
+        return means
+    return (
+        f"{means} p: of a difference in BLEU from {base.label} as large as that found, if there were none (paired "
+        f"bootstrap over the test sentences, runs of median BLEU, Holm's correction)."
+    )
 
 
 def as_csv(lines: Sequence[Line]) -> str:
