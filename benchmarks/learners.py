@@ -37,6 +37,9 @@ MULTI30K_PAIRS = 29_000
 MULTI30K_VOCABULARIES = (7_853, 5_893)
 
 
+ALONE = Ranks()
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model of the table: its loop, the package's bundle of the same parts, its operations."""
@@ -170,6 +173,7 @@ class Package:
         device: torch.device,
         seed: int,
         *overrides: str,
+        ranks: Ranks = ALONE,
     ) -> None:
         settings = package_config(name, sizes, dropout, batch_size, seed, *overrides)
         torch.manual_seed(seed)
@@ -190,7 +194,7 @@ class Package:
             precision=Precision.fp32,
             identity={},
             profile=no_profile,
-            ranks=Ranks(),
+            ranks=ranks,
         )
 
     def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:

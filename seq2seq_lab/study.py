@@ -198,7 +198,7 @@ def tell(study: Study) -> None:
                 *("–" if score is None else f"{score:.2f}" for score in scores),
             ]
         )
-        if state not in ("finished", "running"):
+        if state not in ("finished", "running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder)}")
     heads = ["job", "folder", *keys, "status", "val BLEU", "test BLEU"]
     report.print_grid(str(study.folder), heads, rows, figures=2)
