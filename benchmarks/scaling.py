@@ -206,7 +206,7 @@ def sharing_on_paper(parameters: int, ranks: int, link: float) -> float:
 
 def on_paper(row: Measured) -> Table:
     """Return what more ranks would come to, each with as many sentences as one rank had here."""
-    alone = row.alone * row.ranks
+    alone = row.alone
     made = Table(
         title=f"On paper: each rank with {1000 * alone:.1f} ms of its own an update, sharing not overlapped"
     )

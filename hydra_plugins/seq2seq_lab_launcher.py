@@ -79,17 +79,19 @@ class LocalLauncher(Launcher):
 
         setup_globals()
         jobs = [self._job(number, one) for number, one in enumerate(job_overrides, initial_job_idx)]
+        left = {job.folder: job for job in jobs if study.status(job.folder) != "finished"}
+        devices = self._devices([*left.values()]) if left else None
         for job in jobs:
             job.folder.parent.mkdir(parents=True, exist_ok=True)
             study.note(job.folder.parent, self._entry(job))
-        left = {job.folder: job for job in jobs if study.status(job.folder) != "finished"}
         commands = {self._command(job): folder for folder, job in left.items()}
-        print(f"{len(jobs)} jobs, {len(jobs) - len(left)} of them have finished before.", flush=True)
+        folders = {job.folder for job in jobs}
+        print(f"{len(folders)} jobs, {len(folders) - len(left)} of them have finished before.", flush=True)
         errors: dict[Path, str] = {}
-        ended_ones = side_by_side([*commands], self._devices([*left.values()])) if left else ()
+        ended_ones = side_by_side([*commands], devices) if devices else ()
         for done, ended in enumerate(ended_ones, start=1):
             folder = commands[ended.command]
-            said = study.outcome(folder)
+            said = study.outcome(folder, study.status(folder))
             if ended.status:
                 errors[folder] = said if said.startswith("failed") else f"ended with status {ended.status}"
                 said = f"{errors[folder]}, see {ended.command.log}"
@@ -137,16 +139,25 @@ class LocalLauncher(Launcher):
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             ids = visible.split(",") if visible else range(torch.cuda.device_count())
-        ids = ids if self.devices is None else self.devices
+        if self.devices is not None:
+            unknown = [number for number in self.devices if not gpus and number not in ids]
+            if unknown or len(set(self.devices)) < len(self.devices) or not self.devices:
+                raise UserError(
+                    f"hydra.launcher.devices={list(self.devices)}: give each device once. Allowed: "
+                    f"{', '.join(map(str, ids))}."
+                )
+            ids = self.devices
+        if self.jobs is not None and self.jobs < 1:
+            raise UserError(f"hydra.launcher.jobs={self.jobs}: at least 1, or null.")
         needed = max((job.node.trainer.devices for job in jobs), default=1)
         if needed > len(ids):
             raise UserError(
                 f"trainer.devices={needed}: the jobs have {len(ids)} {'GPUs' if gpus else 'CPU cores'} in all. Allowed: "
                 f"1 to {len(ids)}."
             )
-        return Devices(
-            kinds[0], ids, min(len(ids), self.jobs or (len(ids) if gpus else max(1, len(ids) // 2)))
-        )
+        most = len(ids) if gpus else len(ids) // needed
+        usual = most if gpus else max(1, len(ids) // 2)
+        return Devices(kinds[0], ids, min(most, len(jobs), self.jobs or usual))
 
     def _returned(self, job: LocalJob, error: str | None) -> JobReturn:
         from seq2seq_lab import study

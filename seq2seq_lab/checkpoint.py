@@ -93,6 +93,11 @@ def any_in(folder: Path) -> bool:
     return any(folder.glob("step_*"))
 
 
+def any_valid(folder: Path) -> bool:
+    """Return whether a run has a checkpoint that it can go on from."""
+    return any(damage(checkpoint) is None for checkpoint in folder.glob("step_*"))
+
+
 def newest(folder: Path) -> Path:
     """Return the newest valid checkpoint of a run; a damaged one is named in the log and passed over.
 

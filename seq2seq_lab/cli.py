@@ -17,7 +17,7 @@ from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts, study
 from seq2seq_lab.compose import choices, compose_resumed, parse_line, preflight
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import InUse, locked, read_result
+from seq2seq_lab.files import InUse, locked, read_result, write_atomically
 from seq2seq_lab.launcher import follows, joins
 
 RESUME = "resume="
@@ -107,11 +107,11 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder):
-            study.check_folder(folder, config)
             study.note(folder.parent, entry)
             if read_result(folder).get("status") != "finished":
-                resume = checkpoint.any_in(folder / "checkpoints")
-                OmegaConf.save(OmegaConf.create(config), folder / "config.yaml")
+                study.check_folder(folder, config)
+                resume = checkpoint.any_valid(folder / "checkpoints")
+                write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
                 launch_job(node, chosen, folder, resume)
     except InUse:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
@@ -124,7 +124,7 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
             flush=True,
         )
         raise
-    print(f"{entry.label}: {study.outcome(folder)}, {folder}", flush=True)
+    print(f"{entry.label}: {study.outcome(folder, 'finished')}, {folder}", flush=True)
 
 
 def start_run(node: DictConfig, chosen: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -140,7 +140,9 @@ def start_run(node: DictConfig, chosen: Mapping[str, str], folder: Path) -> dict
     with locked(folder):
         if (folder / "config.yaml").exists():
             raise UserError(f"{folder}: a run lies there already. Choose another folder for each run.")
-        OmegaConf.save(OmegaConf.create(configuration.plain(node)), folder / "config.yaml")
+        write_atomically(
+            folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(configuration.plain(node)))
+        )
         return launch_job(node, chosen, folder, resume=False)
 
 

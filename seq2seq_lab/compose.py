@@ -32,14 +32,6 @@ from seq2seq_lab import own_parts, study
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
 
-MAY_CHANGE = (
-    "trainer.max_epochs",
-    "trainer.max_steps",
-    "trainer.patience",
-    "trainer.keep_checkpoints",
-    "trainer.devices",
-)
-
 # A job takes about a tenth of a second; beyond these, each value is checked but not each combination.
 MOST_JOBS_CHECKED = 32
 
@@ -85,7 +77,8 @@ def preflight(arguments: Sequence[str]) -> study.Study | None:
             if not multirun:
                 check_output(node)
             check_job(node, parse_overrides(job))
-        varies = [override.key_or_group for override in overrides if override.is_sweep_override()]
+        last = {override.get_key_element(): override for override in overrides}
+        varies = [override.key_or_group for override in last.values() if override.is_sweep_override()]
         return study.planned(first, varies) if multirun else None
 
 
@@ -340,7 +333,7 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
     with composer():
         changes = parse_overrides(lines)
         node = read_config(folder)
-        allowed = [*MAY_CHANGE, *(f"logger.{key}" for key in node.logger if key != "_target_")]
+        allowed = [*configuration.MAY_CHANGE, *(f"logger.{key}" for key in node.logger if key != "_target_")]
         for change in changes:
             key = change.key_or_group
             if key not in allowed or change.is_delete() or change.is_sweep_override():

@@ -205,6 +205,15 @@ class Config:
     logger: Slot
 
 
+# What a run that goes on may be given anew.
+MAY_CHANGE = (
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.patience",
+    "trainer.keep_checkpoints",
+    "trainer.devices",
+)
+
 SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot)
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")

@@ -45,7 +45,10 @@ def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspa
         for measure in MEASURES
     ]
     columns = [
-        *(panels.ParallelCoordinatesPlotColumn(panels.Config(key)) for key in ("encoder", by, "seed")),
+        *(
+            panels.ParallelCoordinatesPlotColumn(panels.Config(key))
+            for key in dict.fromkeys(("encoder", by, "seed"))
+        ),
         panels.ParallelCoordinatesPlotColumn(panels.SummaryMetric("test/bleu")),
     ]
     sections = {

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,19 +18,27 @@ class InUse(UserError):
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, patience: float = 2.0) -> Iterator[None]:
     """Hold a run folder, so that no second process writes into it.
+
+    Args:
+        patience: seconds to try; who only looks whether a run goes on holds a folder for a moment too.
 
     Raises:
         InUse: another process holds it.
     """
+    until = time.monotonic() + patience
     with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InUse(
-                f"{folder} is in use: a run is going on there. Wait for it, or choose another folder."
-            ) from error
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= until:
+                    raise InUse(
+                        f"{folder} is in use: a run is going on there. Wait for it, or choose another folder."
+                    ) from error
+                time.sleep(0.05)
         yield
 
 

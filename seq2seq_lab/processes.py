@@ -81,7 +81,7 @@ class Devices:
     def environment(self, taken: Sequence[int], ranks: int) -> dict[str, str]:
         """Return the variables that have a command use its devices, and each of its ranks its share of the cores."""
         gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))} if self.kind == "cuda" else {}
-        share = len(taken) if self.kind == "cpu" else len(cores()) // self.at_once
+        share = len(taken) if self.kind == "cpu" else len(cores()) * len(taken) // len(self.ids)
         return {"OMP_NUM_THREADS": str(max(1, share // ranks)), **gpus}
 
 

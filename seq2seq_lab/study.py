@@ -24,7 +24,7 @@ from seq2seq_lab.files import InUse, locked, read_result
 INDEX = "index.jsonl"
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figure of a job
-NAME = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
+NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
 
 
@@ -35,10 +35,12 @@ class Study:
     Attributes:
         folder: of the study.
         settings: what each job is told of it, as overrides.
+        noted: lines that its index has from before.
     """
 
     folder: Path
     settings: tuple[str, ...]
+    noted: int
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,17 @@ def job_hash(config: Mapping[str, Any]) -> str:
     Args:
         config: the plain configuration.
     """
-    computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
+    computed = _alike({key: value for key, value in config.items() if key not in NOT_COMPUTED})
     return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _alike(value: object) -> object:
+    """Return a value with 1.0 as 1: both are written of one setting."""
+    if isinstance(value, Mapping):
+        return {key: _alike(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_alike(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def register() -> None:
@@ -96,14 +107,16 @@ def planned(node: DictConfig, varies: Sequence[str]) -> Study:
         UserError: its name is not one.
     """
     name = node.study.name or datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")
-    if "study.name" in varies or not NAME.fullmatch(name) or ".." in name.split("/"):
+    if "study.name" in varies or not NAME.fullmatch(name):
         raise UserError(
             f"study.name={name} is not allowed: one name for all jobs, of a folder below sweeps/. Use letters, digits "
             f"and _ . + -, and / between folders."
         )
     with read_write(node):
         node.study.name = name
-    return Study(Path(node.hydra.sweep.dir), (f"study.name={name}", f"study.varies=[{','.join(varies)}]"))
+    folder = Path(node.hydra.sweep.dir)
+    told = (f"study.name={name}", f"study.varies=[{','.join(varies)}]")
+    return Study(folder, told, len(_lines(folder)))
 
 
 def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
@@ -139,12 +152,25 @@ def note(folder: Path, entry: Entry) -> None:
         file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
 
 
-def read_index(folder: Path) -> list[Entry]:
-    """Return the jobs of a study by their numbers; of a job that was started again, its last line."""
-    path = folder / INDEX
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    entries = {entry.hash: entry for entry in (Entry(**json.loads(line)) for line in lines)}
+def read_index(folder: Path, first: int = 0) -> list[Entry]:
+    """Return the jobs of a study by their numbers; of a job that was started again, its last line.
+
+    Args:
+        first: the line to begin with.
+    """
+    entries = {}
+    for line in _lines(folder)[first:]:
+        try:
+            entry = Entry(**json.loads(line))
+        except (ValueError, TypeError):
+            continue  # a line that a crash cut short; the job's folder has all that counts
+        entries[entry.hash] = entry
     return sorted(entries.values(), key=lambda entry: entry.number)
+
+
+def _lines(folder: Path) -> list[str]:
+    path = folder / INDEX
+    return path.read_text("utf-8").splitlines() if path.is_file() else []
 
 
 def status(folder: Path) -> str:
@@ -152,14 +178,14 @@ def status(folder: Path) -> str:
     if (known := read_result(folder).get("status")) == "finished" or not folder.is_dir():
         return known or "not begun"
     try:
-        with locked(folder):
+        with locked(folder, patience=0):
             return known or "cut off"
     except InUse:
         return "running"
 
 
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse to run a job in the folder of another.
+    """Refuse to run a job in the folder of another. What a run that goes on may be given anew is left out of account.
 
     Args:
         config: the job's plain configuration.
@@ -169,7 +195,16 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     """
     path = folder / "config.yaml"
     there: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
-    if job_hash(there) != job_hash(config):
+
+    def fixed(of: Mapping[str, Any]) -> str:
+        kept = {
+            key: value
+            for key, value in of["trainer"].items()
+            if f"trainer.{key}" not in configuration.MAY_CHANGE
+        }
+        return job_hash({**of, "trainer": kept})
+
+    if fixed(there) != fixed(config):
         raise UserError(
             f"{folder}: a run lies there already, of other settings. Leave hydra.sweep.subdir as it is, or give the "
             f"study another name with study.name=NAME."
@@ -183,6 +218,7 @@ def tell(study: Study) -> None:
     entries = read_index(study.folder)
     if not entries:
         return
+    started = {entry.hash for entry in read_index(study.folder, study.noted)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
     rows, failed = [], []
     for entry in entries:
@@ -198,8 +234,8 @@ def tell(study: Study) -> None:
                 *("–" if score is None else f"{score:.2f}" for score in scores),
             ]
         )
-        if state not in ("finished", "running", "not begun"):
-            failed.append(f"{entry.label} in {folder}: {outcome(folder)}")
+        if entry.hash in started and state not in ("finished", "running", "not begun"):
+            failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
     heads = ["job", "folder", *keys, "status", "val BLEU", "test BLEU"]
     report.print_grid(str(study.folder), heads, rows, figures=2)
     finished = [
@@ -213,9 +249,9 @@ def tell(study: Study) -> None:
         print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
 
 
-def outcome(folder: Path) -> str:
-    """Return what a job has come to, in a few words."""
-    state, result = status(folder), read_result(folder)
+def outcome(folder: Path, state: str) -> str:
+    """Return what a job of some status has come to, in a few words."""
+    result = read_result(folder)
     if state == "finished":
         scores = [(split, result.get(f"{split}/bleu")) for split in ("val", "test")]
         return ", ".join(f"{split} BLEU {value:.2f}" for split, value in scores if value is not None)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
-from seq2seq_lab import cli, compose
+from seq2seq_lab import checkpoint, cli, compose
 from seq2seq_lab.config import Device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import locked
@@ -65,7 +66,7 @@ def folder_of(program: Program, seed: int) -> Path:
 
 
 def test_a_study_started_again_does_what_is_left(
-    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ("-m", "seed=1,2,3", "study.name=mine")
     program.failing = {2}
@@ -79,6 +80,7 @@ def test_a_study_started_again_does_what_is_left(
     # A job that was cut off has a checkpoint and no result.
     (cut / "result.json").unlink()
     (cut / "checkpoints" / "step_00000005").mkdir(parents=True)
+    monkeypatch.setattr(checkpoint, "damage", lambda folder: None)
     program.failing = set()
     assert program(*line) == [2, 3]
     assert [job.resume for job in program.jobs] == [False, True]
@@ -116,6 +118,36 @@ def test_a_job_that_another_process_runs_is_left_to_it(
     assert program("-m", "seed=1,2", "study.name=mine") == [1]
 
 
+def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None:
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 1)
+    (folder / "result.json").unlink()
+    holding = locked(folder)
+    holding.__enter__()
+    threading.Timer(0.5, holding.__exit__, (None, None, None)).start()
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+
+
+def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_path: Path) -> None:
+    program.failing = {2}
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 2)
+    (folder / "checkpoints" / "step_00000005").mkdir(parents=True)  # damaged: it is empty
+    index = tmp_path / "sweeps" / "mine" / "index.jsonl"
+    index.write_text(index.read_text() + '{"number": 1, "ha')
+    program.failing = set()
+    assert program("-m", "seed=1,2", "study.name=mine") == [2]
+    assert [job.resume for job in program.jobs] == [False]
+
+
+def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
+    program("-m", "seed=1,2", "study.name=mine")
+    config = folder_of(program, 1) / "config.yaml"
+    config.write_text(config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
+    (config.parent / "result.json").unlink()
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+
+
 def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path: Path) -> None:
     for _ in range(2):
         assert program("-m", "seed=1,2") == [1, 2]
@@ -134,7 +166,7 @@ def test_the_logger_is_told_group_name_and_tags(program: Program) -> None:
     assert [program.jobs[0].config.logger[key] for key in ("group", "name")] == [None, None]
 
 
-@pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/.."])
+@pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/..", ".", "é"])
 def test_names_that_are_no_folder_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"study\.name=.* is not allowed"):
         compose.preflight(["-m", "seed=1,2", f"study.name='{name}'"])
@@ -156,6 +188,8 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     same = {"model": {"b": [2], "a": 1}, "seed": 1, "logger": {}, "study": {}, "cache_dir": "x"}
     assert job_hash(config) == job_hash(same)
     assert job_hash(config) != job_hash(config | {"seed": 2})
+    assert job_hash(config) == job_hash(config | {"seed": 1.0})
+    assert job_hash(config) != job_hash(config | {"seed": True})
     assert len(job_hash(config)) == 10
 
 
@@ -181,6 +215,10 @@ def test_the_ready_studies(line: str, count: int) -> None:
     assert jobs == count
     planned = compose.preflight(line.split())
     assert planned is not None
+    varied = [one.get_key_element() for one in every if one.is_sweep_override()]
+    own = [one.get_key_element() for one in overrides if not one.is_sweep_override()]
+    expected = [key for key in dict.fromkeys(varied) if key not in own]
+    assert planned.settings[1] == f"study.varies=[{','.join(expected)}]"
     assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
 
 
@@ -197,7 +235,9 @@ def test_the_launchers_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     gpus = jobs_of((Device.cuda, 2), (Device.cuda, 1))
     found = LocalLauncher(None, None)._devices(gpus)
-    assert (found.kind, list(found.ids), found.at_once) == ("cuda", [0, 1, 2, 3], 4)
+    assert (found.kind, list(found.ids), found.at_once) == ("cuda", [0, 1, 2, 3], 2)
+    monkeypatch.setattr("seq2seq_lab.processes.cores", lambda: [*range(16)])
+    assert found.environment(found.take(2), 2) == {"CUDA_VISIBLE_DEVICES": "0,1", "OMP_NUM_THREADS": "4"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7,8")
     found = LocalLauncher(2, None)._devices(gpus)
     assert (list(found.ids), found.at_once) == (["5", "7", "8"], 2)
@@ -211,8 +251,15 @@ def test_the_launchers_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seq2seq_lab.processes.cores", lambda: [*range(8)])
-    cpu = jobs_of((Device.cpu, 1))
+    cpu = jobs_of(*[(Device.cpu, 1)] * 9)
     assert [LocalLauncher(jobs, None)._devices(cpu).at_once for jobs in (None, 3, 20)] == [4, 3, 8]
+    assert LocalLauncher(None, None)._devices(cpu[:1]).take(1) == tuple(range(8))  # one job has them all
+    assert LocalLauncher(8, None)._devices(jobs_of(*[(Device.cpu, 3)] * 5)).at_once == 2
+    for launcher in (LocalLauncher(None, [0, 0]), LocalLauncher(None, [99]), LocalLauncher(None, [])):
+        with pytest.raises(UserError, match=r"give each device once\. Allowed: 0, 1, 2, 3, 4, 5, 6, 7\."):
+            launcher._devices(cpu)
+    with pytest.raises(UserError, match=r"hydra\.launcher\.jobs=0: at least 1"):
+        LocalLauncher(0, None)._devices(cpu)
 
 
 def test_jobs_side_by_side_in_processes_of_their_own(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"left out: {one}", file=sys.stderr)
         title = ", ".join(str(folder) for folder in options.folders)
         if options.csv:
-            write(options.csv, table.as_csv(lines))
+            write(options.csv, table.as_csv(lines, base))
         if options.latex:
             write(options.latex, table.as_latex(lines, base))
         if options.html:
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def write(path: Path, text: str) -> None:
     """Write a file and say so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     print(f"written: {path}")
 

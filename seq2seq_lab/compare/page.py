@@ -2,7 +2,8 @@
 
 import html
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ CURVES = {
 }
 MOST_POINTS = 200  # of a curve
 MOST_ROWS = 20_000  # translations on the page
+MOST_MAPPED = 40  # runs that all show their attention
 RESAMPLES = 200  # of an interval
 MARGIN = {"l": 60, "r": 20, "t": 20, "b": 50}
 
@@ -52,7 +54,7 @@ def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
         plotly=get_plotlyjs(),
         table=html_table(heads, rows),
         note=html.escape(note(base)),
-        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("</", "<\\/"),
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     )
 
 
@@ -71,9 +73,11 @@ def as_json(figure: "Figure") -> dict[str, Any]:
     return made
 
 
-def name_of(group: Group, run: Run) -> str:
-    """Return what a run is called on the page."""
-    return f"{group.label}, seed {run.seed}"
+def names_of(groups: Sequence[Group]) -> dict[Path, str]:
+    """Return what each run is called on the page; with its folder where another is called the same."""
+    names = {run.folder: f"{group.label}, seed {run.seed}" for group in groups for run in group.runs}
+    often = Counter(names.values())
+    return {folder: name if often[name] == 1 else f"{name} ({folder})" for folder, name in names.items()}
 
 
 def colours(groups: Sequence[Group]) -> list[str]:
@@ -88,6 +92,7 @@ def curves(groups: Sequence[Group]) -> "dict[str, Figure]":
     """Return a figure a measure: a curve a run, a colour a group; the legend shows and hides groups."""
     from plotly.graph_objects import Figure, Scatter
 
+    names = names_of(groups)
     rows = {run.folder: run.metrics() for group in groups for run in group.runs}
     made = {}
     for name, label in CURVES.items():
@@ -106,7 +111,7 @@ def curves(groups: Sequence[Group]) -> "dict[str, Figure]":
                             showlegend=number == 0,
                             line={"color": colour},
                             mode="lines" if len(points) > 30 else "lines+markers",
-                            hovertemplate=f"{html.escape(name_of(group, run))}<br>update %{{x}}: %{{y:.4g}}<extra></extra>",
+                            hovertemplate=f"{html.escape(names[run.folder])}<br>update %{{x}}: %{{y:.4g}}<extra></extra>",
                         )
                     )
         if figure.data:
@@ -157,7 +162,9 @@ def interval(run: Run, low: int, high: int | None) -> float:
     """Return half the 95% interval of BLEU over the sentences of some lengths (bootstrap; sacreBLEU's own seed)."""
     from sacrebleu.metrics.bleu import BLEU
 
-    rows = [row for row in run.translations if low <= row["source_words"] <= (high or row["source_words"])]
+    rows = [row for row in run.translations if low <= words_of(row) <= (high or words_of(row))]
+    if not rows:
+        return 0.0
     score = BLEU(force=True).corpus_score(
         [row["hypothesis"] for row in rows], [[row["reference"] for row in rows]], n_bootstrap=RESAMPLES
     )
@@ -175,6 +182,11 @@ def settings(groups: Sequence[Group]) -> "Figure":
     axes.append({"label": "test BLEU", "values": scores})
     line = {"color": scores, "colorscale": "Viridis", "showscale": True}
     return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
+
+
+def words_of(row: Mapping[str, Any]) -> int:
+    """Return the length of a translated sentence in words; runs of an earlier version did not note it."""
+    return int(row.get("source_words", len(row["source"].split())))
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -196,12 +208,15 @@ def is_number(text: str) -> bool:
 
 def translations(groups: Sequence[Group]) -> dict[str, Any]:
     """Return the translations of every run, sentence by sentence; no sentences where the test sets differ."""
-    runs = [(name_of(group, run), run) for group in groups for run in group.runs]
+    names = names_of(groups)
+    runs = [(names[run.folder], run) for group in groups for run in group.runs]
     second = len(groups[0].runs) if len(groups) > 1 else 1
     if not same_test_set([run for _, run in runs]):
-        return {"runs": [], "second": 0, "sentences": [], "hypotheses": [], "scores": []}
-    rows = runs[0][1].translations[: max(20, MOST_ROWS // len(runs))]
+        return {"of": 0, "runs": [], "second": 0, "sentences": [], "hypotheses": [], "scores": []}
+    every = runs[0][1].translations
+    rows = every[: max(20, MOST_ROWS // len(runs))]
     return {
+        "of": len(every),
         "runs": [name for name, _ in runs],
         "second": second,  # the first run of another group: what is shown beside the first at the beginning
         "sentences": [[row["source"], row["reference"]] for row in rows],
@@ -211,12 +226,14 @@ def translations(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def attention(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the attention of every run that has it, by sentence: a heatmap each."""
+    """Return the attention of every run that has it, of many runs of the median ones, by sentence: a heatmap each."""
     maps: dict[str, dict[str, Any]] = {}
+    names = names_of(groups)
+    few = len(names) <= MOST_MAPPED
     for group in groups:
-        for run in group.runs:
+        for run in group.runs if few else [group.median(SCORE)]:
             for row in run.attention:
-                maps.setdefault(row["source"], {})[name_of(group, run)] = {
+                maps.setdefault(row["source"], {})[names[run.folder]] = {
                     "x": row["source_tokens"],
                     "y": row["target_tokens"],
                     "z": row["weights"],

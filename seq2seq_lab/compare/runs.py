@@ -138,7 +138,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 
 
 def distinguishing(runs: Sequence[Run], known: Sequence[str]) -> list[str]:
-    """Return the fewest keys, in their order, that tell runs of one seed apart; those that vary together count once."""
+    """Return keys, in their order, that tell runs of one seed apart; one that tells no more apart is left out."""
     keys: list[str] = []
     for key in known:
         if key == SEED:
@@ -172,7 +172,9 @@ def _dotted(node: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
 
 
 def _text(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ from seq2seq_lab.compare.runs import Group, same_test_set
 from seq2seq_lab.errors import UserError, did_you_mean
 
 SCORE = "test/bleu"
-SAMPLES = 1000  # of the bootstrap
+SAMPLES = 1000  # of the bootstrap, and
+SAMPLES_EACH = 200  # for each comparison: a corrected p is never below their number divided by the samples
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def compare(groups: Sequence[Group], baseline: str | None) -> tuple[list[Line], 
     """Return the groups, best first, with the significance of their distance from a baseline, and the baseline.
 
     Of each group the run of median BLEU stands for it (paired bootstrap resampling of the test set's sentences: Koehn
-    2004; Holm's correction). There is no comparison where the test sets are not the same, or there is one group.
+    2004; Holm's correction). Groups of another test set are not compared.
 
     Args:
         baseline: a group's label, or a value that one group alone has; None for the best.
@@ -61,18 +62,23 @@ def compare(groups: Sequence[Group], baseline: str | None) -> tuple[list[Line], 
     """
     ordered = sorted(groups, key=lambda group: -mean(group, SCORE))
     base = ordered[0] if baseline is None else named(ordered, baseline)
-    others = [group for group in ordered if group is not base]
-    shown = [group.median(SCORE) for group in (base, *others)]
-    if not others or not same_test_set(shown):
+    others = [
+        group
+        for group in ordered
+        if group is not base and same_test_set([base.median(SCORE), group.median(SCORE)])
+    ]
+    if not others:
         return [Line(group, None) for group in ordered], None
+    shown = [group.median(SCORE) for group in (base, *others)]
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.significance import PairedTest
 
     references = [[row["reference"] for row in shown[0].translations]]
+    samples = max(SAMPLES, SAMPLES_EACH * len(others))
     systems = [
         (str(number), [row["hypothesis"] for row in run.translations]) for number, run in enumerate(shown)
     ]
-    test: Any = PairedTest(systems, {"BLEU": BLEU(references=references)}, None, "bs", SAMPLES)  # type: ignore[arg-type]
+    test: Any = PairedTest(systems, {"BLEU": BLEU(references=references)}, None, "bs", samples)  # type: ignore[arg-type]
     _, found = test()
     found_p = [float(result.p_value) for result in found["BLEU"][1:]]
     of_group = dict(zip(map(id, others), holm(found_p), strict=True))
@@ -134,7 +140,7 @@ def cells(lines: Sequence[Line], base: Group | None) -> tuple[list[str], list[li
             *line.group.varies.values(),
             str(len(line.group.runs)),
             *(spread(line.group.figures(measure.name), measure.form) for measure in measures),
-            *(["baseline" if line.group is base else f"{line.p:.3f}"] if base else []),
+            *([p_of(line, base)] if base else []),
         ]
         for line in lines
     ]
@@ -152,14 +158,23 @@ def note(base: Group | None) -> str:
     """Return what stands below the table."""
     means = "Means ± standard deviations over the runs of a line."
     if base is None:
-        return means
+        return (
+            f"{means} No p: there is one line, or no other has kept translations of the same test sentences."
+        )
     return (
         f"{means} p: of a difference in BLEU from {base.label} as large as that found, if there were none (paired "
         f"bootstrap over the test sentences, runs of median BLEU, Holm's correction)."
     )
 
 
-def as_csv(lines: Sequence[Line]) -> str:
+def p_of(line: Line, base: Group) -> str:
+    """Return what stands in the column of p-values."""
+    if line.p is None:
+        return "baseline" if line.group is base else "–"
+    return "<0.001" if line.p < 0.001 else f"{line.p:.3f}"
+
+
+def as_csv(lines: Sequence[Line], base: Group | None) -> str:
     """Return the table with a column for each mean, deviation and number of runs."""
     groups = [line.group for line in lines]
     out = io.StringIO()
@@ -173,7 +188,7 @@ def as_csv(lines: Sequence[Line]) -> str:
             values = line.group.figures(name)
             figures.append(statistics.mean(values) if values else "")
             figures.append(statistics.stdev(values) if len(values) > 1 else "")
-        p = "" if line.p is None else line.p
+        p = ("baseline" if line.group is base else "") if line.p is None else line.p
         writer.writerow([*line.group.varies.values(), len(line.group.runs), *figures, p])
     return out.getvalue()
 
@@ -200,5 +215,6 @@ def as_latex(lines: Sequence[Line], base: Group | None) -> str:
 
 def _latex(text: str) -> str:
     special: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
-    special |= {"\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--"}
+    special |= {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
+    special |= {"±": r"$\pm$", "–": "--"}
     return text.translate(str.maketrans(special))

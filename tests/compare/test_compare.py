@@ -161,6 +161,8 @@ def test_significance_is_sacrebleus_corrected_by_holm(study: Path) -> None:
     assert lines[1].p is not None
     assert lines[2].p is not None
     assert lines[2].p < 0.01 < 0.05 < lines[1].p
+    # So many comparisons as a large study has can still be significant.
+    assert table.holm([1 / (1 + table.SAMPLES_EACH * 60)] * 60)[0] < 0.01
     assert table.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
@@ -179,8 +181,33 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
     path = tmp_path / "other" / "translations.test.jsonl"
     path.write_text(path.read_text().replace("king", "prince"))
     lines, base = table.compare(group_runs(find_runs([study, tmp_path])[0]), None)
-    assert base is None
-    assert all(line.p is None for line in lines)
+    assert base is lines[0].group
+    of = {line.group.varies["attention"]: table.p_of(line, base) for line in lines}
+    assert (of["additive"], of["dot"]) == ("baseline", "–")
+    assert float(of["multiplicative"]) > 0.05
+    alone, base = table.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert (len(alone), base) == (1, None)
+    assert "No p" in table.note(base)
+
+
+def test_runs_of_an_earlier_version_and_runs_of_one_name(study: Path, tmp_path: Path) -> None:
+    shutil.copytree(study / "none1", tmp_path / "none1")
+    path = tmp_path / "none1" / "translations.test.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text(
+        "".join(json.dumps({k: v for k, v in row.items() if k != "source_words"}) + "\n" for row in rows)
+    )
+    (study / "additive2" / "attention.test.jsonl").rename(tmp_path / "kept")
+    groups = group_runs(find_runs([study, tmp_path])[0])
+    text = page.page(*table.compare(groups, None), "page")
+    (tmp_path / "kept").rename(study / "additive2" / "attention.test.jsonl")
+    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
+    names = data["translations"]["runs"]
+    assert len(set(names)) == len(names) == 10
+    assert f"attention=none, seed 1 ({tmp_path / 'none1'})" in names
+    (tmp_path / "none1" / "translations.test.jsonl").unlink()
+    lines, base = table.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert "not kept translations" in page.page(lines, base, "page")
 
 
 def test_the_command_prints_and_writes_tables(
@@ -206,7 +233,7 @@ def test_the_command_prints_and_writes_tables(
     assert [row["attention"] for row in rows][2] == "none"
     scores = [run.result["test/bleu"] for run in find_runs([study])[0] if run.settings["attention"] == "none"]
     assert float(rows[2]["test/bleu mean"]) == pytest.approx(sum(scores) / 3)
-    assert (rows[2]["runs"], rows[2]["p"], rows[2]["num_parameters std"]) == ("3", "", "0.0")
+    assert (rows[2]["runs"], rows[2]["p"], rows[2]["num_parameters std"]) == ("3", "baseline", "0.0")
     latex = (tmp_path / "t.tex").read_text()
     assert latex.startswith("\\begin{tabular}{lrrrrrr}\n\\toprule\nattention & runs & test BLEU & chrF")
     assert latex.count("\\textbf{") == 1
