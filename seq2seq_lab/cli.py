@@ -107,9 +107,9 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder):
+            study.check_folder(folder, config)
             study.note(folder.parent, entry)
             if read_result(folder).get("status") != "finished":
-                study.check_folder(folder, config)
                 resume = checkpoint.any_valid(folder / "checkpoints")
                 write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
                 launch_job(node, chosen, folder, resume)

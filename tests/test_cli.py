@@ -45,7 +45,9 @@ class Program:
         (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
         if error := self.error.get(job.choices["attention"]):
             raise error
-        return {}
+        result = {"status": "finished", "val/bleu": 20.0, "test/bleu": 19.0}
+        (job.folder / "result.json").write_text(json.dumps(result))
+        return result
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Return (exit status, standard output, standard error)."""

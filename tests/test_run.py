@@ -180,12 +180,24 @@ class TestFolder:
             *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
             *("bleu_by_length.test.png", "bleu_by_length.test.compositional.png"),
             "translations.test.compositional.jsonl",
+            *(f"attention.{split}.jsonl" for split in ("val", "test", "test.compositional")),
         }
         pictures = sorted(path.name for path in (folder / "attention").iterdir())
         assert pictures == [f"sample_{n}_step_{u:08d}.png" for n in (1, 2) for u in (UPDATES, 2 * UPDATES)]
         lines = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
         assert len(lines) == 16
-        assert set(json.loads(lines[0])) == {"source", "reference", "hypothesis", "sentence_bleu"}
+        assert set(json.loads(lines[0])) == {
+            "source",
+            "reference",
+            "hypothesis",
+            "sentence_bleu",
+            "source_words",
+        }
+        (row, *_) = map(json.loads, (folder / "attention.test.jsonl").read_text("utf-8").splitlines())
+        assert len(row["weights"]) == len(row["target_tokens"])
+        for weights in row["weights"]:
+            assert len(weights) == len(row["source_tokens"])
+            assert sum(weights) == pytest.approx(1, abs=0.01)
         log = (folder / "run.log").read_text("utf-8")
         assert "wandb sync " in log
         assert "results" in log
