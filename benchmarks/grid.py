@@ -19,13 +19,14 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.page import Part, filled, table
-from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distinct, settings, spread
+from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distinct, settings
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import setting
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import finished_result, write_atomically
 from seq2seq_lab.processes import Command, Devices, cores, side_by_side
-from seq2seq_lab.run import finished_result, read_record
+from seq2seq_lab.report import spread
+from seq2seq_lab.run import read_record
 
 DOCS = Path(__file__).parents[1] / "docs"
 LINES = DOCS / "grid.jsonl"

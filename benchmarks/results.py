@@ -24,8 +24,9 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import compose_run
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import write_atomically
-from seq2seq_lab.run import finished_result, read_record
+from seq2seq_lab.files import finished_result, write_atomically
+from seq2seq_lab.report import spread
+from seq2seq_lab.run import read_record
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 EXPERIMENTS = configuration.CONF_DIR / "experiment"
@@ -346,13 +347,6 @@ def known(runs: Sequence[Measured], name: str) -> list[Any]:
 def distinct(values: Iterable[str]) -> list[str]:
     """Return the values in their order, each once."""
     return list(dict.fromkeys(values))
-
-
-def spread(values: Sequence[float], form: str) -> str:
-    """Return a value, or the mean of several and their standard deviation (of the sample, n - 1)."""
-    if len(values) == 1:
-        return f"{values[0]:{form}}"
-    return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
 
 
 def wrapped(start: str, text: str) -> list[str]:

@@ -17,7 +17,7 @@ from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts, study
 from seq2seq_lab.compose import choices, compose_resumed, parse_line, preflight
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import InUse, locked, read_result, write_atomically
+from seq2seq_lab.files import InUse, finished_result, locked, write_atomically
 from seq2seq_lab.launcher import follows, joins
 
 RESUME = "resume="
@@ -108,8 +108,9 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
     try:
         with locked(folder):
             study.check_folder(folder, config)
-            study.note(folder.parent, entry)
-            if read_result(folder).get("status") != "finished":
+            if node.study.number is None:  # who gave a number has noted it
+                study.note(folder.parent, entry)
+            if finished_result(folder) is None:
                 resume = checkpoint.any_valid(folder / "checkpoints")
                 write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
                 launch_job(node, chosen, folder, resume)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from seq2seq_lab.compare.page import CURVES
 from seq2seq_lab.compare.table import MEASURES
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracker.wandb import STEP
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
-STEP = "trainer/step"
 SAMPLES = 4  # attention pictures of so many sentences, as trainer.samples has it
 
 

@@ -49,6 +49,12 @@ def read_result(folder: Path) -> dict[str, Any]:
     return result
 
 
+def finished_result(folder: Path) -> dict[str, Any] | None:
+    """Return the result of a run that has ended well, else None."""
+    result = read_result(folder)
+    return result if result.get("status") == "finished" else None
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:

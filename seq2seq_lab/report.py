@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import logging
+import statistics
 import time
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,6 +167,15 @@ def print_grid(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], 
         table.add_row(*map(_literal, row))
     whole = Measurement.get(console(), console().options.update(max_width=1000), table).maximum
     _console(whole).print(table)
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return mean ± standard deviation of the sample; a figure that is the same in all runs stands alone."""
+    if not values:
+        return "–"
+    if len(set(values)) == 1:
+        return f"{values[0]:{form}}"
+    return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
 
 
 def result_table(

@@ -27,7 +27,7 @@ from seq2seq_lab.device import (
     reset_peak_memory,
 )
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_result, write_atomically
+from seq2seq_lab.files import finished_result, write_atomically
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.ranks import Ranks
@@ -435,12 +435,6 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.") from None
     record: dict[str, Any] = json.loads(text)
     return record
-
-
-def finished_result(folder: Path) -> dict[str, Any] | None:
-    """Return the result of a run that has ended well, else None."""
-    result = read_result(folder)
-    return result if result.get("status") == "finished" else None
 
 
 def write_end(folder: Path, status: str, error: str) -> None:

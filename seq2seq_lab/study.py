@@ -26,6 +26,7 @@ RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figure of a job
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
+SPLITS = ("val", "test")  # whose BLEU is told of each job
 
 
 @dataclass(frozen=True)
@@ -220,27 +221,19 @@ def tell(study: Study) -> None:
         return
     started = {entry.hash for entry in read_index(study.folder, study.noted)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
-    rows, failed = [], []
+    rows, finished, failed = [], [], []
     for entry in entries:
         folder = study.folder / entry.hash
-        state, result = status(folder), read_result(folder)
-        scores = [result.get(f"{split}/bleu") for split in ("val", "test")]
-        rows.append(
-            [
-                str(entry.number),
-                entry.hash,
-                *(entry.varies.get(key, "–") for key in keys),
-                state,
-                *("–" if score is None else f"{score:.2f}" for score in scores),
-            ]
-        )
-        if entry.hash in started and state not in ("finished", "running", "not begun"):
+        state = status(folder)
+        values = [entry.varies.get(key, "–") for key in keys]
+        scores = ["–" if score is None else f"{score:.2f}" for score in bleu(folder).values()]
+        rows.append([str(entry.number), entry.hash, *values, state, *scores])
+        if state == "finished":
+            finished.append(folder)
+        elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
-    heads = ["job", "folder", *keys, "status", "val BLEU", "test BLEU"]
-    report.print_grid(str(study.folder), heads, rows, figures=2)
-    finished = [
-        study.folder / entry.hash for entry, row in zip(entries, rows, strict=True) if "finished" in row
-    ]
+    heads = ["job", "folder", *keys, "status", *(f"{split} BLEU" for split in SPLITS)]
+    report.print_grid(str(study.folder), heads, rows, figures=len(SPLITS))
     if len(finished) > 1:
         from seq2seq_lab.compare import runs, table
 
@@ -249,13 +242,18 @@ def tell(study: Study) -> None:
         print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
 
 
+def bleu(folder: Path) -> dict[str, float | None]:
+    """Return the BLEU of a job on each split, None where it has none."""
+    result = read_result(folder)
+    return {split: result.get(f"{split}/bleu") for split in SPLITS}
+
+
 def outcome(folder: Path, state: str) -> str:
     """Return what a job of some status has come to, in a few words."""
-    result = read_result(folder)
     if state == "finished":
-        scores = [(split, result.get(f"{split}/bleu")) for split in ("val", "test")]
+        scores = bleu(folder).items()
         return ", ".join(f"{split} BLEU {value:.2f}" for split, value in scores if value is not None)
-    return f"failed: {result['error']}" if state == "failed" else state
+    return f"failed: {read_result(folder)['error']}" if state == "failed" else state
 
 
 def score(folder: Path, monitor: str) -> float | None:

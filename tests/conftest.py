@@ -1,6 +1,7 @@
 """What all tests share: an environment of their own, and a closing word on the tests that were left out."""
 
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -17,15 +18,18 @@ CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
+def browsers() -> list[str]:
+    """Return the browsers that are installed."""
+    return [path for name in BROWSERS if (path := shutil.which(name))]
+
+
 def missing(marker: str) -> str | None:
     """Return why tests with this marker cannot run here, or None where they can."""
-    import shutil
-
     if marker == "corpora" and CORPORA_VARIABLE not in os.environ:
         return f"set {CORPORA_VARIABLE} to a folder with multi30k/ and tatoeba/"
     if marker == "gpu" and not torch.cuda.is_available():
         return "no CUDA device"
-    if marker == "browser" and not any(map(shutil.which, BROWSERS)):
+    if marker == "browser" and browsers() == []:
         return f"none of {', '.join(BROWSERS)} is installed"
     return None
 
@@ -58,6 +62,12 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(home))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """A browser, for tests marked `browser`."""
+    return browsers()[0]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config import flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_result
+from seq2seq_lab.files import finished_result, read_result
 from seq2seq_lab.study import NOT_COMPUTED
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
 
@@ -93,11 +93,11 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         for folder in sorted({config.parent for config in path.rglob("config.yaml")}):
             if folder.name == ".hydra" or folder.resolve() in runs:
                 continue
-            result = read_result(folder)
-            if result.get("status") == "finished":
-                runs[folder.resolve()] = Run(folder, settings_of(folder), result)
+            result = finished_result(folder)
+            if result is None:
+                left_out.append(f"{folder}: {read_result(folder).get('status', 'not finished')}")
             else:
-                left_out.append(f"{folder}: {result.get('status', 'not finished')}")
+                runs[folder.resolve()] = Run(folder, settings_of(folder), result)
     if not runs:
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run lies there{''.join(f'; {one}' for one in left_out)}. Give "

@@ -121,15 +121,6 @@ def measured(groups: Sequence[Group]) -> list[Measure]:
     return [measure for measure in MEASURES if any(group.figures(measure.name) for group in groups)]
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """Return mean ± standard deviation of the sample; a figure that is the same in all runs stands alone."""
-    if not values:
-        return "–"
-    if len(set(values)) == 1:
-        return f"{values[0]:{form}}"
-    return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
-
-
 def cells(lines: Sequence[Line], base: Group | None) -> tuple[list[str], list[list[str]], int]:
     """Return the table as texts: heads, rows, and how many of the last columns are figures."""
     groups = [line.group for line in lines]
@@ -139,7 +130,7 @@ def cells(lines: Sequence[Line], base: Group | None) -> tuple[list[str], list[li
         [
             *line.group.varies.values(),
             str(len(line.group.runs)),
-            *(spread(line.group.figures(measure.name), measure.form) for measure in measures),
+            *(report.spread(line.group.figures(measure.name), measure.form) for measure in measures),
             *([p_of(line, base)] if base else []),
         ]
         for line in lines

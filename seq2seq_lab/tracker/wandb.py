@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 
-_STEP = "trainer/step"
+STEP = "trainer/step"
 
 # `…token` but not `tokenizer` or `max_tokens`, which are settings of this field.
 _SECRET_NAME = re.compile(
@@ -150,8 +150,8 @@ class WandbTracker:
 
         def log(run: "wandb.Run") -> None:
             for name in losses:
-                run.define_metric(name, step_metric=_STEP, summary="min")
-            run.log({**values, _STEP: step})
+                run.define_metric(name, step_metric=STEP, summary="min")
+            run.log({**values, STEP: step})
 
         self._send(log)
 
@@ -162,14 +162,14 @@ class WandbTracker:
         pictures = [
             wandb.Image(str(path), caption=caption) for path, caption in zip(paths, captions, strict=True)
         ]
-        self._send(lambda run: run.log({name: pictures, _STEP: step}))
+        self._send(lambda run: run.log({name: pictures, STEP: step}))
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
         """Log a table."""
         import wandb
 
         data = wandb.Table(columns=list(columns), data=[list(row) for row in rows], allow_mixed_types=True)
-        self._send(lambda run: run.log({name: data, _STEP: step}))
+        self._send(lambda run: run.log({name: data, STEP: step}))
 
     def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
         """Log a folder of files. They are linked into W&B's part of the run folder, to outlive the original."""
@@ -267,11 +267,11 @@ def _choose_mode(asked: Mode, session: "wandb.Settings") -> Literal["online", "o
 
 
 def _define_metrics(run: "wandb.Run") -> None:
-    run.define_metric(_STEP, hidden=True)
+    run.define_metric(STEP, hidden=True)
     for part in ("train", "val", "test"):
-        run.define_metric(f"{part}/*", step_metric=_STEP)
-    run.define_metric("val/bleu", step_metric=_STEP, summary="max")
-    run.define_metric("val/aer", step_metric=_STEP, summary="min")
+        run.define_metric(f"{part}/*", step_metric=STEP)
+    run.define_metric("val/bleu", step_metric=STEP, summary="max")
+    run.define_metric("val/aer", step_metric=STEP, summary="min")
 
 
 def _masked(config: Mapping[str, object]) -> dict[str, object]:

@@ -35,7 +35,6 @@ WORDS = [
     "red",
     "apples",
 ]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def make_run(
@@ -290,11 +289,10 @@ document.title = "TOLD " + JSON.stringify(told);
 
 
 @pytest.mark.browser
-def test_the_page_in_a_browser(study: Path, tmp_path: Path) -> None:
+def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
     lines, base = table.compare(group_runs(find_runs([study])[0]), None)
     text = page.page(lines, base, "a study").replace("</body>", f"{CLICKS}</body>")
     (tmp_path / "page.html").write_text(text)
-    browser = next(filter(None, map(shutil.which, BROWSERS)))
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom")
     ended = subprocess.run(
         [browser, *options, f"file://{tmp_path}/page.html"],
