@@ -151,11 +151,16 @@ def test_every_default_stands_in_the_files() -> None:
         assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
 
 
+def some(group: str, experiment: str) -> list[str]:
+    """Every third value of a group, others for the next experiment: a composition takes a fifth of a second."""
+    return group_values(group)[group_values("experiment").index(experiment) % 3 :: 3]
+
+
 @pytest.mark.parametrize("experiment", group_values("experiment"))
 def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
     given = COMPANIONS.get(("experiment", experiment), [])
     _, of_experiment, _ = compose(f"experiment={experiment}", *given)
-    for model in group_values("model"):
+    for model in some("model", experiment):
         joint = COMPANIONS.get(("model", model), [])
         if (
             given
@@ -174,7 +179,7 @@ def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) ->
             assert getattr(config, part) == getattr(alone, part)
         assert values["dataset"] == of_experiment["dataset"]
         assert values["trainer"] == of_experiment["trainer"]
-    for attention in set(group_values("attention")) - {"dot", "none", "location"}:
+    for attention in set(some("attention", experiment)) - {"dot", "none", "location"}:
         settings = ("model=attn", "model.scale_embeddings=false", f"attention={attention}", *given)
         config, _, _ = compose(f"experiment={experiment}", *settings)
         alone, _, _ = compose(f"attention={attention}")

@@ -26,6 +26,7 @@ SETTINGS = [
         "trainer.batch_size=16",
         "trainer.device=cpu",
         "trainer.precision=fp32",
+        "trainer.samples=0",
     ),
     "logger=none",
 ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,15 @@ SECRET = "correct-horse-battery-staple"
 UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train/peak_memory_mib")
 
 
+@cache
+def composed(overrides: tuple[str, ...]) -> DictConfig:
+    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+        return hydra.compose("config", [*TINY, *overrides], return_hydra_config=True)
+
+
 def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     """Compose what the command line would."""
-    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
-        node = hydra.compose("config", [*TINY, *overrides], return_hydra_config=True)
+    node = composed(overrides)
     choices = {str(k): str(v) for k, v in node.hydra.runtime.choices.items() if "/" not in str(k)}
     own = OmegaConf.masked_copy(node, [key for key in node if key != "hydra"])
     typed = OmegaConf.merge(OmegaConf.structured(configuration.Config), configuration.plain(own))

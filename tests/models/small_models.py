@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
-from seq2seq_lab.config import CONF_DIR, Config, typed
+from seq2seq_lab.config import CONF_DIR, SLOTS, Config, plain, typed
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -46,9 +46,21 @@ def _config(parts: tuple[str, ...], model: tuple[tuple[str, object], ...]) -> Co
     node = deepcopy(composed("model=attn"))
     for group, value in zip(PARTS, parts, strict=True):
         node[group] = composed(f"{group}={value}")[group]
-    sizes = {"embedding_size": 6, "encoder_hidden_size": 4, "hidden_size": 10, "dropout": 0.0}
-    node.model.update(sizes | dict(model))
-    return typed(node)
+    sizes = {"embedding_size": 6, "encoder_hidden_size": 4, "hidden_size": 10, "dropout": 0.0} | dict(model)
+    node.model.update(sizes)
+    config, values = deepcopy(_typed("model=attn")), plain(node)
+    for name in SLOTS:
+        setattr(config, name, values[name])
+    for name, value in sizes.items():
+        setattr(config.model, name, value)
+    for side in ("source", "target"):
+        getattr(config.embedding, side).size = values["embedding"][side]["size"]
+    return config
+
+
+@cache
+def _typed(override: str) -> Config:
+    return typed(composed(override))  # checked against the dataclasses once, as that takes its time too
 
 
 def small_bundle(bundle: str, encoder: str, readout: str = "linear", **model: object) -> Config:
