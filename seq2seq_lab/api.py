@@ -167,8 +167,8 @@ class LoadedRun:
         plan = plan_evaluation(text, self.config.trainer.eval_batch_size)
         for batch in BatchMaker(text, self.device).all(plan):
             with autocast(self.precision, self.device):
-                hypotheses = self.search(self.model, batch, True)
-            for index, hypothesis in zip(batch.index_B.tolist(), hypotheses, strict=True):
+                found = self.search(self.model, batch, True)
+            for index, (hypothesis, *_) in zip(batch.index_B.tolist(), found, strict=True):
                 yield sentences[index], hypothesis
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:

@@ -194,8 +194,8 @@ class TranslationEvaluator:
                 share.teacher_forced += loss_sum.item()
                 share.free_running += loss.free_running(self.model, batch).item()
                 index = batch.index_B.tolist()
-                hypotheses = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
-            for i, hypothesis in zip(index, hypotheses, strict=True):
+                found = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
+            for i, (hypothesis, *_) in zip(index, found, strict=True):
                 share.translations[i] = self.tokenizers.target.decode(hypothesis.tokens)
                 if i in with_attention:
                     share.kept[i] = hypothesis

@@ -108,7 +108,7 @@ def train(overrides: tuple[str, ...], ranks: Ranks) -> Trained:
         losses.append(float(total) / tokens)
         norms.append(float(norm))
     split = Split("val", corpus.validation, tokenized.validation)
-    search = GreedySearch(max_length_factor=1.0, max_length_extra=3)
+    search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=3)
     evaluate = TranslationEvaluator(model, split, pair, search, 2, [6], CPU, Precision.fp32, ranks)
     return Trained(
         losses,

@@ -81,7 +81,7 @@ def hypothesis(pair: TokenizerPair, source: str, target: str, ended: bool = True
     """Return `target` as a hypothesis whose attention is the same on every source token."""
     (tokens,), (columns,) = pair.target.encode([target]), pair.source.encode([source])
     shape = (len(tokens) + ended, len(columns) + 2)
-    return Hypothesis(tokens, 0.0, np.full(shape, 1 / shape[1], dtype=np.float32))
+    return Hypothesis(tokens, 0.0, 0.0, np.full(shape, 1 / shape[1], dtype=np.float32))
 
 
 def show(
@@ -142,7 +142,7 @@ def test_empty_hypothesis(
     assert drawn[0]["rows"] == ["<eos>"]
     joined, _ = show(tmp_path, corpus.train, pairs["bpe"], join=True)
     assert not joined.draw(0, empty, tmp_path / "a.png", 1)
-    assert not plain.draw(0, Hypothesis([], 0.0, None), tmp_path / "a.png", 1)
+    assert not plain.draw(0, Hypothesis([], 0.0, 0.0, None), tmp_path / "a.png", 1)
     assert len(drawn) == 1
 
 

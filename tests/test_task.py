@@ -99,7 +99,7 @@ class Reference:
 
     def __call__(self, _: Any, batch: Batch, __: bool) -> list[Hypothesis]:
         rows = [[token for token in row if token > EOS or token == UNK] for row in batch.target_BU.tolist()]
-        return [Hypothesis(row, 0.0, None) for row in rows]
+        return [[Hypothesis(row, 0.0, 0.0, None)] for row in rows]
 
 
 def evaluator(
@@ -112,7 +112,7 @@ def evaluator(
 
 
 def greedy() -> GreedySearch:
-    return GreedySearch(max_length_factor=2.0, max_length_extra=10)
+    return GreedySearch(min_length_factor=0.0, max_length_factor=2.0, max_length_extra=10)
 
 
 def test_losses_equal_a_naive_loop(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:

@@ -17,3 +17,12 @@ class Source(NamedTuple):
     keys_BSK: Tensor
     mask: Tensor | None
     final: RecurrentState
+
+    def select(self, index_N: Tensor) -> "Source":
+        """Return the source sentences of the given rows."""
+        return Source(
+            self.memory_BSM.index_select(0, index_N),
+            self.keys_BSK.index_select(0, index_N),
+            None if self.mask is None else self.mask.index_select(0, index_N),
+            self.final.select(index_N),
+        )

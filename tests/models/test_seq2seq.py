@@ -118,9 +118,9 @@ def test_what_stands_at_padding_has_no_say(parts: Parts) -> None:
 @pytest.mark.parametrize("company", COMPANIES, ids=str)
 def test_greedy_search_does_not_depend_on_the_batch(parts: Parts, company: list[int]) -> None:
     model = model_of(parts, num_layers=1)
-    search = GreedySearch(max_length_factor=1.0, max_length_extra=2)
-    for i, hypothesis in zip(company, search(model, batch(company), with_weights=True), strict=True):
-        (alone,) = search(model, batch([i]), with_weights=True)
+    search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=2)
+    for i, (hypothesis,) in zip(company, search(model, batch(company), with_weights=True), strict=True):
+        ((alone,),) = search(model, batch([i]), with_weights=True)
         assert hypothesis.tokens == alone.tokens
         assert hypothesis.log_prob == pytest.approx(alone.log_prob, rel=1e-5)
         assert (hypothesis.weights_TS is None) == (parts[2] == "none")

@@ -85,7 +85,9 @@ def search(
     *sources: list[int], factor: float = 1.0, extra: int = 2, with_weights: bool = True, attends: bool = True
 ) -> list[Hypothesis]:
     model = cast(Seq2Seq, Scripted(attends))
-    return GreedySearch(factor, extra)(model, batch_of(*sources), with_weights)
+    found = GreedySearch(0.0, factor, extra)(model, batch_of(*sources), with_weights)
+    assert all(len(hypotheses) == 1 for hypotheses in found)
+    return [hypothesis for (hypothesis,) in found]
 
 
 # source, tokens, probabilities of what was said (`<eos>` too), worked out from the scripts by hand
@@ -144,8 +146,8 @@ def test_eos_at_the_limit_still_ends_the_sentence() -> None:
 
 def test_it_reads_its_own_tokens_and_stops_when_all_have_ended() -> None:
     model = Scripted()
-    GreedySearch(5.0, 50)(cast(Seq2Seq, model), batch_of([4], [5]), with_weights=False)
-    assert model.read == [[SOS, SOS], [5, EOS], [6, PAD]]
+    GreedySearch(0.0, 5.0, 50)(cast(Seq2Seq, model), batch_of([4], [5]), with_weights=False)
+    assert model.read == [[SOS, SOS], [5], [6]]  # the second sentence ends at once, and is left out
 
 
 @pytest.mark.parametrize(("with_weights", "attends"), [(False, True), (True, False), (False, False)])
@@ -161,4 +163,4 @@ def test_without_weights(with_weights: bool, attends: bool) -> None:
 )
 def test_a_limit_that_leaves_no_token_is_refused(factor: float, extra: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        GreedySearch(factor, extra)
+        GreedySearch(0.0, factor, extra)

@@ -45,7 +45,10 @@ class Decoder(nn.Module, ABC):
     def step(
         self, embedded_NE: Tensor, state: DecoderState, source: Source
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
-        """Read one token: return (features_NF, the next state, weights_NS or None)."""
+        """Read one token: return (features_NF, the next state, weights_NS or None).
+
+        A source of B sentences serves N = B · K rows, the K of a sentence side by side.
+        """
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source
@@ -62,10 +65,23 @@ class Decoder(nn.Module, ABC):
 def attend(
     attention: Attention, states_BTH: Tensor, embedded_BTE: Tensor, source: Source
 ) -> tuple[Tensor, Tensor | None]:
-    """Return (context_BTM, weights_BTS or None) for the queries that decoder states make."""
+    """Return (context_BTM, weights_BTS or None) for the queries that decoder states make.
+
+    Several rows of states a sentence (the K hypotheses of a beam, side by side) ask as if they were K times as many steps.
+    """
+    rows, sentences = len(states_BTH), len(source.memory_BSM)
     query_BTQ = attention.query_of(states_BTH, embedded_BTE)
+    if rows != sentences:
+        query_BTQ = _with_rows(query_BTQ, sentences)
     context_BTM, weights_BTS = attention(query_BTQ, source.keys_BSK, source.memory_BSM, source.mask)
+    if rows != sentences:
+        context_BTM = _with_rows(context_BTM, rows)
+        weights_BTS = None if weights_BTS is None else _with_rows(weights_BTS, rows)
     return context_BTM, weights_BTS
+
+
+def _with_rows(x_BTX: Tensor, rows: int) -> Tensor:
+    return x_BTX.reshape(rows, -1, x_BTX.shape[-1])
 
 
 def attend_once(

@@ -79,7 +79,11 @@ class FixedContextDecoder(Decoder):
         self, embedded_BTE: Tensor, state: RecurrentState, source: Source
     ) -> tuple[Tensor, RecurrentState]:
         """Return (features_BTF, the layers' state after them)."""
-        context_BTM = source.final.hidden_LBH[-1][:, None].expand(-1, embedded_BTE.shape[1], -1)
+        final_BM = source.final.hidden_LBH[-1]
+        final_BM = final_BM.repeat_interleave(
+            len(embedded_BTE) // len(final_BM), dim=0
+        )  # hypotheses a sentence
+        context_BTM = final_BM[:, None].expand(-1, embedded_BTE.shape[1], -1)
         inputs_BTX = torch.cat([embedded_BTE, context_BTM.to(embedded_BTE.dtype)], dim=-1)
         states_BTH, last = self.layers(inputs_BTX, state)
         states_BTH = states_BTH.flatten(0, 1).unflatten(0, embedded_BTE.shape[:2])

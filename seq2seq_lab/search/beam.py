@@ -1,0 +1,161 @@
+"""Beam search: the K most probable beginnings, extended together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
+from seq2seq_lab.search.frontier import Frontier, hypotheses
+
+
+class BeamSearch:
+    """Keeps the K most probable hypotheses of each sentence at every step (Sutskever 2014, §3.2; Wu 2016, §7).
+
+    One that is ended by `<eos>` leaves the beam and is ranked by log p(Y|X) / lp(Y) + cp(X, Y), with the length penalty
+    lp(Y) = ((5 + |Y|) / 6)^α, `<eos>` counted, and the coverage penalty cp = β Σ_i log min(Σ_j p_ij, 1) over the source
+    positions i. A sentence is done when nothing in its beam can still come before the worst that would be returned.
+    Outputs that were cut off at their longest stand behind those that ended.
+
+    Args:
+        size: K.
+        length_penalty: α; 0 ranks by the log-probability.
+        coverage_penalty: β; needs attention.
+        nbest: outputs of each sentence, at most K.
+
+    Raises:
+        ValueError: a value out of its range, or limits that no output keeps (see `LengthLimits`).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        length_penalty: float,
+        coverage_penalty: float,
+        nbest: int,
+        min_length_factor: float,
+        max_length_factor: float,
+        max_length_extra: int,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"search.size={size} must be at least 1.")
+        if not 1 <= nbest <= size:
+            raise ValueError(f"search.nbest={nbest} must be from 1 to search.size={size}.")
+        for key, value in (("length_penalty", length_penalty), ("coverage_penalty", coverage_penalty)):
+            if value < 0:
+                raise ValueError(f"search.{key}={value} must be at least 0.")
+        self.size, self.nbest = size, nbest
+        self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
+        self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
+
+    @torch.no_grad()
+    def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
+        frontier = Frontier(model, batch, self.size, self.limits, with_weights)
+        device, count = batch.source_BS.device, len(batch.source_lengths)
+        token_AK = torch.full((count, self.size), SOS, device=device)
+        total_AK = torch.full((count, self.size), float("-inf"), device=device)
+        total_AK[:, 0] = 0  # at first all K are the same
+        # What each hypothesis consists of, and in which of the K places its beginning stood at each step.
+        tokens_AKT = token_AK.new_full((count, self.size, frontier.steps), PAD)
+        places_AKT = torch.zeros_like(tokens_AKT)
+        covered_AKS = torch.zeros(count, self.size, batch.source_BS.shape[1], device=device)
+        found = _Found.none(count, self.nbest, frontier.steps, device)
+        for t in range(frontier.steps):
+            log_probs_AKV, weights_AKS = frontier.step(token_AK, t)
+            vocabulary = log_probs_AKV.shape[-1]
+            total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.size)
+            parent_AK, token_AK = choice_AK // vocabulary, choice_AK % vocabulary
+            frontier.reorder(parent_AK)
+            tokens_AKT, places_AKT = take(tokens_AKT, parent_AK), take(places_AKT, parent_AK)
+            tokens_AKT[..., t], places_AKT[..., t] = token_AK, parent_AK
+            if self.coverage_penalty:
+                covered_AKS = take(covered_AKS + self._attention(weights_AKS), parent_AK)
+            ended_AK = token_AK == EOS
+            over_AK = ended_AK | (frontier.most_A <= t + 1)[:, None]
+            if device.type != "cpu" or over_AK.any():
+                real_AS = frontier.real_AS if self.coverage_penalty else None
+                score_AK = self._score(total_AK, t + 1, covered_AKS, real_AS).masked_fill(
+                    ~over_AK, float("-inf")
+                )
+                found.add(frontier.sentence_A, _Found(score_AK, total_AK, ended_AK, tokens_AKT, places_AKT))
+            total_AK = total_AK.masked_fill(over_AK, float("-inf"))
+            reachable_A = total_AK.amax(1) / _length_penalty(frontier.most_A, self.length_penalty)
+            going_A = reachable_A > found.score_BF[frontier.sentence_A, -1]
+            kept_A = frontier.keep(going_A, self.size, t)
+            if kept_A is not None:
+                if not len(kept_A):
+                    break
+                token_AK, total_AK = token_AK[kept_A], total_AK[kept_A]
+                tokens_AKT, places_AKT = tokens_AKT[kept_A], places_AKT[kept_A]
+                covered_AKS = covered_AKS[kept_A]
+        weights_BFTS = None
+        if frontier.weights_BTKS is not None:
+            sentence_B11 = torch.arange(count, device=device)[:, None, None]
+            step_T = torch.arange(frontier.steps, device=device)
+            weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, found.places_BFT]
+        return hypotheses(
+            found.tokens_BFT, found.log_prob_BF, found.score_BF, weights_BFTS, batch.source_lengths
+        )
+
+    def _attention(self, weights_AKS: Tensor | None) -> Tensor:
+        if weights_AKS is None:
+            raise UserError(
+                f"search.coverage_penalty={self.coverage_penalty} needs attention, which this model does not have. Set "
+                f"it to 0."
+            )
+        return weights_AKS
+
+    def _score(self, total_AK: Tensor, length: int, covered_AKS: Tensor, real_AS: Tensor | None) -> Tensor:
+        score_AK = total_AK / _length_penalty(length, self.length_penalty)
+        if real_AS is None:
+            return score_AK
+        # An attention row has no zeros but for padding; rounding may make one.
+        log_AKS = covered_AKS.clamp(torch.finfo(covered_AKS.dtype).tiny, 1).log()
+        return score_AK + self.coverage_penalty * log_AKS.masked_fill(~real_AS[:, None], 0).sum(-1)
+
+
+def _length_penalty(length: Any, alpha: float) -> Any:
+    """Return lp of a length or of lengths (Wu 2016, eq. 14)."""
+    return ((5 + length) / 6) ** alpha
+
+
+def take(x_AK: Tensor, index_AJ: Tensor) -> Tensor:
+    """Return the entries of each row that its index names, whatever further dimensions they have."""
+    return x_AK[torch.arange(len(x_AK), device=x_AK.device)[:, None], index_AJ]
+
+
+@dataclass
+class _Found:
+    """The best F outputs of each sentence so far, in their order: those that ended first, each kind by its score."""
+
+    score_BF: Tensor
+    log_prob_BF: Tensor
+    ended_BF: Tensor
+    tokens_BFT: Tensor
+    places_BFT: Tensor
+
+    @classmethod
+    def none(cls, count: int, nbest: int, steps: int, device: torch.device) -> "_Found":
+        """Return places for as many; a score of minus infinity says that one is free."""
+        score_BF = torch.full((count, nbest), float("-inf"), device=device)
+        tokens_BFT = torch.full((count, nbest, steps), PAD, device=device)
+        ended_BF = torch.zeros_like(score_BF, dtype=torch.bool)
+        return cls(score_BF, score_BF.clone(), ended_BF, tokens_BFT, torch.zeros_like(tokens_BFT))
+
+    def add(self, sentence_A: Tensor, new: "_Found") -> None:
+        """Take in what is better; a score of minus infinity is none."""
+        joined = {
+            name: torch.cat([value[sentence_A], getattr(new, name)], dim=1)
+            for name, value in vars(self).items()
+        }
+        score_AJ = joined["score_BF"]
+        order_AJ = score_AJ.argsort(dim=1, descending=True, stable=True)
+        cut_AJ = take(~joined["ended_BF"] | score_AJ.isneginf(), order_AJ)
+        order_AJ = take(order_AJ, cut_AJ.byte().argsort(dim=1, stable=True))
+        best_AF = order_AJ[:, : self.score_BF.shape[1]]
+        for name, value in vars(self).items():
+            value[sentence_A] = take(joined[name], best_AF).to(value.dtype)

@@ -1,0 +1,63 @@
+"""Searches that choose each token for good."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
+from seq2seq_lab.search.frontier import Frontier, hypotheses
+
+
+class PathSearch(ABC):
+    """Follows one path a sentence, or several that know nothing of each other, until `<eos>` or the limit.
+
+    Args:
+        paths: K, of each sentence.
+
+    Raises:
+        ValueError: no path, or limits that no output keeps (see `LengthLimits`).
+    """
+
+    def __init__(
+        self, paths: int, min_length_factor: float, max_length_factor: float, max_length_extra: int
+    ) -> None:
+        if paths < 1:
+            raise ValueError(f"search.nbest={paths} must be at least 1.")
+        self.paths = paths
+        self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
+
+    @abstractmethod
+    def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
+        """Return token_AK, number t of each output.
+
+        Args:
+            index_A: the sentences' numbers in the text.
+        """
+
+    @torch.no_grad()
+    def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
+        frontier = Frontier(model, batch, self.paths, self.limits, with_weights)
+        token_AK = batch.index_B.new_full((len(batch.index_B), self.paths), SOS)
+        live_AK = torch.ones_like(token_AK, dtype=torch.bool)
+        tokens_BKT = token_AK.new_full((*token_AK.shape, frontier.steps), PAD)
+        log_prob_BK = torch.zeros(token_AK.shape, device=token_AK.device)
+        for t in range(frontier.steps):
+            log_probs_AKV, _ = frontier.step(token_AK, t)
+            sentence_A = frontier.sentence_A
+            chosen_AK = self.choose(log_probs_AKV, batch.index_B[sentence_A], t)
+            gained_AK = log_probs_AKV.gather(-1, chosen_AK[..., None])[..., 0]
+            token_AK = torch.where(live_AK, chosen_AK, PAD)
+            log_prob_BK[sentence_A] += torch.where(live_AK, gained_AK, 0.0).float()
+            tokens_BKT[sentence_A, :, t] = token_AK
+            live_AK = live_AK & (token_AK != EOS) & (frontier.most_A > t + 1)[:, None]
+            kept_A = frontier.keep(live_AK.any(1), self.paths, t)
+            if kept_A is not None:
+                if not len(kept_A):
+                    break
+                token_AK, live_AK = token_AK[kept_A], live_AK[kept_A]
+        weights_BTKS = frontier.weights_BTKS
+        weights_BKTS = None if weights_BTKS is None else weights_BTKS.transpose(1, 2)
+        return hypotheses(tokens_BKT, log_prob_BK, log_prob_BK, weights_BKTS, batch.source_lengths)

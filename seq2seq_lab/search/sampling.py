@@ -1,0 +1,58 @@
+"""Sampling: tokens drawn from what the model says of the next one."""
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.search.paths import PathSearch
+from seq2seq_lab.uniform import uniform
+
+
+class SamplingSearch(PathSearch):
+    """Draws each token from softmax(log p / temperature), cut to the most probable ones.
+
+    A draw depends on the seed, the sentence's number in the text, the output and the place in it, and so neither on the
+    batch nor on the number of ranks. Log-probabilities are the model's own.
+
+    Args:
+        temperature: below 1 it makes the probable more so; towards 0 it becomes greedy search.
+        top_k: only so many tokens may be drawn (Fan 2018, §5.1); None for all.
+        top_p: only the fewest tokens that are together so probable (Holtzman 2020, §3.1); 1 for all.
+        nbest: outputs of each sentence, in the order drawn.
+
+    Raises:
+        ValueError: a value out of its range, or limits that no output keeps (see `LengthLimits`).
+    """
+
+    def __init__(
+        self,
+        temperature: float,
+        top_k: int | None,
+        top_p: float,
+        nbest: int,
+        seed: int,
+        min_length_factor: float,
+        max_length_factor: float,
+        max_length_extra: int,
+    ) -> None:
+        super().__init__(nbest, min_length_factor, max_length_factor, max_length_extra)
+        if temperature <= 0:
+            raise ValueError(f"search.temperature={temperature} must be above 0; search=greedy is its limit.")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"search.top_k={top_k} must be at least 1, or null for all tokens.")
+        if not 0 < top_p <= 1:
+            raise ValueError(f"search.top_p={top_p} must be above 0 and at most 1.")
+        self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
+
+    def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
+        probs_AKV, token_AKV = (log_probs_AKV / self.temperature).softmax(-1).sort(-1, descending=True)
+        below_AKV = probs_AKV.cumsum(-1) - probs_AKV  # of the tokens that are more probable
+        probs_AKV[below_AKV >= self.top_p] = 0
+        if self.top_k is not None:
+            probs_AKV[..., self.top_k :] = 0
+        cumulated_AKV = probs_AKV.cumsum(-1)
+        path_K = torch.arange(self.paths, device=index_A.device)
+        draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
+        place_AK1 = torch.searchsorted(
+            cumulated_AKV, (draw_AK * cumulated_AKV[..., -1])[..., None], right=True
+        )
+        return token_AKV.gather(-1, place_AK1.clamp_max(probs_AKV.shape[-1] - 1))[..., 0]

@@ -1,0 +1,186 @@
+"""Beam search against the enumeration of every output, against greedy search and against the model itself."""
+
+import numpy as np
+import pytest
+import torch
+from exhaustive import every_output, forced, ranked, wu
+from models.small_models import batch_of, random_sentences, small_config, small_model
+from torch import Tensor
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.search.beam import BeamSearch
+from seq2seq_lab.search.greedy import GreedySearch
+
+VOCABULARY = 7  # with PAD, SOS, EOS and UNK
+ALL = 100  # more than all outputs of up to three tokens
+
+
+def model_of(decoder: str = "luong", attention: str = "additive", vocabulary: int = VOCABULARY) -> Seq2Seq:
+    """A model in float64 whose distributions are far from flat."""
+    model = small_model(small_config(decoder=decoder, attention=attention), vocabulary=vocabulary).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    return model.eval()
+
+
+def sentences(*lengths: int, vocabulary: int = VOCABULARY) -> Batch:
+    sources = random_sentences(lengths, seed=1, vocabulary=vocabulary)
+    return batch_of(sources, [[] for _ in lengths])
+
+
+def beam(
+    size: int,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    nbest: int = 1,
+    least: float = 0.0,
+    factor: float = 1.0,
+    extra: int = 4,
+) -> BeamSearch:
+    return BeamSearch(size, alpha, beta, nbest, least, factor, extra)
+
+
+def written(hypothesis: Hypothesis, ended: bool) -> list[int]:
+    return [*hypothesis.tokens, EOS] if ended else hypothesis.tokens
+
+
+@pytest.mark.parametrize("decoder", ["luong", "luong_feeding", "conditional"])
+@pytest.mark.parametrize(("alpha", "beta", "least"), [(0.0, 0.0, 0.0), (0.8, 0.0, 0.0), (1.5, 0.4, 0.3)])
+def test_a_beam_of_full_width_finds_what_enumeration_finds(
+    decoder: str, alpha: float, beta: float, least: float
+) -> None:
+    model, batch = model_of(decoder), sentences(2, 1)
+    found = beam(ALL, alpha, beta, nbest=30, least=least, factor=least, extra=2)(model, batch, True)
+    for row, length in enumerate(batch.source_lengths):
+        lowest = int(least * length)
+        outputs = [
+            forced(model, batch, row, tokens) for tokens in every_output(VOCABULARY, lowest + 2, lowest)
+        ]
+        expected = ranked(outputs, wu(alpha, beta))[:30]
+        assert len(found[row]) == len(expected)
+        for hypothesis, (score, output) in zip(found[row], expected, strict=True):
+            assert written(hypothesis, output.ended) == output.tokens
+            assert hypothesis.score == pytest.approx(score, rel=1e-5)
+            assert hypothesis.log_prob == pytest.approx(output.log_prob, rel=1e-5)
+            assert output.weights_TS is not None
+            np.testing.assert_allclose(hypothesis.weights_TS, output.weights_TS.detach(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("decoder", ["luong", "luong_feeding", "bahdanau", "plain", "context"])
+def test_a_beam_of_one_is_greedy(decoder: str, alpha: float) -> None:
+    attention = "none" if decoder in ("plain", "context") else "additive"
+    model, batch = model_of(decoder, attention, 40), sentences(*range(1, 12), vocabulary=40)
+    greedy = GreedySearch(0.0, 2.0, 3)(model, batch, True)
+    for one, other in zip(beam(1, alpha, factor=2.0, extra=3)(model, batch, True), greedy, strict=True):
+        assert one[0].tokens == other[0].tokens
+        assert one[0].log_prob == pytest.approx(other[0].log_prob)
+        assert (one[0].weights_TS is None) == (attention == "none")
+        if one[0].weights_TS is not None and other[0].weights_TS is not None:
+            np.testing.assert_allclose(one[0].weights_TS, other[0].weights_TS)
+
+
+BUNDLES = [
+    pytest.param(model_of("luong", "multiplicative", 40), id="luong"),
+    pytest.param(model_of("luong_feeding", "location", 40), id="luong_feeding"),
+    pytest.param(model_of("bahdanau", "additive", 40), id="bahdanau"),
+    pytest.param(model_of("conditional", "scaled_dot", 40), id="conditional"),
+    pytest.param(model_of("context", "none", 40), id="context"),
+]
+
+
+@pytest.mark.parametrize("model", BUNDLES)
+def test_scores_are_those_of_the_model_when_it_reads_the_output(model: Seq2Seq) -> None:
+    batch = sentences(*range(1, 9), vocabulary=40)
+    found = beam(4, 0.7, nbest=4, factor=1.0, extra=6)(model, batch, True)
+    for row, hypotheses in enumerate(found):
+        assert len(hypotheses) == 4
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        for hypothesis in hypotheses:
+            limit = batch.source_lengths[row] + 6
+            output = forced(model, batch, row, written(hypothesis, len(hypothesis.tokens) < limit))
+            assert hypothesis.log_prob == pytest.approx(output.log_prob, rel=1e-5)
+            assert hypothesis.score == pytest.approx(
+                wu(0.7, 0)(output.log_prob, len(output.tokens), None), rel=1e-5
+            )
+            if output.weights_TS is not None:
+                np.testing.assert_allclose(
+                    hypothesis.weights_TS, output.weights_TS.detach(), rtol=1e-5, atol=1e-12
+                )
+
+
+@pytest.mark.parametrize("model", BUNDLES)
+def test_a_batch_gives_what_each_sentence_alone_gives(model: Seq2Seq) -> None:
+    together = sentences(*([1, 9, 3, 3, 7, 2] * 4), vocabulary=40)
+    search = beam(5, 0.6, nbest=3, factor=2.0, extra=3)
+    for row, found in enumerate(search(model, together, True)):
+        length = together.source_lengths[row]
+        words = together.source_BS[row, 1 : length - 1].tolist()
+        (alone,) = search(model, batch_of([words], [[]]), True)
+        assert [h.tokens for h in alone] == [h.tokens for h in found]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in found], rel=1e-5)
+
+
+class NeverEnds(Seq2Seq):
+    """A model that gives `<eos>` no chance."""
+
+    def step(self, token_N: Tensor, state, source):  # type: ignore[no-untyped-def]
+        log_probs_NV, state, weights_NS = super().step(token_N, state, source)
+        log_probs_NV[:, EOS] = float("-inf")
+        return log_probs_NV, state, weights_NS
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_model_that_never_ends_is_stopped(size: int) -> None:
+    model, batch = model_of(), sentences(2, 4)
+    model.__class__ = NeverEnds
+    for search in (beam(size, 0.5, factor=1.0, extra=2), GreedySearch(0.0, 1.0, 2)):
+        found = search(model, batch, True)
+        assert [len(h.tokens) for (h, *_) in found] == [6, 8]
+        assert all(h.weights_TS is not None and len(h.weights_TS) == len(h.tokens) for (h, *_) in found)
+
+
+def test_what_has_ended_stands_before_what_was_cut_off() -> None:
+    model, batch = model_of(vocabulary=40), sentences(3, vocabulary=40)
+    (found,) = beam(30, 2.0, nbest=30, factor=0.0, extra=2)(model, batch, False)
+    lengths = [len(h.tokens) for h in found]
+    first_cut = lengths.index(2)
+    assert set(lengths[first_cut:]) == {2}
+    assert max(lengths[:first_cut]) < 2
+    assert all(h.weights_TS is None for h in found)
+
+
+def test_the_shortest_output_is_as_long_as_it_has_to_be() -> None:
+    model, batch = model_of(), sentences(1, 2, 3, 4, 5, 6)
+    least = [int(1.5 * length) for length in batch.source_lengths]
+    free = beam(20, factor=2.0)(model, batch, False)
+    held = beam(20, least=1.5, factor=2.0)(model, batch, False)
+    assert any(len(h.tokens) < length for (h, *_), length in zip(free, least, strict=True))
+    assert all(len(h.tokens) >= length for (h, *_), length in zip(held, least, strict=True))
+
+
+def test_coverage_needs_attention() -> None:
+    with pytest.raises(UserError, match=r"search\.coverage_penalty=0\.2 needs attention"):
+        beam(2, beta=0.2)(model_of("plain", "none"), sentences(2), False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ((0, 0.0, 0.0, 1, 0.0, 1.0, 1), r"search\.size=0 must be at least 1"),
+        ((2, 0.0, 0.0, 3, 0.0, 1.0, 1), r"search\.nbest=3 must be from 1 to search\.size=2"),
+        ((2, -1.0, 0.0, 1, 0.0, 1.0, 1), r"search\.length_penalty=-1\.0 must be at least 0"),
+        ((2, 0.0, -1.0, 1, 0.0, 1.0, 1), r"search\.coverage_penalty=-1\.0 must be at least 0"),
+        ((2, 0.0, 0.0, 1, 1.5, 1.0, 1), r"search\.min_length_factor=1\.5 must be from 0 to .*=1\.0"),
+    ],
+)
+def test_values_that_are_none_are_refused(
+    settings: tuple[int, float, float, int, float, float, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        BeamSearch(*settings)

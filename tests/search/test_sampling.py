@@ -1,0 +1,119 @@
+"""Sampling against the distribution that it draws from."""
+
+import numpy as np
+import pytest
+import torch
+from models.small_models import batch_of, random_sentences, small_config, small_model
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.search.sampling import SamplingSearch
+
+VOCABULARY = 12
+DRAWS = 4000
+SIGNIFICANT = (
+    34.5  # the 99.95th percentile of χ² with 12 degrees of freedom, at most as many as there are here
+)
+
+
+def model_of() -> Seq2Seq:
+    return small_model(small_config(), vocabulary=VOCABULARY).eval()
+
+
+def sentences(*lengths: int) -> Batch:
+    return batch_of(random_sentences(lengths, seed=1, vocabulary=VOCABULARY), [[] for _ in lengths])
+
+
+def sampling(
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    nbest: int = 1,
+    seed: int = 1,
+    extra: int = 4,
+) -> SamplingSearch:
+    return SamplingSearch(temperature, top_k, top_p, nbest, seed, 0.0, 0.0 if extra == 1 else 1.0, extra)
+
+
+def first_tokens(search: SamplingSearch, model: Seq2Seq, batch: Batch) -> np.ndarray:
+    """How often each token is the first one drawn."""
+    (found,) = search(model, batch, False)
+    drawn = [h.tokens[0] if h.tokens else EOS for h in found]
+    return np.bincount(drawn, minlength=VOCABULARY)
+
+
+def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    expected = probabilities / probabilities.sum() * counts.sum()
+    assert (counts[expected == 0] == 0).all()
+    there = expected > 0
+    return float(((counts - expected)[there] ** 2 / expected[there]).sum())
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1.0, None, 1.0), (0.5, None, 1.0), (1.0, 3, 1.0), (1.0, None, 0.6), (2.0, 6, 0.5)],
+)
+def test_draws_follow_the_softmax(temperature: float, top_k: int | None, top_p: float) -> None:
+    model, batch = model_of(), sentences(4)
+    state, source = model.start(batch.source_BS, batch.source_lengths)
+    with torch.no_grad():
+        log_probs_V = model.step(torch.tensor([SOS]), state, source)[0][0].double().numpy()
+    log_probs_V[[PAD, SOS]] = -np.inf
+    probabilities = np.exp(log_probs_V / temperature)
+    order = np.argsort(-probabilities)
+    share = probabilities / probabilities.sum()
+    kept, total = [], 0.0
+    for token in order[:top_k]:
+        if total < top_p:
+            kept.append(token)
+        total += share[token]
+    cut = np.zeros_like(probabilities)
+    cut[kept] = probabilities[kept]
+    counts = first_tokens(sampling(temperature, top_k, top_p, DRAWS, extra=1), model, batch)
+    assert counts.sum() == DRAWS
+    assert chi_square(counts, cut) < SIGNIFICANT
+    # The test tells distributions apart.
+    assert chi_square(counts + 1, np.ones(VOCABULARY)) > SIGNIFICANT
+
+
+def test_towards_temperature_0_it_is_greedy() -> None:
+    model, batch = model_of(), sentences(*range(1, 9))
+    greedy = GreedySearch(0.0, 1.0, 4)(model, batch, True)
+    for (drawn,), (best,) in zip(sampling(1e-4)(model, batch, True), greedy, strict=True):
+        assert drawn.tokens == best.tokens
+        assert drawn.log_prob == pytest.approx(best.log_prob, rel=1e-5)
+        assert drawn.weights_TS is not None
+        np.testing.assert_allclose(drawn.weights_TS, best.weights_TS, rtol=1e-5)
+
+
+def test_a_draw_depends_on_seed_and_sentence_and_not_on_the_batch() -> None:
+    model, batch = model_of(), sentences(5, 5, 2, 7)
+    found = sampling(nbest=3)(model, batch, False)
+    again = sampling(nbest=3)(model, batch, False)
+    other = sampling(nbest=3, seed=2)(model, batch, False)
+    assert found == again
+    assert found != other
+    assert len({tuple(h.tokens) for h in found[3]}) == 3
+    for row, length in enumerate(batch.source_lengths):
+        alone = batch_of([batch.source_BS[row, 1 : length - 1].tolist()], [[]])
+        alone.index_B[0] = row
+        ((*drawn,),) = sampling(nbest=3)(model, alone, False)
+        assert [h.tokens for h in drawn] == [h.tokens for h in found[row]]
+    alone.index_B[0] = 9
+    assert [h.tokens for h in sampling(nbest=3)(model, alone, False)[0]] != [h.tokens for h in found[3]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": 0.0}, r"search\.temperature=0\.0 must be above 0; search=greedy is its limit"),
+        ({"top_k": 0}, r"search\.top_k=0 must be at least 1"),
+        ({"top_p": 0.0}, r"search\.top_p=0\.0 must be above 0 and at most 1"),
+        ({"nbest": 0}, r"search\.nbest=0 must be at least 1"),
+    ],
+)
+def test_values_that_are_none_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sampling(**settings)  # type: ignore[arg-type]
