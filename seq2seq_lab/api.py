@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seq2seq_lab import build, checkpoint, compose, own_parts, plots
+from seq2seq_lab import build, compose, own_parts, plots
+from seq2seq_lab import checkpoint as checkpoints
 from seq2seq_lab.alignment import attention_map
 from seq2seq_lab.cli import start_run
 from seq2seq_lab.config import Config, Device, Precision, typed
@@ -69,6 +70,7 @@ class LoadedRun:
         search: how it translates.
         device: where the model is.
         precision: in which it translates.
+        checkpoint: the name of the checkpoint that the weights are of.
     """
 
     folder: Path
@@ -79,6 +81,7 @@ class LoadedRun:
     search: Search = field(repr=False)
     device: torch.device
     precision: Precision
+    checkpoint: str
 
     def translate(self, sentences: Sequence[str], join_subwords: bool = False) -> list[Translation]:
         """Return a translation a sentence, in their order, by the search of the run.
@@ -215,7 +218,12 @@ def train(
 
 
 def load(
-    folder: str | Path, config_dir: str | Path | None = None, device: str = "auto", precision: str = "fp32"
+    folder: str | Path,
+    config_dir: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    changes: Sequence[str] = (),
+    checkpoint: str | None = None,
 ) -> LoadedRun:
     """Open a run with the weights of its best checkpoint so far.
 
@@ -224,6 +232,8 @@ def load(
         config_dir: the folder of your own parts that the run was trained with; giving it trusts its files.
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
         precision: fp32, bf16 or fp16 to translate in; auto for the one the run was trained and tested in.
+        changes: settings of `search` and `dataset` that are to differ from the run's: `["search=beam", "search.size=10"]`.
+        checkpoint: the name of another of its checkpoints, as in `checkpoints/`.
 
     Raises:
         UserError: no run lies there, it has no checkpoint yet, or it names a class that is not trusted.
@@ -232,18 +242,17 @@ def load(
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
     with own_parts.using(config_dir):
-        with compose.composer():
-            config = typed(compose.read_config(folder))
+        config = typed(compose.compose_opened(folder, changes))
         for part in ("encoder", "decoder", "attention", "readout", "initialization", "tokenizer", "search"):
             build.check_slot(part, getattr(config, part))
         if wanted is Precision.auto:
             wanted = Precision(read_record(folder)["precision"])
-        best = checkpoint.best(folder / "checkpoints")
+        weights = checkpoints.named(folder / "checkpoints", checkpoint)
         tokenizers = TokenizerPair.load(folder / "tokenizer")
         search = build.search(config)
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
             model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
-        checkpoint.load_weights(best, model)
+        checkpoints.load_weights(weights, model)
     return LoadedRun(
         folder=folder,
         config=config,
@@ -253,6 +262,7 @@ def load(
         search=search,
         device=place,
         precision=wanted,
+        checkpoint=weights.name,
     )
 
 

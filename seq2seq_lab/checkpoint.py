@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import flush, sha256
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,24 @@ def best(folder: Path) -> Path:
     last = newest(folder)
     name = load_state(last)["best"]
     return last if name is None else last.with_name(name)
+
+
+def named(folder: Path, name: str | None) -> Path:
+    """Return the checkpoint of a name, or the best one.
+
+    Raises:
+        UserError: there is none of that name, or it is damaged.
+    """
+    if name is None:
+        return best(folder)
+    there = sorted(path.name for path in folder.glob("step_*"))
+    if name not in there:
+        raise UserError(
+            f"{folder / name}: no checkpoint lies there.{did_you_mean(name, there)} Allowed: {', '.join(there)}."
+        )
+    if reason := damage(folder / name):
+        raise UserError(f"{folder / name} cannot be used ({reason}). Choose another: {', '.join(there)}.")
+    return folder / name
 
 
 def prune(folder: Path, keep: int) -> None:

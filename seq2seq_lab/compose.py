@@ -350,6 +350,40 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
         return node
 
 
+def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
+    """Return the configuration of a run that is opened to translate, with changes to how, or to what it is scored on.
+
+    Raises:
+        UserError: another setting is changed, or the run's config.yaml is no configuration.
+    """
+    with composer():
+        changes = parse_overrides(lines)
+        node = read_config(folder)
+        for change in changes:
+            key = change.key_or_group
+            group = key.partition(".")[0]
+            if (
+                group not in configuration.OPENED_GROUPS and key not in configuration.OPENED_KEYS
+            ) or change.is_sweep_override():
+                allowed = [
+                    *(f"{group}=VALUE" for group in configuration.OPENED_GROUPS),
+                    *configuration.OPENED_KEYS,
+                ]
+                raise UserError(
+                    f"{change.input_line}: this cannot be changed of a run that is opened.{did_you_mean(key, allowed)} "
+                    f"Allowed: {', '.join(allowed)}, and the settings of these groups."
+                )
+            if key == group:
+                node[group] = compose([str(change.input_line)])[group]
+        for change in changes:
+            if "." in (key := change.key_or_group):
+                try:
+                    OmegaConf.update(node, key, change.value())
+                except OmegaConfBaseException as error:
+                    raise UserError(explain(error, changes)) from error
+        return node
+
+
 def read_config(folder: Path) -> DictConfig:
     """Return the configuration of a run, its closed sections of their types, its slots yet to be checked.
 

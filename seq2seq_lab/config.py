@@ -214,6 +214,10 @@ MAY_CHANGE = (
     "trainer.devices",
 )
 
+# What a run that is opened to translate may be given anew.
+OPENED_GROUPS = ("search", "dataset")
+OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds")
+
 SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot)
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")

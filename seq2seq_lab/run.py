@@ -16,7 +16,7 @@ from seq2seq_lab import build, checkpoint, showcase
 from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
-from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
+from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.device import (
@@ -113,7 +113,9 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         corpus, tokenized = read_data(job)
     tokenizers = tokenized.tokenizers
     text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
-    validation, *tests = splits(corpus, tokenized, DEV_RUN_SENTENCES if settings.fast_dev_run else None)
+    validation, *tests = splits(
+        corpus, tokenized.validation, tokenized.tests, DEV_RUN_SENTENCES if settings.fast_dev_run else None
+    )
 
     model = untrained_model(job, tokenized, ranks).to(device)
     check_lengths(model, text, (validation, *tests))
@@ -194,7 +196,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             ranks.wait()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
             scored = [
-                (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION)))
+                (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
                 for evaluator in evaluators
             ]
             result = training_result(trainer, num_parameters)
@@ -353,17 +355,19 @@ def inherited_tokenizers(job: Job) -> TokenizerPair | None:
     return pair
 
 
-def splits(corpus: Corpus, tokenized: TokenizedCorpus, first: int | None) -> list[Split]:
+def splits(
+    corpus: Corpus, validation: TokenizedText, tests: Mapping[str, TokenizedText], first: int | None
+) -> list[Split]:
     """Return the validation split and the test splits, of each the `first` sentences (None: all).
 
     The first test set's figures are `test/…`, those of any further one `test/NAME/…`.
     """
     language = corpus.target_language
-    made = [Split("val", corpus.validation, tokenized.validation, language)]
+    made = [Split("val", corpus.validation, validation, language)]
     for name, text in corpus.tests.items():
         short = name.removeprefix("test_")
         prefix = f"test/{name if short in corpus.tests else short}" if len(made) > 1 else "test"
-        made.append(Split(prefix, text, tokenized.tests[name], language))
+        made.append(Split(prefix, text, tests[name], language))
     return made if first is None else [first_sentences(split, first) for split in made]
 
 

@@ -5,11 +5,15 @@ There are two BLEUs, and their figures are not to be compared: `bleu` is of plai
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import _bootstrap_resample, estimate_ci
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from seq2seq_lab.errors import UserError
@@ -17,10 +21,15 @@ from seq2seq_lab.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A score from 0 to 100 and the sacreBLEU signature that says how it was computed."""
+    """A score from 0 to 100 (TER has no upper end) and the sacreBLEU signature that says how it was computed.
+
+    `confidence` is half the width of the 95% interval that resampling the sentences gives (Koehn 2004), if it was asked
+    for.
+    """
 
     value: float
     signature: str
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ class Accuracy:
     accuracy: float
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def bleu(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
     """Return sacreBLEU of detokenised text, mixed case, one reference a sentence (Post 2018).
 
     BLEU counts up to 4-grams, so where every reference is under 4 tokens even a perfect corpus would
@@ -61,12 +70,12 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     then says `eff:yes`: it is not to be compared with the usual `eff:no`. The choice hangs on the
     references alone, so all systems on one test set get the same measure.
 
+    `samples` is how often the sentences are resampled for its confidence; 0 leaves it out.
+
     Raises `UserError` where the two lists differ in length or are empty.
     """
     _check(hypotheses, references)
-    metric = BLEU(effective_order=not _has_4_gram(references))
-    value = metric.corpus_score(hypotheses, [references]).score
-    return Score(value, str(metric.get_signature()))
+    return _score(BLEU(effective_order=not _has_4_gram(references)), hypotheses, references, samples)
 
 
 class LowercasedTokenisedBleu:
@@ -81,18 +90,21 @@ class LowercasedTokenisedBleu:
         import sacremoses  # type: ignore[import-untyped]
 
         self._language = language
-        self._references = lowercased_tokens(references, language)
+        self.references = lowercased_tokens(references, language)
         self._tokenizer = f"moses:sacremoses-{sacremoses.__version__}-{language}"
 
-    def __call__(self, hypotheses: Sequence[str]) -> Score:
-        """Return the score; effective order and `UserError` are as in `bleu`."""
-        _check(hypotheses, self._references)
-        short = all(len(reference.split()) < 4 for reference in self._references)
+    def __call__(self, hypotheses: Sequence[str], samples: int = 0) -> Score:
+        """Return the score; effective order, `samples` and `UserError` are as in `bleu`."""
+        _check(hypotheses, self.references)
+        short = all(len(reference.split()) < 4 for reference in self.references)
         # `force` only silences the warning about tokenised input, which is meant here.
         metric = BLEU(lowercase=True, tokenize="none", force=True, effective_order=short)
-        tokens = lowercased_tokens(hypotheses, self._language)
-        value = metric.corpus_score(tokens, [self._references]).score
-        return Score(value, f"{metric.get_signature()}|{self._tokenizer}")
+        score = _score(metric, self.tokens(hypotheses), self.references, samples)
+        return replace(score, signature=f"{score.signature}|{self._tokenizer}")
+
+    def tokens(self, hypotheses: Sequence[str]) -> list[str]:
+        """Return what is scored of hypotheses: lines of lowercased tokens."""
+        return lowercased_tokens(hypotheses, self._language)
 
 
 def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -117,12 +129,28 @@ def moses_languages() -> frozenset[str]:
     return frozenset(NonbreakingPrefixes().available_langs.values())
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Return chrF2 by sacreBLEU (Popović 2015). Raises `UserError` as `bleu` does."""
+def chrf(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
+    """Return chrF2 by sacreBLEU (Popović 2015); `samples` and `UserError` are as in `bleu`."""
     _check(hypotheses, references)
-    metric = CHRF()
+    return _score(CHRF(), hypotheses, references, samples)
+
+
+def ter(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
+    """Return TER by sacreBLEU (Snover 2006), the fewer the better; `samples` and `UserError` are as in `bleu`."""
+    _check(hypotheses, references)
+    return _score(TER(), hypotheses, references, samples)
+
+
+def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str], samples: int) -> Score:
     value = metric.corpus_score(hypotheses, [references]).score
-    return Score(value, str(metric.get_signature()))
+    signature = str(metric.get_signature())
+    if not samples:
+        return Score(value, signature)
+    # What `corpus_score(n_bootstrap=…)` does, but for its mean, which fails on scores of 0 among others (sacreBLEU 2.6).
+    statistics = metric._extract_corpus_statistics(hypotheses, [references])
+    _, resampled = _bootstrap_resample(statistics, metric, samples)
+    _, confidence = estimate_ci(np.array([score.score for score in resampled]))
+    return Score(value, signature, float(confidence))
 
 
 def sentence_bleu(hypothesis: str, reference: str) -> float:

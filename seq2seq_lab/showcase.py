@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 0.25  # share of unknown training tokens from which something is likely to be wrong
 EXAMPLES = 3  # tokenised training pairs shown before training
-SIGNED = ("bleu", "chrf", "bleu_lowercased_tokenised")  # scores shown with their signatures
+SIGNED = ("bleu", "chrf", "ter", "bleu_lowercased_tokenised")  # scores shown with their signatures
 TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
@@ -193,13 +193,14 @@ def show_scores(
         result[f"{prefix}/bleu_by_length"] = [asdict(length_bin) for length_bin in evaluation.by_length]
         if evaluation.by_phenomenon:
             result[f"{prefix}/accuracy_by_phenomenon"] = [asdict(row) for row in evaluation.by_phenomenon]
-        path = folder / f"translations.{prefix.replace('/', '.')}.jsonl"
-        rows = write_translations(path, text, evaluation.translations)
-        write_attention(folder / f"attention.{prefix.replace('/', '.')}.jsonl", text, evaluation, tokenizers)
+        name = prefix.replace("/", ".")
+        rows = write_translations(folder / f"translations.{name}.jsonl", text, evaluation.translations)
+        write_attention(folder / f"attention.{name}.jsonl", text, evaluation, tokenizers)
+        write_scored_lines(folder / "scored", name, evaluation)
         if prefix != "val":
             tracker.metrics(evaluation.values, update)
             tracker.table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
-            picture = folder / f"bleu_by_length.{prefix.replace('/', '.')}.png"
+            picture = folder / f"bleu_by_length.{name}.png"
             plots.save_figure(plots.bleu_by_length_plot({prefix: evaluation.by_length}), picture)
             tracker.images(f"{prefix}/bleu_by_length", [picture], ["BLEU by source length"], update)
     return result
@@ -220,6 +221,14 @@ def write_translations(path: Path, text: ParallelText, translations: Sequence[st
         ),
     )
     return rows
+
+
+def write_scored_lines(folder: Path, name: str, evaluation: Evaluation) -> None:
+    """Write hypotheses and references as the scores see them, a line each: `sacrebleu REFERENCES -i HYPOTHESES`."""
+    folder.mkdir(exist_ok=True)
+    for kind, sides in evaluation.scored_lines.items():
+        for side, lines in zip(("hypotheses", "references"), sides, strict=True):
+            write_atomically(folder / f"{name}{kind}.{side}.txt", "".join(f"{line}\n" for line in lines))
 
 
 def write_attention(
@@ -255,7 +264,8 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 def scores_by_split(result: Mapping[str, Any]) -> list[dict[str, dict[str, float | str]]]:
     """Return the test scores of a result as `report.result_table` shows them.
 
-    They are the figures of all sentences, BLEU by source length, and exact translations by phenomenon.
+    They are the figures of all sentences, with their 95% confidence where it was measured, BLEU by source length, and exact
+    translations by phenomenon.
     """
     figures: dict[str, dict[str, float | str]] = {}
     lengths: dict[str, dict[str, float | str]] = {}
@@ -264,8 +274,12 @@ def scores_by_split(result: Mapping[str, Any]) -> list[dict[str, dict[str, float
         split, _, measure = name.rpartition("/")
         if split.partition("/")[0] != "test":
             continue
+        if measure.endswith("_confidence"):
+            continue
         if isinstance(value, float):
-            figures.setdefault(measure, {})[split] = value
+            confidence = result.get(f"{name}_confidence")
+            shown = value if confidence is None else f"{value:.2f} ± {confidence:.2f}"
+            figures.setdefault(measure, {})[split] = shown
         elif measure == "bleu_by_length":
             for row in value:
                 low, high, bleu = row["low"], row["high"], row["bleu"]
@@ -287,12 +301,20 @@ def resume_command(folder: Path) -> str:
     return shlex.join(["python", "-m", "seq2seq_lab", *trust, f"resume={folder}"])
 
 
+def signatures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what each score's signature is called, and the signature."""
+    return [
+        (f"{name} signature", result[f"test/{name}_signature"])
+        for name in SIGNED
+        if f"test/{name}_signature" in result
+    ]
+
+
 def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: str | None) -> None:
     """Print the closing table: the test scores, where the files are, how to look at them."""
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    signed = [name for name in SIGNED if f"test/{name}_signature" in result]
     facts: list[tuple[str, str | Path]] = [
-        *((f"{name} signature", result[f"test/{name}_signature"]) for name in signed),
+        *signatures(result),
         ("parameters", f"{result['num_parameters']:,}"),
     ]
     if (speed := result["train/target_tokens_per_second"]) is not None:
@@ -305,6 +327,7 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
         ("scores", "result.json"),
         ("curves", "metrics.jsonl"),
         *(("translations", name) for name in translations),
+        ("lines for sacrebleu", "scored"),
         ("attention pictures", "attention"),
         ("BLEU by length", "bleu_by_length.test.png"),
         ("log", "run.log"),

@@ -31,9 +31,13 @@ from seq2seq_lab.scores import (
     bleu_by_length,
     chrf,
     moses_languages,
+    ter,
 )
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs, until_eos
+
+CONFIDENCE_SAMPLES = 1000  # as many as sacreBLEU's command line takes
+LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, whatever a model of characters makes
 
 
 class TranslationTask:
@@ -124,6 +128,7 @@ class Evaluation:
         by_phenomenon: exact translations by what the sentences show; empty where the data set does not say.
         translations: plain text in the order of the split.
         hypotheses: the hypotheses of the sentences whose attention was asked for.
+        scored_lines: the lines that each kind of score is of, hypotheses and references.
     """
 
     values: dict[str, float]
@@ -132,6 +137,7 @@ class Evaluation:
     by_phenomenon: list[Accuracy]
     translations: list[str]
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
+    scored_lines: dict[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -184,8 +190,12 @@ class TranslationEvaluator:
         )
 
     @torch.no_grad()  # not inference_mode: autocast would cast every weight anew at every step
-    def __call__(self, with_attention: Sequence[int]) -> Evaluation:
-        """Score the split; keep the attention of the hypotheses of the sentences `with_attention`."""
+    def __call__(self, with_attention: Sequence[int], final: bool = False) -> Evaluation:
+        """Score the split; keep the attention of the hypotheses of the sentences `with_attention`.
+
+        Args:
+            final: add TER and how sure the scores are, which take their time.
+        """
         self.model.eval()
         share = _Share()
         for batch in self._batches:
@@ -196,15 +206,17 @@ class TranslationEvaluator:
                 index = batch.index_B.tolist()
                 found = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
             for i, (hypothesis, *_) in zip(index, found, strict=True):
-                share.translations[i] = self.tokenizers.target.decode(hypothesis.tokens)
+                share.translations[i] = self.tokenizers.target.decode(hypothesis.tokens).translate(
+                    LINE_BREAKS
+                )
                 if i in with_attention:
                     share.kept[i] = hypothesis
             if self._gold is not None and weights_BTS is not None:
                 self._gold.count(share.alignments, index, weights_BTS.float().cpu().numpy())
         shares = self.ranks.gather(share)
-        return self.ranks.broadcast(lambda: self._evaluation(shares))
+        return self.ranks.broadcast(lambda: self._evaluation(shares, final))
 
-    def _evaluation(self, shares: Sequence["_Share"]) -> Evaluation:
+    def _evaluation(self, shares: Sequence["_Share"], final: bool) -> Evaluation:
         """Put the ranks' shares of the split together and score them."""
         translated = {i: text for share in shares for i, text in share.translations.items()}
         translations = [translated[i] for i in range(len(self.split.text))]
@@ -218,10 +230,23 @@ class TranslationEvaluator:
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
         references, phenomena = self.split.text.target, self.split.text.phenomena
-        scores = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
-        if self._lowercased_tokenised is not None:
-            scores["bleu_lowercased_tokenised"] = self._lowercased_tokenised(translations)
+        samples = CONFIDENCE_SAMPLES if final else 0
+        scores = {
+            "bleu": bleu(translations, references, samples),
+            "chrf": chrf(translations, references, samples),
+        }
+        if final:
+            scores["ter"] = ter(translations, references, samples)
+        lines: dict[str, tuple[Sequence[str], Sequence[str]]] = {"": (translations, references)}
+        if (papers := self._lowercased_tokenised) is not None:
+            scores["bleu_lowercased_tokenised"] = papers(translations, samples)
+            lines[".lc.tok"] = (papers.tokens(translations), papers.references)
         values |= {name: score.value for name, score in scores.items()}
+        values |= {
+            f"{name}_confidence": score.confidence
+            for name, score in scores.items()
+            if score.confidence is not None
+        }
         if alignments.predicted:
             values |= {
                 "aer": alignments.aer(),
@@ -237,6 +262,7 @@ class TranslationEvaluator:
             else accuracy_by_phenomenon(translations, references, phenomena),
             translations=translations,
             hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
+            scored_lines=lines if final else {},
         )
 
 

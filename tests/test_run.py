@@ -184,7 +184,7 @@ class TestFolder:
         assert names == {
             *(".hydra", "config.yaml", "run.json", "run.log", "metrics.jsonl", "attention", "tokenizer"),
             *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
-            *("bleu_by_length.test.png", "bleu_by_length.test.compositional.png"),
+            *("bleu_by_length.test.png", "bleu_by_length.test.compositional.png", "scored"),
             "translations.test.compositional.jsonl",
             *(f"attention.{split}.jsonl" for split in ("val", "test", "test.compositional")),
         }
@@ -578,7 +578,7 @@ class TestSettings:
             {},
             None,
         )
-        prefixes = [split.prefix for split in run.splits(corpus, tokens, None)]
+        prefixes = [split.prefix for split in run.splits(corpus, tokens.validation, tokens.tests, None)]
         assert prefixes == ["val", "test", "test/x", "test/test_x", "test/y"]
 
     def test_fast_dev_run_is_a_few_batches_of_everything(self, tmp_path: Path) -> None:

@@ -180,6 +180,14 @@ def tokenize_corpus(
     return _read(entry, corpus) or built
 
 
+def tokenize_text(text: ParallelText, tokenizers: TokenizerPair, name: str) -> TokenizedText:
+    """Return a split as ids; the name is for the progress bar."""
+    return TokenizedText(
+        *_flat(_encoded(tokenizers.source.encode, text.source, f"Tokenising {name}, source")),
+        *_flat(_encoded(tokenizers.target.encode, text.target, f"Tokenising {name}, target")),
+    )
+
+
 def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:
     """SHA-256, in hexadecimal, of all that the tokenised corpus follows from.
 
@@ -225,13 +233,7 @@ def _build(
 ) -> TokenizedCorpus:
     languages = (corpus.source_language, corpus.target_language)
     pair = fit_tokenizers(make, corpus.train, languages) if fitted is None else fitted
-    texts = [
-        TokenizedText(
-            *_flat(_encoded(pair.source.encode, text.source, f"Tokenising {name}, source")),
-            *_flat(_encoded(pair.target.encode, text.target, f"Tokenising {name}, target")),
-        )
-        for name, text in _splits(corpus).items()
-    ]
+    texts = [tokenize_text(text, pair, name) for name, text in _splits(corpus).items()]
     return _assemble(corpus, texts, pair, key, from_cache=False)
 
 

@@ -1,0 +1,120 @@
+"""`python -m seq2seq_lab.evaluate RUN_FOLDER`: the scores of a trained run, of any checkpoint on any test set."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seq2seq_lab.errors import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Score a run as its command line says; see `parser`."""
+    options = parser().parse_args(arguments)
+    try:
+        evaluate(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m seq2seq_lab.evaluate",
+        description="Translate the test sets of a run and score them, as the run itself does at its end: BLEU, chrF and TER "
+        "with sacreBLEU's signatures and 95%% confidence, BLEU lowercased and tokenised, BLEU by source length, AER.",
+        epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
+    )
+    made.add_argument("folder", type=Path, help="of a run: outputs/DATE/TIME")
+    made.add_argument(
+        "changes",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="settings that are to differ from the run's: search=beam, search.length_penalty=1, dataset=…, dataset.path=…, "
+        "trainer.eval_batch_size=…",
+    )
+    made.add_argument("--checkpoint", metavar="NAME", help="as in checkpoints/ (default: the best)")
+    made.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="(default: evaluations/NUMBER in the run folder)"
+    )
+    made.add_argument("--validation", action="store_true", help="score the validation split too")
+    add_opening(made)
+    return made
+
+
+def add_opening(to: argparse.ArgumentParser) -> None:
+    """Add the options that say how a run is opened."""
+    to.add_argument(
+        "--config-dir", metavar="FOLDER", help="of your own parts, as in training; giving it trusts its files"
+    )
+    to.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
+    to.add_argument(
+        "--precision", default="auto", help="fp32, bf16, fp16, or auto for the run's own (default: auto)"
+    )
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Score a run and write and print what it comes to."""
+    from seq2seq_lab import api, build, own_parts, report, showcase
+    from seq2seq_lab.data.tokenized import tokenize_text
+    from seq2seq_lab.ranks import Ranks
+    from seq2seq_lab.run import KEPT_ATTENTION, splits, write_result
+    from seq2seq_lab.task import TranslationEvaluator, choose_samples
+    from seq2seq_lab.tracker import Trackers
+
+    run = api.load(
+        options.folder,
+        options.config_dir,
+        options.device,
+        options.precision,
+        options.changes,
+        options.checkpoint,
+    )
+    with own_parts.using(options.config_dir):
+        build.check_slot("dataset", run.config.dataset)
+        corpus = build.dataset(run.config).load()
+    settings = run.config.trainer
+    tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
+    validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
+    folder = options.output or unused(options.folder / "evaluations")
+    folder.mkdir(parents=True, exist_ok=True)
+    scored = []
+    for split in splits(corpus, validation, tests, None)[0 if options.validation else 1 :]:
+        run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
+        evaluator = TranslationEvaluator(
+            run.model,
+            split,
+            run.tokenizers,
+            run.search,
+            settings.eval_batch_size,
+            settings.length_bounds,
+            run.device,
+            run.precision,
+            Ranks(),
+        )
+        scored.append((split, evaluator(choose_samples(split.text, KEPT_ATTENTION), final=True)))
+    scores = showcase.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
+    about = {
+        "run": str(options.folder),
+        "checkpoint": run.checkpoint,
+        "precision": run.precision.value,
+        "search": dict(run.config.search),
+        "dataset": dict(run.config.dataset),
+    }
+    write_result(folder, about | scores)
+    facts = [*showcase.signatures(scores), ("checkpoint", run.checkpoint), ("written to", str(folder))]
+    report.say(report.result_table(showcase.scores_by_split(scores), facts, ()))
+
+
+def unused(parent: Path) -> Path:
+    """Return the first folder below another, by its number, that is not there."""
+    return next(folder for number in itertools.count(1) if not (folder := parent / str(number)).exists())
+
+
+if __name__ == "__main__":
+    main()

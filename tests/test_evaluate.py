@@ -1,0 +1,124 @@
+"""A trained run scored again: what the run itself found, what sacreBLEU's own command line finds, other searches."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seq2seq_lab
+from seq2seq_lab import evaluate
+
+SETTINGS = [
+    *("dataset.train=800", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
+    *(
+        "dataset.max_depth=1",
+        "model.embedding_size=16",
+        "model.hidden_size=32",
+        "model.encoder_hidden_size=16",
+    ),
+    *("optimizer.lr=0.02", "schedule=constant", "trainer.max_epochs=4", "trainer.batch_size=16"),
+    *("trainer.device=cpu", "trainer.samples=0", "logger=none"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedRun:
+    return seq2seq_lab.train(SETTINGS, folder=tmp_path_factory.mktemp("evaluated") / "run")
+
+
+def scored(*arguments: str) -> dict[str, Any]:
+    """Score a run and return what was written."""
+    evaluate.main(arguments)
+    folder = Path(arguments[0]) / "evaluations"
+    newest = max(folder.iterdir(), key=lambda path: int(path.name))
+    result: dict[str, Any] = json.loads((newest / "result.json").read_text("utf-8"))
+    return result
+
+
+def test_it_finds_what_the_run_found(run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.result is not None
+    again = scored(str(run.folder), "--validation")
+    assert again["checkpoint"] == run.result["best_checkpoint"]
+    names = [name for name in run.result if name.startswith(("test/", "val/")) and name != "val/seconds"]
+    assert {"test/ter", "test/bleu_confidence", "test/compositional/bleu", "val/aer"} <= {*names}
+    assert {name: again[name] for name in names} == {name: run.result[name] for name in names}
+    shown = capsys.readouterr().out
+    assert f"{again['test/bleu']:.2f} ± {again['test/bleu_confidence']:.2f}" in shown
+    assert again["test/ter_signature"] in shown
+
+
+def sacrebleu(folder: Path, kind: str, *options: str) -> list[dict[str, Any]]:
+    command = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        f"test{kind}.references.txt",
+        "-i",
+        f"test{kind}.hypotheses.txt",
+    ]
+    ended = subprocess.run(
+        [*command, *options, "--confidence", "-f", "json", "-w", "10"],
+        cwd=folder / "scored",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = json.loads(ended.stdout)
+    return said if isinstance(said, list) else [said]
+
+
+def test_sacrebleu_finds_the_same_in_the_written_files(run: seq2seq_lab.LoadedRun) -> None:
+    assert run.result is not None
+    bleu, chrf, ter = sacrebleu(run.folder, "", "-m", "bleu", "chrf", "ter")
+    (papers,) = sacrebleu(run.folder, ".lc.tok", "-m", "bleu", "-tok", "none", "-lc", "--force")
+    for name, found in (("bleu", bleu), ("chrf", chrf), ("ter", ter), ("bleu_lowercased_tokenised", papers)):
+        assert round(run.result[f"test/{name}"], 10) == found["score"]
+        assert round(run.result[f"test/{name}_confidence"], 10) == found["confidence_var"]
+        signature = found["signature"].replace("bs:1000|seed:12345|", "")
+        assert run.result[f"test/{name}_signature"].startswith(signature)
+
+
+def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedRun) -> None:
+    assert run.result is not None
+    beam = scored(str(run.folder), "search=beam", "search.size=3", "search.length_penalty=0")
+    assert (beam["search"]["size"], beam["search"]["length_penalty"]) == (3, 0)
+    assert "val/bleu" not in beam
+    translations = run.folder / "evaluations"
+    assert {path.name for path in translations.iterdir()} >= {"1", "2"}
+    one = scored(str(run.folder), "search=beam", "search.size=1")
+    assert one["test/bleu"] == run.result["test/bleu"]
+    (other, *_) = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    assert scored(str(run.folder), "--checkpoint", other)["checkpoint"] == other
+    fewer = scored(str(run.folder), "dataset.test=5", "dataset.test_compositional=0")
+    assert sum(row["count"] for row in fewer["test/bleu_by_length"]) == 5
+    assert "test/compositional/bleu" not in fewer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["seed=3"],
+            "seed=3: this cannot be changed of a run that is opened. Allowed: search=VALUE, dataset=VALUE, ",
+        ),
+        (["search=beem"], "search=beem: there is no such search. Did you mean 'beam'?"),
+        (["search=beam", "search.sise=3"], "search.sise"),
+        (["--checkpoint", "step_1"], "no checkpoint lies there"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        evaluate.main([str(run.folder), *arguments])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        evaluate.main([str(tmp_path)])
+    assert "no run lies there" in capsys.readouterr().err
