@@ -42,6 +42,7 @@ class Translation:
         source: the sentence.
         text: its translation.
         log_prob: the natural logarithm of its probability, its `<eos>` included.
+        score: what the search ranks by, the logarithm or what the search makes of it.
         source_tokens: the source as the model reads it, `<sos>` and `<eos>` included.
         target_tokens: the translation as the model wrote it; with attention, `<eos>` is among them if it
             was written.
@@ -52,6 +53,7 @@ class Translation:
     source: str
     text: str
     log_prob: float
+    score: float
     source_tokens: list[str]
     target_tokens: list[str]
     attention: npt.NDArray[np.floating[Any]] | None = field(repr=False)
@@ -84,7 +86,13 @@ class LoadedRun:
     checkpoint: str
 
     def translate(self, sentences: Sequence[str], join_subwords: bool = False) -> list[Translation]:
-        """Return a translation a sentence, in their order, by the search of the run.
+        """Return a translation a sentence, in their order, by the search of the run; see `nbest`."""
+        return [best for best, *_ in self.nbest(sentences, join_subwords)]
+
+    def nbest(
+        self, sentences: Sequence[str], join_subwords: bool = False, with_attention: bool = True
+    ) -> list[list[Translation]]:
+        """Return all translations of each sentence that the search returns, the best first.
 
         A sentence of nothing but white space has no words to translate: its translation is empty, with
         log-probability 0 and no tokens.
@@ -92,6 +100,7 @@ class LoadedRun:
         Args:
             sentences: as many as you like; they are translated in batches of `trainer.eval_batch_size`.
             join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
+            with_attention: keep it; it takes memory where sentences are long.
 
         Raises:
             UserError: a single text in place of a list.
@@ -99,9 +108,14 @@ class LoadedRun:
         if isinstance(sentences, str):
             raise UserError(f"translate takes a list of sentences, not a text. Write [{sentences!r}].")
         distinct = list(dict.fromkeys(sentence for sentence in sentences if sentence.strip()))
-        found = dict(self._hypotheses(distinct))
-        made = {sentence: self._translation(sentence, found[sentence], join_subwords) for sentence in found}
-        return [made.get(sentence) or Translation(sentence, "", 0.0, [], [], None) for sentence in sentences]
+        made = {
+            sentence: [self._translation(sentence, hypothesis, join_subwords) for hypothesis in hypotheses]
+            for sentence, hypotheses in self._hypotheses(distinct, with_attention)
+        }
+        return [
+            made.get(sentence) or [Translation(sentence, "", 0.0, 0.0, [], [], None)]
+            for sentence in sentences
+        ]
 
     def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":
         """Return the attention of a translation as a picture, which a notebook shows by itself.
@@ -163,16 +177,18 @@ class LoadedRun:
         return [row["step"] for row in chosen], [row[figure] for row in chosen]
 
     @torch.no_grad()
-    def _hypotheses(self, sentences: Sequence[str]) -> Iterator[tuple[str, Hypothesis]]:
+    def _hypotheses(
+        self, sentences: Sequence[str], with_attention: bool
+    ) -> Iterator[tuple[str, list[Hypothesis]]]:
         if not sentences:
             return
         text = _without_targets(self.tokenizers.source, sentences)
         plan = plan_evaluation(text, self.config.trainer.eval_batch_size)
         for batch in BatchMaker(text, self.device).all(plan):
             with autocast(self.precision, self.device):
-                found = self.search(self.model, batch, True)
-            for index, (hypothesis, *_) in zip(batch.index_B.tolist(), found, strict=True):
-                yield sentences[index], hypothesis
+                found = self.search(self.model, batch, with_attention)
+            for index, hypotheses in zip(batch.index_B.tolist(), found, strict=True):
+                yield sentences[index], hypotheses
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS
@@ -184,6 +200,7 @@ class LoadedRun:
             source=sentence,
             text=named.output,
             log_prob=hypothesis.log_prob,
+            score=hypothesis.score,
             source_tokens=named.source_tokens,
             target_tokens=named.target_tokens,
             attention=None if weights_TS is None else named.weights_TS,

@@ -118,7 +118,7 @@ def test_many_sentences_keep_their_order_and_their_own_figures(run: LoadedRun) -
             assert translation.attention.shape == shape
             np.testing.assert_allclose(translation.attention.sum(1), 1, rtol=1e-4)
             assert (translation.source_tokens[0], translation.source_tokens[-1]) == ("<sos>", "<eos>")
-        assert translations[3] == Translation(" \t", "", 0.0, [], [], None)
+        assert translations[3] == Translation(" \t", "", 0.0, 0.0, [], [], None)
     assert run.translate([]) == []
 
 

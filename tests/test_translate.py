@@ -1,0 +1,165 @@
+"""Lines in, lines out: what the program makes of text, and of what is none."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import seq2seq_lab
+from seq2seq_lab import translate
+from seq2seq_lab.api import Translation
+
+SETTINGS = [
+    *("dataset.train=300", "dataset.validation=10", "dataset.test=10", "dataset.test_compositional=0"),
+    *(
+        "dataset.max_depth=1",
+        "model.embedding_size=16",
+        "model.hidden_size=16",
+        "model.encoder_hidden_size=8",
+    ),
+    *("optimizer.lr=0.02", "schedule=constant", "trainer.max_epochs=1", "trainer.batch_size=16"),
+    *("trainer.eval_batch_size=2", "trainer.device=cpu", "trainer.samples=0", "logger=none"),
+]
+ODD = [
+    "the king sleeps.",
+    "",
+    " \t",
+    "x" * 3000,
+    "⟦∅⟧ qqq \u2028 zzz\x0b\x85",
+    "the cat",
+    "a\rb",
+    "the king sleeps.",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedRun:
+    return seq2seq_lab.train(SETTINGS, folder=tmp_path_factory.mktemp("translated") / "run")
+
+
+def translated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes, *arguments: object
+) -> tuple[int, list[str], str]:
+    """Return (exit status, lines written, what was said of mistakes)."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    status = 0
+    try:
+        translate.main([*map(str, arguments)])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    out, err = capsys.readouterr()
+    return status, out.split("\n")[:-1], err
+
+
+def test_a_line_out_for_each_line_in(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ODD * 6  # more than are read together
+    assert len(lines) > translate.BATCHES * 2
+    data = "\n".join(lines).encode()  # the last one without an end
+    status, out, _ = translated(monkeypatch, capsys, data, run.folder, "--precision=fp32")
+    assert status == 0
+    assert out == [one.text for one in run.translate(lines)]
+    assert out[1] == out[2] == ""
+    assert translated(monkeypatch, capsys, b"", run.folder)[:2] == (0, [])
+    assert translated(monkeypatch, capsys, b"\r\n\n", run.folder)[:2] == (0, ["", ""])
+
+
+def test_files_stand_one_after_another(
+    run: seq2seq_lab.LoadedRun,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    paths = [tmp_path / "a.en", tmp_path / "b=c.en"]
+    paths[0].write_text("the king sleeps.\n\n")
+    paths[1].write_text("the cat sleeps.")
+    status, out, _ = translated(
+        monkeypatch, capsys, b"not read", run.folder, *paths, "search=beam", "search.size=2"
+    )
+    assert (status, len(out), out[1]) == (0, 3, "")
+    status, _, err = translated(monkeypatch, capsys, b"", run.folder, tmp_path / "none.en")
+    assert (status, err) == (
+        2,
+        f"error: {tmp_path / 'none.en'}: there is no such file. A setting is written KEY=VALUE.\n",
+    )
+
+
+def test_what_is_not_utf8_is_named_and_shifts_nothing(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [b"the king sleeps."] * 40
+    status, out, err = translated(monkeypatch, capsys, b"\n".join([*good, b"caf\xe9 x", b"more"]), run.folder)
+    assert (status, len(out), len(set(out))) == (2, 40, 1)
+    assert err.startswith("error: standard input, line 41: not UTF-8 (byte 4: 0xe9).")
+
+
+def test_columns(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "the old king sees the cat."
+    (one,) = run.nbest([line], join_subwords=True)
+    given = (run.folder, "--precision=fp32", "--scores", "--alignments")
+    _, (out, empty), _ = translated(monkeypatch, capsys, f"{line}\n\n".encode(), *given)
+    text, score, links = out.split("\t")
+    assert (text, float(score)) == (one[0].text, pytest.approx(one[0].score, abs=1e-4))
+    pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
+    assert [target for _, target in pairs] == [*range(len(text.split()))]
+    assert all(0 <= source < len(line.split()) for source, _ in pairs)
+    assert empty == "\t0.0000\t"
+
+
+def test_the_links_are_those_of_most_attention() -> None:
+    attention = np.array([[0.5, 0.1, 0.3, 0.1], [0.1, 0.6, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]])
+    one = Translation("a b", "x y z", -1.0, -1.0, ["<sos>", "a", "b", "<eos>"], ["x", "y", "z"], attention)
+    assert translate.pharaoh(one) == "1-0 0-1"
+    shown = translate.shaded(one).split("\n")
+    assert shown[0] == "  <sos> a b <eos>"
+    assert shown[1] == "x ▓▓▓▓▓ ░ ▒ ░░░░░"
+    assert shown[2] == "y ░░░░░ ▓ ░ ░░░░░"
+
+
+def test_nbest_lists(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beam = ("search=beam", "search.size=4", "search.nbest=3")
+    _, out, _ = translated(monkeypatch, capsys, b"the king sleeps.\nthe cat\n", run.folder, *beam, "--nbest")
+    rows = [line.split(" ||| ") for line in out]
+    assert [row[0] for row in rows] == ["0"] * 3 + ["1"] * 3
+    scores = [float(row[2]) for row in rows]
+    assert scores[:3] == sorted(scores[:3], reverse=True)
+    assert len({row[1] for row in rows[:3]}) == 3
+
+
+def test_pictures(
+    run: seq2seq_lab.LoadedRun,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    data = b"the king sleeps.\n\nthe cat\n"
+    assert translated(monkeypatch, capsys, data, run.folder, "--attention", tmp_path / "a.png")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.3.png", "a.png"]
+
+
+def test_the_prompt(run: seq2seq_lab.LoadedRun) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "seq2seq_lab.translate", str(run.folder), "--precision=fp32"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        for typed in (b"the kinx\x7fg sleeps.\n", b"\x04"):
+            answered = len(said)
+            while not said[answered:].endswith(b"> "):
+                said += os.read(ours, 1000)
+            os.write(ours, typed)
+        assert process.wait(timeout=60) == 0
+    os.close(ours)
+    text = said.decode()
+    assert run.translate(["the king sleeps."])[0].text in text
+    assert "<sos> the king sleeps. <eos>" in text
