@@ -1,13 +1,14 @@
-"""Times JoeyNMT's own training step on the data of `benchmarks.training`, in an environment that has JoeyNMT.
+"""Times JoeyNMT's own training step and search on the data of a benchmark, in an environment that has JoeyNMT.
 
     PYTHON benchmarks/joeynmt_worker.py DATA.npz SETTINGS.json
 
-is started by `benchmarks.training --joeynmt PYTHON`; it needs torch, numpy and joeynmt 2.3, and nothing of this
-package. The model is JoeyNMT's recurrent one: a bidirectional GRU, additive attention after the decoder's GRU, whose
-attention vector is fed into the next step, and an output layer over that vector. A step is JoeyNMT's: `Batch`,
-`TrainManager._train_step`, its clipping and its Adam, in float32. A line "FIRST COUNT" on standard input asks for so
-many updates from the given batch on and a line of JSON on standard output answers; in between the process waits
-without computing, and it ends when its input does.
+is started by `benchmarks.training --joeynmt PYTHON` and `benchmarks.decoding --joeynmt PYTHON`; it needs torch, numpy and
+joeynmt 2.3, and nothing of this package. The model is JoeyNMT's recurrent one: a bidirectional GRU, additive attention
+after the decoder's GRU, whose attention vector is fed into the next step, and an output layer over that vector. A step is
+JoeyNMT's: `Batch`, `TrainManager._train_step`, its clipping and its Adam, in float32. A line "FIRST COUNT" on standard
+input asks for so many updates from the given batch on, "FIRST COUNT BEAM" for the translation of so many batches by
+`joeynmt.search` (1: greedy), each output as long as the batch's longest source; a line of JSON on standard output answers.
+In between the process waits without computing, and it ends when its input does.
 """
 
 import json
@@ -24,6 +25,7 @@ import torch
 from joeynmt.batch import Batch  # type: ignore[import-not-found]
 from joeynmt.config import parse_train_args  # type: ignore[import-not-found]
 from joeynmt.model import build_model  # type: ignore[import-not-found]
+from joeynmt.search import search  # type: ignore[import-not-found]
 from joeynmt.training import TrainManager  # type: ignore[import-not-found]
 from joeynmt.vocabulary import Vocabulary  # type: ignore[import-not-found]
 
@@ -52,8 +54,11 @@ def main() -> None:
         manager = train_manager(settings, device, Path(folder))
         answer({"parameters": sum(parameter.numel() for parameter in manager.model.parameters())})
         for line in sys.stdin:
-            first, count = map(int, line.split())
-            answer(measure(manager, data, first, count, device))
+            first, count, *beam = map(int, line.split())
+            if beam:
+                answer(translate(manager, data, first, count, beam[0], device))
+            else:
+                answer(measure(manager, data, first, count, device))
         manager.tb_writer.close()
 
 
@@ -115,13 +120,42 @@ def measure(
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = perf_counter() - start
-    on_gpu = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    peak = on_gpu or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"tokens": tokens, "seconds": seconds, "peak_bytes": peak}
+    return {"tokens": tokens, "seconds": seconds, "peak_bytes": peak_memory()}
+
+
+def translate(
+    manager: TrainManager, data: dict[str, Any], first: int, count: int, beam: int, device: torch.device
+) -> dict[str, float]:
+    """Translate `count` batches from batch `first` on: target tokens asked for, seconds, peak memory in bytes."""
+    model, batches = manager.model.eval(), data["batches"]
+    tokens, start = 0, perf_counter()
+    for number in range(first, first + count):
+        batch = make_batch(data, batches[number % len(batches)], device)
+        batch.sort_by_src_length()  # as `joeynmt.prediction` does
+        longest = int(batch.src_length.max())
+        outputs, _, _ = search(
+            model=model,
+            batch=batch,
+            beam_size=beam,
+            beam_alpha=0.6 if beam > 1 else -1,
+            max_output_length=longest,
+            min_output_length=longest,
+        )
+        assert outputs.shape == (len(batch.src), longest), outputs.shape
+        tokens += int(batch.src_length.sum())
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return {"tokens": tokens, "seconds": perf_counter() - start, "peak_bytes": peak_memory()}
+
+
+def peak_memory() -> int:
+    """Return the most memory so far, in bytes: the GPU's, or the process's."""
+    return torch.cuda.max_memory_allocated() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def update(manager: TrainManager, batch: Batch) -> None:
     """Do one update as `TrainManager.train_and_validate` does."""
+    manager.model.train()
     manager._train_step(batch)
     manager.clip_grad_fun(parameters=manager.model.parameters())
     if manager.scaler is None:

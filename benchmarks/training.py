@@ -323,8 +323,9 @@ def measure_peer(
         for arm in arms(precision)
         if arm.code == "package"
     ]
-    with joeynmt(options.joeynmt, sizes, data, plans["random"], device, options.seed) as peer:
-        contestants = [peer, *contestants]
+    with joeynmt(options.joeynmt, sizes, data.text, plans["random"], device, options.seed) as peer:
+        arm = Arm("JoeyNMT 2.3", "its loop, with input feeding", "random", Precision.fp32)
+        contestants = [Contestant(arm, peer.parameters, peer.ask), *contestants]
         turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
     return summarise("joeynmt", 1.0, contestants, turns, peaks)
 

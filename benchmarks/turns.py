@@ -19,6 +19,7 @@ from benchmarks.reference import Sizes
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batching import Step
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.device import peak_memory, release_memory, reset_peak_memory
 from seq2seq_lab.errors import UserError
 
@@ -103,11 +104,27 @@ def forget(device: torch.device) -> None:
     reset_peak_memory(device)
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """JoeyNMT in a process of its own, which computes when it is asked to and waits otherwise.
+
+    Attributes:
+        parameters: of its model.
+        ask: sends it a line of numbers (see `joeynmt_worker.py`) and returns what it measured.
+    """
+
+    parameters: int
+    ask: Callable[..., Turn]
+
+
 @contextmanager
 def joeynmt(
-    python: Path, sizes: Sizes, data: Data, plan: Sequence[Step], device: torch.device, seed: int
-) -> Iterator[Contestant]:
-    """Start JoeyNMT in the environment of this interpreter; it computes when it is asked to and waits otherwise.
+    python: Path, sizes: Sizes, text: TokenizedText, plan: Sequence[Step], device: torch.device, seed: int
+) -> Iterator[Peer]:
+    """Start JoeyNMT in the environment of this interpreter.
+
+    Args:
+        plan: the batches it is given, all of as many sentences as the first.
 
     Raises:
         UserError: there is no such interpreter, or JoeyNMT does not run in it.
@@ -124,8 +141,8 @@ def joeynmt(
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays, described = Path(folder, "data.npz"), Path(folder, "settings.json")
-        text = {field.name: getattr(data.text, field.name).numpy() for field in fields(data.text)}
-        np.savez(arrays, batches=np.stack([step[0] for step in plan]), **text)
+        tokens = {field.name: getattr(text, field.name).numpy() for field in fields(text)}
+        np.savez(arrays, batches=np.stack([step[0] for step in plan]), **tokens)
         described.write_text(json.dumps(settings), "utf-8")
         command = [python, Path(__file__).with_name("joeynmt_worker.py"), arrays, described]
         try:
@@ -149,15 +166,14 @@ def joeynmt(
             values: dict[str, float] = json.loads(line)
             return values
 
-        def turn(first: int, count: int) -> Turn:
+        def ask(*numbers: int) -> Turn:
             forget(device)
-            print(first, count, file=asked, flush=True)
+            print(*numbers, file=asked, flush=True)
             values = answer()
             return Turn(int(values["tokens"]), values["seconds"], None, int(values["peak_bytes"]))
 
         try:
-            arm = Arm("JoeyNMT 2.3", "its loop, with input feeding", "random", Precision.fp32)
-            yield Contestant(arm, int(answer()["parameters"]), turn)
+            yield Peer(int(answer()["parameters"]), ask)
         finally:
             asked.close()
             answers.close()

@@ -183,7 +183,7 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
     data = small_data()
     with (
         pytest.raises(UserError, match=r"--joeynmt=.*no-python cannot be started"),
-        joeynmt(tmp_path / "no-python", SMALL, data, random_plan(data.text, 8, 1), CPU, 1),
+        joeynmt(tmp_path / "no-python", SMALL, data.text, random_plan(data.text, 8, 1), CPU, 1),
     ):
         pass
 
