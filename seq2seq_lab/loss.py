@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import PAD
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 
 CACHED_LOGITS = 2**18  # logits in work at a time on a CPU: 1 MiB in float32
 
@@ -113,13 +113,13 @@ def _rows(logits_NV: Tensor) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
-def teacher_forced(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor | None]:
+def teacher_forced(model: Seq2Seq | Encoded, batch: Batch) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss with the reference as input, and weights_BTS or None."""
     logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
     return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
 
 
-def free_running(model: Seq2Seq, batch: Batch) -> Tensor:
+def free_running(model: Seq2Seq | Encoded, batch: Batch) -> Tensor:
     """Return the summed loss with the model's own arg-max as input.
 
     It runs for as many steps as the reference has tokens and does not stop at `<eos>`.

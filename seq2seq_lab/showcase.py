@@ -319,6 +319,9 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
     ]
     if (speed := result["train/target_tokens_per_second"]) is not None:
         facts.append(("target tokens/s", f"{speed:,.0f}"))
+    training, validation = result["train/seconds"], result["val/seconds"]
+    if training:
+        facts.append(("training", f"{training:,.0f} s, and {validation:,.0f} s of validation"))
     if url:
         facts.append(("W&B", url))
     translations = sorted(path.name for path in folder.glob("translations.test*.jsonl"))

@@ -20,7 +20,7 @@ from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.scores import (
     Accuracy,
@@ -200,11 +200,12 @@ class TranslationEvaluator:
         share = _Share()
         for batch in self._batches:
             with autocast(self.precision, self.device):
-                loss_sum, weights_BTS = loss.teacher_forced(self.model, batch)
+                model = Encoded(self.model, batch.source_BS, batch.source_lengths)
+                loss_sum, weights_BTS = loss.teacher_forced(model, batch)
                 share.teacher_forced += loss_sum.item()
-                share.free_running += loss.free_running(self.model, batch).item()
+                share.free_running += loss.free_running(model, batch).item()
                 index = batch.index_B.tolist()
-                found = self.search(self.model, batch, not set(index).isdisjoint(with_attention))
+                found = self.search(model, batch, not set(index).isdisjoint(with_attention))
             for i, (hypothesis, *_) in zip(index, found, strict=True):
                 share.translations[i] = self.tokenizers.target.decode(hypothesis.tokens).translate(
                     LINE_BREAKS

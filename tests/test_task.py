@@ -78,8 +78,8 @@ class Oracle(nn.Module):
         self.vocabulary = vocabulary
         self.order: list[int] = []
 
-    def forward(
-        self, source_BS: torch.Tensor, _: Sequence[int], inputs_BT: torch.Tensor
+    def unroll(
+        self, inputs_BT: torch.Tensor, _: None, source_BS: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         weights_BTS = torch.zeros(*inputs_BT.shape, source_BS.shape[1])
         for row in range(len(source_BS)):
@@ -87,8 +87,8 @@ class Oracle(nn.Module):
                 weights_BTS[row, target, column] = 1
         return torch.zeros(*inputs_BT.shape, self.vocabulary), weights_BTS
 
-    def start(self, *_: object) -> tuple[None, None]:
-        return None, None
+    def start(self, source_BS: torch.Tensor, _: object) -> tuple[None, torch.Tensor]:
+        return None, source_BS
 
     def step(self, token_N: torch.Tensor, *_: object) -> tuple[torch.Tensor, None, None]:
         return torch.full((len(token_N), self.vocabulary), -math.log(self.vocabulary)), None, None
@@ -97,7 +97,7 @@ class Oracle(nn.Module):
 class Reference:
     """A search that gives the reference back."""
 
-    def __call__(self, _: Any, batch: Batch, __: bool) -> list[Hypothesis]:
+    def __call__(self, _: Any, batch: Batch, __: bool) -> list[list[Hypothesis]]:
         rows = [[token for token in row if token > EOS or token == UNK] for row in batch.target_BU.tolist()]
         return [[Hypothesis(row, 0.0, 0.0, None)] for row in rows]
 

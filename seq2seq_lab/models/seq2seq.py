@@ -108,3 +108,30 @@ class Seq2Seq(nn.Module):
     def _embed(self, table: Embedding, tokens: Tensor) -> Tensor:
         embedded = table(tokens)
         return self.dropout(embedded if self.scale == 1 else embedded * self.scale)
+
+
+class Encoded:
+    """A model with the encoded source of one batch, from which several readings of a target start.
+
+    It stands for the model where nothing but that batch is read.
+    """
+
+    def __init__(self, model: Seq2Seq, source_BS: Tensor, lengths: Sequence[int]) -> None:
+        self.model = model
+        self.started = model.start(source_BS, lengths)
+
+    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[DecoderState, Source]:
+        """See `Seq2Seq.start`."""
+        return self.started
+
+    def step(
+        self, token_N: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+        """See `Seq2Seq.step`."""
+        return self.model.step(token_N, state, source)
+
+    def __call__(
+        self, source_BS: Tensor, lengths: Sequence[int], inputs_BT: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `Seq2Seq.forward`."""
+        return self.model.unroll(inputs_BT, *self.started)
