@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun as LoadedRun
     from seq2seq_lab.api import Translation as Translation
+    from seq2seq_lab.api import ensemble as ensemble
     from seq2seq_lab.api import load as load
     from seq2seq_lab.api import train as train
 
 __version__ = "0.1.0"
 
-_API = ("LoadedRun", "Translation", "load", "train")
+_API = ("LoadedRun", "Translation", "ensemble", "load", "train")
 
 
 def __getattr__(name: str) -> Any:

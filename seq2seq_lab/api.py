@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ from seq2seq_lab.device import autocast, choose_device
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launcher import follows
+from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.run import read_record
 from seq2seq_lab.search.base import Hypothesis, Search
@@ -78,7 +79,7 @@ class LoadedRun:
     folder: Path
     config: Config = field(repr=False)
     result: dict[str, Any] | None = field(repr=False)
-    model: Seq2Seq = field(repr=False)
+    model: Seq2Seq | Ensemble = field(repr=False)
     tokenizers: TokenizerPair = field(repr=False)
     search: Search = field(repr=False)
     device: torch.device
@@ -250,7 +251,8 @@ def load(
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
         precision: fp32, bf16 or fp16 to translate in; auto for the one the run was trained and tested in.
         changes: settings of `search` and `dataset` that are to differ from the run's: `["search=beam", "search.size=10"]`.
-        checkpoint: the name of another of its checkpoints, as in `checkpoints/`.
+        checkpoint: the name of another of its checkpoints, as in `checkpoints/`; of several, with commas between them, or
+            `last:N`, the mean of their weights.
 
     Raises:
         UserError: no run lies there, it has no checkpoint yet, or it names a class that is not trusted.
@@ -269,7 +271,7 @@ def load(
         search = build.search(config)
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
             model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
-        checkpoints.load_weights(weights, model)
+        checkpoints.load_average(weights, model)
     return LoadedRun(
         folder=folder,
         config=config,
@@ -279,8 +281,37 @@ def load(
         search=search,
         device=place,
         precision=wanted,
-        checkpoint=weights.name,
+        checkpoint=",".join(path.name for path in weights),
     )
+
+
+def ensemble(runs: Sequence[LoadedRun]) -> LoadedRun:
+    """Return runs of one vocabulary as one, which searches as the first does.
+
+    Its next-token probabilities are the mean of theirs (Sutskever 2014, §3.6), and so is its attention.
+
+    Raises:
+        UserError: the vocabulary of one is not that of the first.
+    """
+    first, *others = runs
+    for other in others:
+        if _vocabulary(other.tokenizers) != _vocabulary(first.tokenizers):
+            raise UserError(
+                f"{other.folder} has another vocabulary than {first.folder}: an ensemble needs runs of one. Train them on "
+                f"the same data with the same tokenizer, such as seed=1,2,3."
+            )
+    members: list[Seq2Seq] = []
+    for run in runs:
+        members += run.model.members if isinstance(run.model, Ensemble) else [run.model]
+    model = Ensemble(members).to(first.device).eval()
+    names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in runs)
+    return replace(first, model=model, checkpoint=names)
+
+
+def _vocabulary(pair: TokenizerPair) -> list[object]:
+    return [
+        (type(side), side.options(), side.tokens(range(side.size))) for side in (pair.source, pair.target)
+    ]
 
 
 def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> TokenizedText:

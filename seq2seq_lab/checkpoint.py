@@ -7,7 +7,7 @@ names each file with its SHA-256. The folder is written under a temporary name a
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,22 +126,31 @@ def best(folder: Path) -> Path:
     return last if name is None else last.with_name(name)
 
 
-def named(folder: Path, name: str | None) -> Path:
-    """Return the checkpoint of a name, or the best one.
+def named(folder: Path, names: str | None) -> list[Path]:
+    """Return the checkpoints of some names: one or more with commas between them, `last:N`, or None for the best one.
 
     Raises:
-        UserError: there is none of that name, or it is damaged.
+        UserError: there is none of a name, not as many, or one is damaged.
     """
-    if name is None:
-        return best(folder)
+    if names is None:
+        return [best(folder)]
     there = sorted(path.name for path in folder.glob("step_*"))
-    if name not in there:
-        raise UserError(
-            f"{folder / name}: no checkpoint lies there.{did_you_mean(name, there)} Allowed: {', '.join(there)}."
-        )
-    if reason := damage(folder / name):
-        raise UserError(f"{folder / name} cannot be used ({reason}). Choose another: {', '.join(there)}.")
-    return folder / name
+    count = names.removeprefix("last:")
+    if count != names:
+        if not count.isdecimal() or not 1 <= int(count) <= len(there):
+            raise UserError(
+                f"{names}: {folder} holds {len(there)} checkpoints. Allowed: last:1 to last:{len(there)}; a run with "
+                f"trainer.keep_checkpoints=N keeps the newest N."
+            )
+        chosen = there[-int(count) :]
+    else:
+        chosen = names.split(",")
+    for name in chosen:
+        if name not in there:
+            raise UserError(
+                f"{folder / name}: no checkpoint lies there.{did_you_mean(name, there)} Allowed: {', '.join(there)}."
+            )
+    return [folder / name for name in chosen]
 
 
 def prune(folder: Path, keep: int) -> None:
@@ -183,6 +192,25 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(saved[name])
+
+
+def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:
+    """Load the mean of the weights of checkpoints into a model of the same shape.
+
+    Raises:
+        UserError: one is damaged, or of another model.
+    """
+    load_weights(checkpoints[0], model)
+    if len(checkpoints) == 1:
+        return
+    with torch.no_grad():
+        totals = {name: weight.double() for name, weight in _weights(model).items()}
+        for checkpoint in checkpoints[1:]:
+            load_weights(checkpoint, model)
+            for name, weight in _weights(model).items():
+                totals[name] += weight
+        for name, weight in _weights(model).items():
+            weight.copy_(totals[name] / len(checkpoints))
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

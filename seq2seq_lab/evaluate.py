@@ -5,8 +5,12 @@ import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seq2seq_lab.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2seq_lab.api import LoadedRun
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +42,6 @@ def parser() -> argparse.ArgumentParser:
         help="settings that are to differ from the run's: search=beam, search.length_penalty=1, dataset=…, dataset.path=…, "
         "trainer.eval_batch_size=…",
     )
-    made.add_argument("--checkpoint", metavar="NAME", help="as in checkpoints/ (default: the best)")
     made.add_argument(
         "--output", type=Path, metavar="FOLDER", help="(default: evaluations/NUMBER in the run folder)"
     )
@@ -50,6 +53,20 @@ def parser() -> argparse.ArgumentParser:
 def add_opening(to: argparse.ArgumentParser) -> None:
     """Add the options that say how a run is opened."""
     to.add_argument(
+        "--checkpoint",
+        metavar="NAMES",
+        help="as in checkpoints/; NAME,NAME or last:N for the mean of their weights (default: the best)",
+    )
+    to.add_argument(
+        "--with",
+        dest="others",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+        help="another run of the same vocabulary, for an ensemble; may be given several times",
+    )
+    to.add_argument(
         "--config-dir", metavar="FOLDER", help="of your own parts, as in training; giving it trusts its files"
     )
     to.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
@@ -58,23 +75,27 @@ def add_opening(to: argparse.ArgumentParser) -> None:
     )
 
 
+def opened(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
+    """Return the run, or the ensemble of runs, that the options of `add_opening` ask for."""
+    from seq2seq_lab import api
+
+    runs = [
+        api.load(folder, options.config_dir, options.device, options.precision, changes, options.checkpoint)
+        for folder in (options.folder, *options.others)
+    ]
+    return api.ensemble(runs) if len(runs) > 1 else runs[0]
+
+
 def evaluate(options: argparse.Namespace) -> None:
     """Score a run and write and print what it comes to."""
-    from seq2seq_lab import api, build, own_parts, report, showcase
+    from seq2seq_lab import build, own_parts, report, showcase
     from seq2seq_lab.data.tokenized import tokenize_text
     from seq2seq_lab.ranks import Ranks
     from seq2seq_lab.run import KEPT_ATTENTION, splits, write_result
     from seq2seq_lab.task import TranslationEvaluator, choose_samples
     from seq2seq_lab.tracker import Trackers
 
-    run = api.load(
-        options.folder,
-        options.config_dir,
-        options.device,
-        options.precision,
-        options.changes,
-        options.checkpoint,
-    )
+    run = opened(options, options.changes)
     with own_parts.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
         corpus = build.dataset(run.config).load()

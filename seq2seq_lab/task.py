@@ -20,6 +20,7 @@ from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
+from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.scores import (
@@ -160,7 +161,7 @@ class TranslationEvaluator:
 
     def __init__(
         self,
-        model: Seq2Seq,
+        model: Seq2Seq | Ensemble,
         split: Split,
         tokenizers: TokenizerPair,
         search: Search,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.evaluate import add_opening, opened
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun, Translation
@@ -62,23 +62,18 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--attention", type=Path, metavar="FILE.png", help="draw the attention, a picture a line"
     )
-    made.add_argument("--checkpoint", metavar="NAME", help="as in checkpoints/ (default: the best)")
     add_opening(made)
     return made
 
 
 def translate(options: argparse.Namespace) -> None:
     """Translate what there is to be translated."""
-    from seq2seq_lab import api
-
     files = [Path(word) for word in options.inputs if "=" not in word or Path(word).exists()]
     changes = [word for word in options.inputs if Path(word) not in files]
     for path in files:
         if not path.is_file():
             raise UserError(f"{path}: there is no such file. A setting is written KEY=VALUE.")
-    run = api.load(
-        options.folder, options.config_dir, options.device, options.precision, changes, options.checkpoint
-    )
+    run = opened(options, changes)
     if not files and sys.stdin.isatty():
         prompt(run)
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import seq2seq_lab
 from seq2seq_lab import evaluate
@@ -19,8 +20,14 @@ SETTINGS = [
         "model.hidden_size=32",
         "model.encoder_hidden_size=16",
     ),
-    *("optimizer.lr=0.02", "schedule=constant", "trainer.max_epochs=4", "trainer.batch_size=16"),
-    *("trainer.device=cpu", "trainer.samples=0", "logger=none"),
+    *(
+        "optimizer.lr=0.02",
+        "schedule=constant",
+        "trainer.max_epochs=4",
+        "trainer.keep_checkpoints=2",
+        "trainer.batch_size=16",
+    ),
+    *("trainer.keep_checkpoints=2", "trainer.samples=0", "logger=none"),
 ]
 
 
@@ -122,3 +129,30 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         evaluate.main([str(tmp_path)])
     assert "no run lies there" in capsys.readouterr().err
+
+
+def test_the_mean_of_checkpoints(run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    names = sorted(path.name for path in (run.folder / "checkpoints").iterdir())[-2:]
+    one, other, mean = (
+        seq2seq_lab.load(run.folder, checkpoint=which).model.state_dict() for which in (*names, "last:2")
+    )
+    for name, weight in mean.items():
+        torch.testing.assert_close(weight, (one[name] + other[name]) / 2)
+    assert scored(str(run.folder), "--checkpoint", ",".join(names))["checkpoint"] == ",".join(names)
+    with pytest.raises(SystemExit):
+        evaluate.main([str(run.folder), "--checkpoint", "last:9"])
+    assert "checkpoints. Allowed: last:1 to last:" in capsys.readouterr().err
+
+
+def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = scored(str(run.folder))
+    twice = scored(str(run.folder), "--with", str(run.folder))
+    assert twice["test/bleu"] == alone["test/bleu"]
+    assert twice["test/loss_teacher_forced"] == pytest.approx(alone["test/loss_teacher_forced"], rel=1e-5)
+    assert twice["checkpoint"].count("step_") == 2
+    stranger = seq2seq_lab.train(
+        [*SETTINGS, "trainer.max_epochs=1", "tokenizer=char"], folder=tmp_path / "stranger"
+    )
+    with pytest.raises(SystemExit):
+        evaluate.main([str(run.folder), "--with", str(stranger.folder)])
+    assert f"{stranger.folder} has another vocabulary than {run.folder}" in capsys.readouterr().err

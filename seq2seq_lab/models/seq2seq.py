@@ -1,6 +1,7 @@
 """The sequence-to-sequence model."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,9 +90,7 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None)."""
         features_NF, state, weights_NS = self.read(token_N, state, source)
-        logits_NV = self.readout(features_NF)
-        dtype = torch.promote_types(logits_NV.dtype, torch.float32)
-        return logits_NV.log_softmax(-1, dtype=dtype), state, weights_NS
+        return log_softmax(self.readout(features_NF)), state, weights_NS
 
     def unroll(self, inputs_BT: Tensor, state: DecoderState, source: Source) -> tuple[Tensor, Tensor | None]:
         """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
@@ -110,28 +109,33 @@ class Seq2Seq(nn.Module):
         return self.dropout(embedded if self.scale == 1 else embedded * self.scale)
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """Return log-probabilities, in float32 at least."""
+    return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
 class Encoded:
     """A model with the encoded source of one batch, from which several readings of a target start.
 
-    It stands for the model where nothing but that batch is read.
+    It stands for the model, a `Seq2Seq` or an `Ensemble`, where nothing but that batch is read.
     """
 
-    def __init__(self, model: Seq2Seq, source_BS: Tensor, lengths: Sequence[int]) -> None:
+    def __init__(self, model: Any, source_BS: Tensor, lengths: Sequence[int]) -> None:
         self.model = model
         self.started = model.start(source_BS, lengths)
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[DecoderState, Source]:
+    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> Any:
         """See `Seq2Seq.start`."""
         return self.started
 
-    def step(
-        self, token_N: Tensor, state: DecoderState, source: Source
-    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+    def step(self, token_N: Tensor, state: Any, source: Any) -> tuple[Tensor, Any, Tensor | None]:
         """See `Seq2Seq.step`."""
-        return self.model.step(token_N, state, source)
+        stepped: tuple[Tensor, Any, Tensor | None] = self.model.step(token_N, state, source)
+        return stepped
 
     def __call__(
         self, source_BS: Tensor, lengths: Sequence[int], inputs_BT: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.forward`."""
-        return self.model.unroll(inputs_BT, *self.started)
+        read: tuple[Tensor, Tensor | None] = self.model.unroll(inputs_BT, *self.started)
+        return read

@@ -1,0 +1,57 @@
+"""Several models as one: the mean of their probabilities, step by step and at once."""
+
+import pytest
+import torch
+from small_models import batch_of, random_sentences, small_config, small_model
+
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.models.ensemble import Ensemble
+from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.search.base import Search
+from seq2seq_lab.search.beam import BeamSearch
+from seq2seq_lab.search.greedy import GreedySearch
+
+
+def member(seed: int, decoder: str = "luong", attention: str = "additive") -> Seq2Seq:
+    return small_model(small_config("gru", decoder, attention), seed=seed).double().eval()
+
+
+def batch() -> Batch:
+    return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
+
+
+def test_it_is_the_mean_of_its_members() -> None:
+    members = [member(1), member(2, "luong_feeding"), member(3, "plain", "none")]
+    given = batch()
+    arguments = (given.source_BS, given.source_lengths, given.inputs_BT)
+    with torch.no_grad():
+        logits_BTV, weights_BTS = Encoded(Ensemble(members), *arguments[:2])(*arguments)
+        apart = [one(*arguments) for one in members]
+    mean_BTV = sum(logits.softmax(-1) for logits, _ in apart) / 3
+    torch.testing.assert_close(logits_BTV.exp(), mean_BTV, rtol=1e-6, atol=1e-8)
+    first, second = apart[0][1], apart[1][1]
+    assert weights_BTS is not None
+    assert first is not None
+    assert second is not None
+    torch.testing.assert_close(weights_BTS, (first + second) / 2)  # of those that attend
+
+
+def test_its_steps_are_its_unrolling() -> None:
+    given, ensemble = batch(), Ensemble([member(1), member(2, "bahdanau")])
+    with torch.no_grad():
+        state, source = ensemble.start(given.source_BS, given.source_lengths)
+        logits_BTV, _ = ensemble.unroll(given.inputs_BT, state, source)
+        for t, token_B in enumerate(given.inputs_BT.unbind(1)):
+            log_probs_BV, state, _ = ensemble.step(token_B, state, source)
+            torch.testing.assert_close(log_probs_BV, logits_BTV[:, t], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("search", [GreedySearch(0.0, 1.0, 3), BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 3)])
+def test_an_ensemble_of_one_model_twice_is_that_model(search: Search) -> None:
+    one = member(1)
+    alone, twice = search(one, batch(), True), search(Ensemble([one, one]), batch(), True)
+    for mine, theirs in zip(alone, twice, strict=True):
+        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
+        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], rel=1e-5)
+    other = search(Ensemble([one, member(2)]), batch(), True)
+    assert [h.score for h in other[0]] != pytest.approx([h.score for h in alone[0]], rel=1e-5)
