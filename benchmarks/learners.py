@@ -253,7 +253,10 @@ def loss_curves(
     device: torch.device,
     bound: float | None = None,
 ) -> tuple[list[float], list[float]]:
-    """Return the losses of reference and package on the same batches, from the same weights, without dropout.
+    """Return the losses of reference and package on the same batches, from the same weights, without dropout, in float64.
+
+    In float32 training amplifies the rounding of one order of sums or another: after 300 updates two curves of the same
+    computation may be 0.04 nats apart.
 
     The weights are the reference's own, or drawn from U(-bound, bound): from its own small ones every source position
     is attended to alike, and a mistake in the scores changes little.
@@ -265,6 +268,8 @@ def loss_curves(
             nn.init.uniform_(weight, -bound, bound)
     package = Package(name, sizes, 0.0, data, batch_size, device, seed)
     copy_weights(loop.model, package.model)
+    loop.model.double()
+    package.model.double()
     plan = plan_epoch(data.text, batch_size, "sentences", seed, 0)
     curves: tuple[list[float], list[float]] = ([], [])
     for number in progress(range(updates), f"{name}: updates", updates):

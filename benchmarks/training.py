@@ -51,8 +51,8 @@ from seq2seq_lab.device import bound_primitives, choose_device, choose_precision
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 
-# Of two runs that compute the same in another order; a mistake in a formula shows in the first digit.
-SAME_LOSS = 0.02  # nats a token
+# Of two runs that compute the same in another order, in float64.
+SAME_LOSS = 1e-6  # nats a token
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 WIDTH = 140  # of the tables in a file
 HEADS = (
@@ -453,7 +453,7 @@ def check_losses(options: argparse.Namespace, data: Data, device: torch.device) 
     sizes = Sizes(data.source_vocabulary, data.target_vocabulary, embedding=256, hidden=512)
     report: dict[str, Any] = {**surroundings(options, data, device), "curves": []}
     made = Table(
-        title=f"Mean loss of a batch, nats a token, over {options.check_loss} updates in float32: the same weights to begin "
+        title=f"Mean loss of a batch, nats a token, over {options.check_loss} updates in float64: the same weights to begin "
         f"with, the same batches of one exact source length, forcing ratio 1, no dropout"
     )
     for column in (

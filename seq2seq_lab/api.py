@@ -15,11 +15,11 @@ from seq2seq_lab import build, compose, own_parts, plots
 from seq2seq_lab import checkpoint as checkpoints
 from seq2seq_lab.alignment import attention_map
 from seq2seq_lab.cli import start_run
-from seq2seq_lab.config import Config, Device, Precision, typed
-from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
+from seq2seq_lab.config import Config, Device, Precision, check, typed
+from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
-from seq2seq_lab.device import autocast, choose_device
+from seq2seq_lab.device import autocast, bound_primitives, choose_device
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launcher import follows
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Choice = TypeVar("Choice", bound=Enum)
+
+USUAL_LENGTH = 64  # tokens; of longer sentences fewer are translated together
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,11 @@ class LoadedRun:
         return [best for best, *_ in self.nbest(sentences, join_subwords)]
 
     def nbest(
-        self, sentences: Sequence[str], join_subwords: bool = False, with_attention: bool = True
+        self,
+        sentences: Sequence[str],
+        join_subwords: bool = False,
+        with_attention: bool = True,
+        first: int = 0,
     ) -> list[list[Translation]]:
         """Return all translations of each sentence that the search returns, the best first.
 
@@ -102,21 +108,19 @@ class LoadedRun:
             sentences: as many as you like; they are translated in batches of `trainer.eval_batch_size`.
             join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
             with_attention: keep it; it takes memory where sentences are long.
+            first: the number of the first sentence in the text that they are a part of, for a search that draws.
 
         Raises:
             UserError: a single text in place of a list.
         """
         if isinstance(sentences, str):
             raise UserError(f"translate takes a list of sentences, not a text. Write [{sentences!r}].")
-        distinct = list(dict.fromkeys(sentence for sentence in sentences if sentence.strip()))
-        made = {
-            sentence: [self._translation(sentence, hypothesis, join_subwords) for hypothesis in hypotheses]
-            for sentence, hypotheses in self._hypotheses(distinct, with_attention)
-        }
-        return [
-            made.get(sentence) or [Translation(sentence, "", 0.0, 0.0, [], [], None)]
-            for sentence in sentences
-        ]
+        found = [[Translation(sentence, "", 0.0, 0.0, [], [], None)] for sentence in sentences]
+        for i, hypotheses in self._hypotheses(sentences, with_attention, first):
+            found[i] = [
+                self._translation(sentences[i], hypothesis, join_subwords) for hypothesis in hypotheses
+            ]
+        return found
 
     def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":
         """Return the attention of a translation as a picture, which a notebook shows by itself.
@@ -179,17 +183,21 @@ class LoadedRun:
 
     @torch.no_grad()
     def _hypotheses(
-        self, sentences: Sequence[str], with_attention: bool
-    ) -> Iterator[tuple[str, list[Hypothesis]]]:
-        if not sentences:
+        self, sentences: Sequence[str], with_attention: bool, first: int
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield the number of each sentence that has words, with its hypotheses."""
+        numbers = [i for i, sentence in enumerate(sentences) if sentence.strip()]
+        if not numbers:
             return
-        text = _without_targets(self.tokenizers.source, sentences)
-        plan = plan_evaluation(text, self.config.trainer.eval_batch_size)
+        text = _without_targets(self.tokenizers.source, [sentences[i] for i in numbers])
+        number_B = torch.tensor(numbers, device=self.device)
+        size = self.config.trainer.eval_batch_size
+        plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
         for batch in BatchMaker(text, self.device).all(plan):
+            index_B = number_B[batch.index_B]
             with autocast(self.precision, self.device):
-                found = self.search(self.model, batch, with_attention)
-            for index, hypotheses in zip(batch.index_B.tolist(), found, strict=True):
-                yield sentences[index], hypotheses
+                found = self.search(self.model, replace(batch, index_B=index_B + first), with_attention)
+            yield from zip(index_B.tolist(), found, strict=True)
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS
@@ -261,7 +269,9 @@ def load(
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
     with own_parts.using(config_dir):
+        bound_primitives()
         config = typed(compose.compose_opened(folder, changes))
+        check(config)
         for part in ("encoder", "decoder", "attention", "readout", "initialization", "tokenizer", "search"):
             build.check_slot(part, getattr(config, part))
         if wanted is Precision.auto:
@@ -312,6 +322,13 @@ def _vocabulary(pair: TokenizerPair) -> list[object]:
     return [
         (type(side), side.options(), side.tokens(range(side.size))) for side in (pair.source, pair.target)
     ]
+
+
+def _bounded(index: Index, text: TokenizedText, size: int) -> list[Index]:
+    """Return a batch of sentences in parts that long ones do not make too large for memory."""
+    longest = int(text.source_lengths[torch.from_numpy(index)].max())
+    most = max(1, size * USUAL_LENGTH // longest)
+    return [index[i : i + most] for i in range(0, len(index), most)]
 
 
 def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> TokenizedText:

@@ -442,6 +442,11 @@ def check_model(config: Config) -> None:
             f"trainer.monitor={config.trainer.monitor} needs a model that attends, and this one does not. "
             f"Choose another figure, or model=attn."
         )
+    if getattr(search(config), "needs_attention", False) and not attends:
+        raise UserError(
+            f"search.coverage_penalty={config.search['coverage_penalty']} needs a model that attends, and this one does "
+            f"not. Set it to 0, or model=attn."
+        )
 
 
 def check_parts(config: Config) -> None:

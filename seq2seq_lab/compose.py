@@ -2,9 +2,11 @@
 
 import argparse
 import itertools
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts, study
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
+
+log = logging.getLogger(__name__)
 
 # A job takes about a tenth of a second; beyond these, each value is checked but not each combination.
 MOST_JOBS_CHECKED = 32
@@ -362,9 +366,8 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
         for change in changes:
             key = change.key_or_group
             group = key.partition(".")[0]
-            if (
-                group not in configuration.OPENED_GROUPS and key not in configuration.OPENED_KEYS
-            ) or change.is_sweep_override():
+            known = group in configuration.OPENED_GROUPS or key in configuration.OPENED_KEYS
+            if not known or change.is_sweep_override() or change.is_delete():
                 allowed = [
                     *(f"{group}=VALUE" for group in configuration.OPENED_GROUPS),
                     *configuration.OPENED_KEYS,
@@ -394,7 +397,10 @@ def read_config(folder: Path) -> DictConfig:
     """
     path = folder / "config.yaml"
     try:
-        node = OmegaConf.merge(OmegaConf.structured(configuration.Config), OmegaConf.load(path))
+        saved = OmegaConf.load(path)
+        assert isinstance(saved, DictConfig)
+        complete(saved)
+        node = OmegaConf.merge(OmegaConf.structured(configuration.Config), saved)
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
@@ -406,6 +412,49 @@ def read_config(folder: Path) -> DictConfig:
         raise UserError(f"{path} cannot be read. {error}") from error
     assert isinstance(node, DictConfig)
     return node
+
+
+def complete(saved: DictConfig) -> None:
+    """Add the settings that the configuration of a run of an earlier version lacks, as today's files have them.
+
+    What is added to the program leaves it as it was, unless it is given another value than its file's. What lacks a part or
+    a section that every version has had is no run's, and stays as it is.
+    """
+
+    def add(to: object, values: Mapping[str, Any], section: str) -> None:
+        if isinstance(to, DictConfig):
+            for key in sorted(values.keys() - to.keys()):
+                to[key] = values[key]
+                log.info("%s%s is a setting that this run does not know: as it is by default.", section, key)
+
+    if not {*configuration.SLOTS, "model", "trainer", "embedding", "seed"} <= saved.keys():
+        return
+    today = _today()
+    add(saved, today, "")
+    for section in ("model", "trainer", "study", "embedding.source", "embedding.target"):
+        values = OmegaConf.select(OmegaConf.create(today), section)
+        add(OmegaConf.select(saved, section), values, f"{section}.")
+    for slot in configuration.SLOTS:
+        node = saved[slot]
+        if isinstance(node, DictConfig):
+            add(node, _slot_file(slot, node.get("_target_")), f"{slot}.")
+
+
+@cache
+def _today() -> dict[str, Any]:
+    """Return the default configuration, its interpolations as they are."""
+    values: Any = OmegaConf.to_container(hydra.compose("config", []))
+    return {str(key): value for key, value in values.items()}
+
+
+@cache
+def _slot_file(slot: str, target: str) -> dict[str, Any]:
+    """Return what a file of this program sets of a slot's class; nothing where it has no file of its own."""
+    for path in sorted((configuration.CONF_DIR / slot).glob("*.yaml")):
+        values: Any = OmegaConf.to_container(OmegaConf.load(path))
+        if values.get("_target_") == target and "defaults" not in values:
+            return {str(key): value for key, value in values.items()}
+    return {}
 
 
 def check_hydra(node: DictConfig) -> None:

@@ -1,6 +1,7 @@
 """`python -m seq2seq_lab.evaluate RUN_FOLDER`: the scores of a trained run, of any checkpoint on any test set."""
 
 import argparse
+import contextlib
 import itertools
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Score a run as its command line says; see `parser`."""
-    options = parser().parse_args(arguments)
+    options = parser().parse_intermixed_args(arguments)
     try:
         evaluate(options)
     except UserError as error:
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m seq2seq_lab.evaluate",
         description="Translate the test sets of a run and score them, as the run itself does at its end: BLEU, chrF and TER "
-        "with sacreBLEU's signatures and 95%% confidence, BLEU lowercased and tokenised, BLEU by source length, AER.",
+        "with sacreBLEU's signatures and 95% confidence, BLEU lowercased and tokenised, BLEU by source length, AER.",
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
     made.add_argument("folder", type=Path, help="of a run: outputs/DATE/TIME")
@@ -102,8 +103,8 @@ def evaluate(options: argparse.Namespace) -> None:
     settings = run.config.trainer
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
-    folder = options.output or unused(options.folder / "evaluations")
-    folder.mkdir(parents=True, exist_ok=True)
+    if options.output is not None and options.output.exists():
+        raise UserError(f"--output={options.output} is there already. Choose another folder.")
     scored = []
     for split in splits(corpus, validation, tests, None)[0 if options.validation else 1 :]:
         run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
@@ -119,6 +120,9 @@ def evaluate(options: argparse.Namespace) -> None:
             Ranks(),
         )
         scored.append((split, evaluator(choose_samples(split.text, KEPT_ATTENTION), final=True)))
+    folder = options.output or unused(options.folder / "evaluations")
+    if options.output is not None:
+        folder.mkdir(parents=True)
     scores = showcase.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
     about = {
         "run": str(options.folder),
@@ -133,8 +137,12 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def unused(parent: Path) -> Path:
-    """Return the first folder below another, by its number, that is not there."""
-    return next(folder for number in itertools.count(1) if not (folder := parent / str(number)).exists())
+    """Make and return the first folder below another, by its number, that is not there."""
+    for number in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            (folder := parent / str(number)).mkdir(parents=True)
+            break
+    return folder
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from sacrebleu.significance import _bootstrap_resample, estimate_ci
+from sacrebleu.significance import estimate_ci
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from seq2seq_lab.errors import UserError
+
+SACREBLEU_SEED = 12345  # that its command line resamples with
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,17 @@ class LowercasedTokenisedBleu:
         self.references = lowercased_tokens(references, language)
         self._tokenizer = f"moses:sacremoses-{sacremoses.__version__}-{language}"
 
-    def __call__(self, hypotheses: Sequence[str], samples: int = 0) -> Score:
-        """Return the score; effective order, `samples` and `UserError` are as in `bleu`."""
-        _check(hypotheses, self.references)
+    def __call__(self, hypotheses: Sequence[str]) -> Score:
+        """Return the score; effective order and `UserError` are as in `bleu`."""
+        return self.of_tokens(self.tokens(hypotheses))
+
+    def of_tokens(self, tokens: Sequence[str], samples: int = 0) -> Score:
+        """Return the score of hypotheses as `tokens` gives them; `samples` is as in `bleu`."""
+        _check(tokens, self.references)
         short = all(len(reference.split()) < 4 for reference in self.references)
         # `force` only silences the warning about tokenised input, which is meant here.
         metric = BLEU(lowercase=True, tokenize="none", force=True, effective_order=short)
-        score = _score(metric, self.tokens(hypotheses), self.references, samples)
+        score = _score(metric, tokens, self.references, samples)
         return replace(score, signature=f"{score.signature}|{self._tokenizer}")
 
     def tokens(self, hypotheses: Sequence[str]) -> list[str]:
@@ -142,14 +148,20 @@ def ter(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) 
 
 
 def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str], samples: int) -> Score:
-    value = metric.corpus_score(hypotheses, [references]).score
+    # What `corpus_score(n_bootstrap=…)` does, but for two faults of sacreBLEU 2.6: its mean fails where some scores are 0,
+    # and it holds the statistics of all samples at once, gigabytes for a large test set.
+    statistics = metric._extract_corpus_statistics(hypotheses, [references])
+    value = metric._aggregate_and_compute(statistics).score
     signature = str(metric.get_signature())
     if not samples:
         return Score(value, signature)
-    # What `corpus_score(n_bootstrap=…)` does, but for its mean, which fails on scores of 0 among others (sacreBLEU 2.6).
-    statistics = metric._extract_corpus_statistics(hypotheses, [references])
-    _, resampled = _bootstrap_resample(statistics, metric, samples)
-    _, confidence = estimate_ci(np.array([score.score for score in resampled]))
+    generator = np.random.default_rng(SACREBLEU_SEED)
+    rows = np.array(statistics, dtype=np.float32)
+    resampled = [
+        metric._compute_score_from_stats(rows[generator.choice(len(rows), size=len(rows))].sum(0)).score
+        for _ in range(samples)
+    ]
+    _, confidence = estimate_ci(np.array(resampled))
     return Score(value, signature, float(confidence))
 
 

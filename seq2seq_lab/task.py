@@ -241,8 +241,9 @@ class TranslationEvaluator:
             scores["ter"] = ter(translations, references, samples)
         lines: dict[str, tuple[Sequence[str], Sequence[str]]] = {"": (translations, references)}
         if (papers := self._lowercased_tokenised) is not None:
-            scores["bleu_lowercased_tokenised"] = papers(translations, samples)
-            lines[".lc.tok"] = (papers.tokens(translations), papers.references)
+            tokens = papers.tokens(translations)
+            scores["bleu_lowercased_tokenised"] = papers.of_tokens(tokens, samples)
+            lines[".lc.tok"] = (tokens, papers.references)
         values |= {name: score.value for name, score in scores.items()}
         values |= {
             f"{name}_confidence": score.confidence

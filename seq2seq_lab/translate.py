@@ -1,13 +1,18 @@
 """`python -m seq2seq_lab.translate RUN_FOLDER`: a line out for each line in, or a prompt."""
 
 import argparse
+import io
+import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
+from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.evaluate import add_opening, opened
+from seq2seq_lab.plots import save_figure
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun, Translation
@@ -20,13 +25,17 @@ SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))
 def main(arguments: Sequence[str] | None = None) -> None:
     """Translate as the command line says; see `parser`."""
     options = parser().parse_intermixed_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what comes in
     try:
         translate(options)
+        sys.stdout.flush()
     except UserError as error:
+        sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # who reads has had enough
-        sys.stderr.close()
+    except BrokenPipeError:  # who reads has had enough; nothing more is to be flushed at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -67,30 +76,63 @@ def parser() -> argparse.ArgumentParser:
 
 
 def translate(options: argparse.Namespace) -> None:
-    """Translate what there is to be translated."""
+    """Translate what there is to be translated.
+
+    Raises:
+        UserError: a file or a line cannot be read, a line is too long for the model, or the model has no attention to show.
+    """
     files = [Path(word) for word in options.inputs if "=" not in word or Path(word).exists()]
     changes = [word for word in options.inputs if Path(word) not in files]
     for path in files:
-        if not path.is_file():
+        if not path.exists() or path.is_dir():
             raise UserError(f"{path}: there is no such file. A setting is written KEY=VALUE.")
     run = opened(options, changes)
+    if options.attention is not None:
+        options.attention.parent.mkdir(parents=True, exist_ok=True)
     if not files and sys.stdin.isatty():
         prompt(run)
         return
-    size = BATCHES * run.config.trainer.eval_batch_size
+    sources = [(str(path), read_lines(path, new_counts(), show=False)) for path in files]
+    lines = checked(run, sources or [("standard input", decode_lines(sys.stdin.buffer, new_counts()))])
     wanted = options.alignments or options.attention is not None
-    lines = read_files(files) if files else read_lines(sys.stdin.buffer, "standard input")
-    for number, translations in enumerate(
-        translations for chunk in chunks(lines, size) for translations in run.nbest(chunk, True, wanted)
-    ):
-        for translation in translations if options.nbest else translations[:1]:
-            print(written(translation, number, options))
-        if options.attention is not None and translations[0].attention is not None:
-            path = options.attention
-            picture = path if number == 0 else path.with_name(f"{path.stem}.{number + 1}{path.suffix}")
-            run.plot_attention(translations[0]).savefig(picture)
-        if number % size == size - 1:
-            sys.stdout.flush()
+    first = 0
+    for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):
+        found = run.nbest(chunk, True, wanted, first)
+        for number, translations in enumerate(found, start=first):
+            for translation in translations if options.nbest else translations[:1]:
+                print(written(translation, number, options))
+            if options.attention is not None:
+                draw(run, translations[0], options.attention, number)
+        first += len(chunk)
+        sys.stdout.flush()
+
+
+def checked(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> Iterator[str]:
+    """Yield the lines of files, given with their names and with what is wrong with a line.
+
+    Raises:
+        UserError: a line is not UTF-8, or has more tokens than the model's attention can weigh.
+    """
+    bound = run.model.longest_source is not None
+    for name, lines in sources:
+        for number, (line, problem) in enumerate(lines, start=1):
+            where = f"{name}, line {number}"
+            if problem:
+                raise UserError(f"{where}: {problem}. The lines before it are translated.")
+            if bound:
+                run.model.check_length(2 + len(run.tokenizers.source.encode([line])[0]), where)
+            yield line
+
+
+def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:
+    """Draw the attention of a line's translation; of further lines beside the first, with their numbers.
+
+    Raises:
+        UserError: the model has no attention.
+    """
+    if translation.target_tokens:
+        picture = path if number == 0 else path.with_name(f"{path.stem}.{number + 1}{path.suffix}")
+        save_figure(run.plot_attention(translation), picture)
 
 
 def written(translation: "Translation", number: int, options: argparse.Namespace) -> str:
@@ -118,29 +160,6 @@ def pharaoh(translation: "Translation") -> str:
     return " ".join(f"{row.argmax()}-{target}" for target, row in enumerate(words_TS) if row.sum() > 0)
 
 
-def read_files(paths: Iterable[Path]) -> Iterator[str]:
-    """Yield the lines of files, one after another."""
-    for path in paths:
-        with path.open("rb") as file:
-            yield from read_lines(file, str(path))
-
-
-def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of a file; nothing but a line feed ends one.
-
-    Raises:
-        UserError: a line is not UTF-8.
-    """
-    for number, line in enumerate(file, start=1):
-        try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{name}, line {number}: not UTF-8 (byte {error.start + 1}: 0x{line[error.start]:02x}). The lines before it "
-                f"are translated."
-            ) from None
-
-
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     """Yield lines, so many together; those before an error too."""
     chunk: list[str] = []
@@ -162,7 +181,7 @@ def prompt(run: "LoadedRun") -> None:
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 
     print("A sentence a line; Ctrl-D ends.")
-    while True:
+    for number in itertools.count():
         try:
             line = input("> ")
         except EOFError:
@@ -170,7 +189,12 @@ def prompt(run: "LoadedRun") -> None:
             return
         if not line.strip():
             continue
-        for translation in run.nbest([line], join_subwords=True)[0]:
+        try:
+            translations = run.nbest([line], join_subwords=True, first=number)[0]
+        except UserError as error:  # too long for the model: the next one may do
+            print(f"error: {error}")
+            continue
+        for translation in translations:
             print(f"{translation.text.translate(ONE_LINE)}   ({translation.score:.2f})")
             if translation.attention is not None:
                 print(shaded(translation))

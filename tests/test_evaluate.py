@@ -1,6 +1,7 @@
 """A trained run scored again: what the run itself found, what sacreBLEU's own command line finds, other searches."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 import seq2seq_lab
 from seq2seq_lab import evaluate
@@ -113,7 +115,12 @@ def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedRun) -> N
         ),
         (["search=beem"], "search=beem: there is no such search. Did you mean 'beam'?"),
         (["search=beam", "search.sise=3"], "search.sise"),
+        (["~search"], "~search: this cannot be changed"),
         (["--checkpoint", "step_1"], "no checkpoint lies there"),
+        (["trainer.eval_batch_size=-1"], "trainer.eval_batch_size=-1"),
+        (["trainer.length_bounds=[6,3]"], "trainer.length_bounds"),
+        (["search=beam", "search._target_=os.system"], "os.system"),
+        (["dataset._target_=os.system"], "os.system"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -123,6 +130,29 @@ def test_what_cannot_be_is_refused(
         evaluate.main([str(run.folder), *arguments])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_output_folder_is_a_new_one(
+    run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for there in (run.folder, tmp_path):
+        with pytest.raises(SystemExit):
+            evaluate.main([str(run.folder), "--output", str(there)])
+        assert f"--output={there} is there already" in capsys.readouterr().err
+    evaluate.main([str(run.folder), "--validation", "search=beam", "--output", str(tmp_path / "a" / "b")])
+    assert (tmp_path / "a" / "b" / "result.json").is_file()
+
+
+def test_a_run_of_an_earlier_version_is_opened(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(run.folder, old)
+    config: Any = OmegaConf.to_container(OmegaConf.load(old / "config.yaml"))
+    del config["search"]["min_length_factor"], config["study"], config["trainer"]["devices"]
+    (old / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    opened = seq2seq_lab.load(old)
+    assert opened.config == run.config
+    ours, theirs = (one.translate(["the king sleeps."])[0].text for one in (opened, run))
+    assert ours == theirs
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,13 +90,53 @@ def test_files_stand_one_after_another(
     )
 
 
+def test_a_line_is_drawn_by_its_number_alone(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = "\n".join(["the king sleeps.", "", "the cat sees the king."] * 20).encode()
+    sampling = (run.folder, "--precision=fp32", "search=sampling")
+    _, out, _ = translated(monkeypatch, capsys, data, *sampling)
+    _, together, _ = translated(monkeypatch, capsys, data, *sampling, "trainer.eval_batch_size=100")
+    assert out == together
+    assert len(set(out)) > 10  # one sentence is drawn anew each time
+    _, behind, _ = translated(monkeypatch, capsys, b"a b\n" * 3 + data, *sampling)
+    assert behind[3:] != out
+
+
+def test_a_line_too_long_for_the_model_is_named(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounded = seq2seq_lab.load(run.folder)
+    bounded.model.longest_source = 9
+    monkeypatch.setattr("seq2seq_lab.translate.opened", lambda *_: bounded)
+    status, out, err = translated(
+        monkeypatch, capsys, b"the king sleeps.\nthe cat\n" + b"the " * 20 + b"\nthe cat\n", run.folder
+    )
+    assert (status, len(out)) == (2, 2)
+    assert "standard input, line 3 has " in err
+
+
+def test_what_comes_out_is_utf8_whatever_the_terminals_encoding(
+    run: seq2seq_lab.LoadedRun, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "seq2seq_lab.translate", str(run.folder), "--alignments"]
+    ended = subprocess.run(
+        command,
+        input="la reine où dort l'été ?\n".encode() * 3,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert ended.stdout.decode("utf-8").count("\n") == 3
+
+
 def test_what_is_not_utf8_is_named_and_shifts_nothing(
     run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = [b"the king sleeps."] * 40
     status, out, err = translated(monkeypatch, capsys, b"\n".join([*good, b"caf\xe9 x", b"more"]), run.folder)
     assert (status, len(out), len(set(out))) == (2, 40, 1)
-    assert err.startswith("error: standard input, line 41: not UTF-8 (byte 4: 0xe9).")
+    assert err.startswith("error: standard input, line 41: byte 4 is not UTF-8 (invalid continuation byte).")
 
 
 def test_columns(

@@ -56,23 +56,28 @@ def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[
         with path.open("rb") as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
             size = path.stat().st_size
             raw_lines = progress(stream, f"Reading {path.name}", size, file.tell) if show else stream
-            # Binary lines end at b"\n" alone; text mode would leave that to the newline argument and could
-            # not say which line a wrong byte is in.
-            for number, raw in enumerate(raw_lines, start=1):
-                if number == 1 and raw.startswith(codecs.BOM_UTF8):
-                    raw = raw.removeprefix(codecs.BOM_UTF8)
-                    counts["byte_order_marks"] += 1
-                if raw.endswith(b"\r\n"):
-                    raw = raw[:-2]
-                    counts["carriage_returns"] += 1
-                try:
-                    text = raw.removesuffix(b"\n").decode()
-                except UnicodeDecodeError as error:
-                    yield "", f"byte {error.start + 1} is not UTF-8 ({error.reason})"
-                else:
-                    yield text, ""
+            yield from decode_lines(raw_lines, counts)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read to its end: {error}. Replace it by a whole copy.") from error
+
+
+def decode_lines(raw_lines: Iterable[bytes], counts: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Yield what `read_lines` does for the lines of a binary file that is open."""
+    # Binary lines end at b"\n" alone; text mode would leave that to the newline argument and could not say
+    # which line a wrong byte is in.
+    for number, raw in enumerate(raw_lines, start=1):
+        if number == 1 and raw.startswith(codecs.BOM_UTF8):
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+            counts["byte_order_marks"] += 1
+        if raw.endswith(b"\r\n"):
+            raw = raw[:-2]
+            counts["carriage_returns"] += 1
+        try:
+            text = raw.removesuffix(b"\n").decode()
+        except UnicodeDecodeError as error:
+            yield "", f"byte {error.start + 1} is not UTF-8 ({error.reason})"
+        else:
+            yield text, ""
 
 
 def read_parallel(

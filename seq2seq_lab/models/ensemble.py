@@ -39,6 +39,8 @@ class Ensemble(nn.Module):
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
         super().__init__()
         self._models = nn.ModuleList(members)
+        bounds = [member.longest_source for member in members if member.longest_source is not None]
+        self.longest_source = min(bounds, default=None)
 
     def check_length(self, length: int, what: str) -> None:
         """See `Seq2Seq.check_length`."""

@@ -56,7 +56,7 @@ class Search(Protocol):
     """A way to produce sentences; `conf/search/*.yaml` each name one."""
 
     def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence, the best first, in the order of the batch."""
+        """Return the hypotheses of each sentence in the order of the batch: the best first, or as they were drawn."""
         ...
 
 

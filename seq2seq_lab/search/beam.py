@@ -52,6 +52,11 @@ class BeamSearch:
         self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
 
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it can rank nothing without."""
+        return self.coverage_penalty > 0
+
     @torch.no_grad()
     def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
         frontier = Frontier(model, batch, self.size, self.limits, with_weights)
@@ -95,8 +100,9 @@ class BeamSearch:
         weights_BFTS = None
         if frontier.weights_BTKS is not None:
             sentence_B11 = torch.arange(count, device=device)[:, None, None]
-            step_T = torch.arange(frontier.steps, device=device)
-            weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, found.places_BFT]
+            longest = int((found.tokens_BFT != PAD).sum(-1).max())
+            step_T = torch.arange(longest, device=device)
+            weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, found.places_BFT[..., :longest]]
         return hypotheses(
             found.tokens_BFT, found.log_prob_BF, found.score_BF, weights_BFTS, batch.source_lengths
         )

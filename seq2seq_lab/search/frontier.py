@@ -102,27 +102,31 @@ def hypotheses(
     weights_BKTS: Tensor | None,
     lengths: tuple[int, ...],
 ) -> list[list[Hypothesis]]:
-    """Return each sentence's hypotheses, in their order; one without a token is none.
+    """Return each sentence's hypotheses, in their order; one without a token is none, unless there is no other.
 
     Args:
         tokens_BKT: `<eos>`, if there is one, counted; padded.
         lengths: of the sources.
     """
+    longest = int((tokens_BKT != PAD).sum(-1).max())
     tokens, log_probs, scores = tokens_BKT.tolist(), log_prob_BK.tolist(), score_BK.tolist()
+    if weights_BKTS is not None:
+        weights_BKTS = weights_BKTS[:, :, :longest]
     weights = None if weights_BKTS is None else weights_BKTS.float().cpu().numpy()
     found: list[list[Hypothesis]] = []
     for i, rows in enumerate(tokens):
-        found.append([])
-        for k, row in enumerate(rows):
-            length = row.index(PAD) if PAD in row else len(row)
-            if length == 0:
-                continue
-            found[-1].append(
+        lasting = [row.index(PAD) if PAD in row else len(row) for row in rows]
+        found.append(
+            [
                 Hypothesis(
-                    tokens=row[: length - 1] if row[length - 1] == EOS else row[:length],
+                    tokens=row[: length - 1] if length and row[length - 1] == EOS else row[:length],
                     log_prob=log_probs[i][k],
                     score=scores[i][k],
-                    weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]],
+                    # A copy, since a part would keep the whole.
+                    weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]].copy(),
                 )
-            )
+                for k, (row, length) in enumerate(zip(rows, lasting, strict=True))
+                if length or (not any(lasting) and k == 0)  # a model that has diverged ranks nothing
+            ]
+        )
     return found

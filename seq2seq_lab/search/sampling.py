@@ -55,4 +55,6 @@ class SamplingSearch(PathSearch):
         place_AK1 = torch.searchsorted(
             cumulated_AKV, (draw_AK * cumulated_AKV[..., -1])[..., None], right=True
         )
-        return token_AKV.gather(-1, place_AK1.clamp_max(probs_AKV.shape[-1] - 1))[..., 0]
+        # Rounding must not lead beyond what may be drawn.
+        last_AK1 = ((probs_AKV > 0).sum(-1, keepdim=True) - 1).clamp_min(0)
+        return token_AKV.gather(-1, place_AK1.minimum(last_AK1))[..., 0]

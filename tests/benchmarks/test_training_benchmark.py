@@ -55,7 +55,7 @@ def small_data(pairs: int = 60) -> Data:
 def test_reference_and_package_have_the_same_loss_curve(name: str) -> None:
     reference, package = loss_curves(name, SMALL, small_data(), 12, batch_size=16, seed=1, device=CPU)
     assert reference[-1] < reference[0]
-    np.testing.assert_allclose(package, reference, atol=2e-5)
+    np.testing.assert_allclose(package, reference, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MODELS)

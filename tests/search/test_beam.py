@@ -7,6 +7,7 @@ from exhaustive import every_output, forced, ranked, wu
 from models.small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
+from seq2seq_lab.compose import compose_run
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.errors import UserError
@@ -14,6 +15,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.search.sampling import SamplingSearch
 
 VOCABULARY = 7  # with PAD, SOS, EOS and UNK
 ALL = 100  # more than all outputs of up to three tokens
@@ -184,3 +186,19 @@ def test_values_that_are_none_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         BeamSearch(*settings)
+
+
+def test_a_run_without_attention_for_its_coverage_is_refused_before_it_begins() -> None:
+    words = ["model=vanilla", "search=beam", "search.coverage_penalty=0.2"]
+    with pytest.raises(UserError, match=r"search\.coverage_penalty=0\.2 needs a model that attends"):
+        compose_run(words)
+    compose_run(["model=attn", *words[1:]])
+
+
+def test_a_model_that_has_diverged_still_gives_an_output() -> None:
+    model = model_of()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(float("nan"))
+    for search in (beam(3), GreedySearch(0.0, 1.0, 2), SamplingSearch(1.0, None, 1.0, 2, 1, 0.0, 1.0, 2)):
+        assert all(len(found) >= 1 for found in search(model, sentences(2, 3), True))
