@@ -70,6 +70,8 @@ def main() -> None:
     finally:
         if many:
             study.tell(many)
+    if joins() and "seq2seq_lab.launch" in sys.modules:
+        sys.modules["seq2seq_lab.launch"].leave()
 
 
 def job_of(config_dir: Path | None) -> Callable[[DictConfig], float | None]:

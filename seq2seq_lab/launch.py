@@ -7,14 +7,16 @@ a launcher that has started a process for each rank already, as `torchrun` does 
 import logging
 import os
 import signal
+import sys
 import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import distributed
@@ -140,7 +142,7 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 start_method="spawn",
                 logs_specs=DefaultLogsSpecs(log_dir=logs),
             )
-            results: dict[int, Result] = elastic_launch(settings, entry)(*arguments)
+            results: dict[int, Result] = elastic_launch(settings, _entered)(entry, *arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         # What the rank has raised stands there as a record; of one that was killed there is a sentence.
@@ -180,6 +182,24 @@ def _agent_silent() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+def leave() -> NoReturn:
+    """End this process, its work done, without more ado.
+
+    gloo's threads outlive the process group that they belong to, where DDP has held it, and may let go of a tensor after
+    Python has ended: that aborts the process, and the launcher takes the whole run for failed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _entered(entry: Callable[..., Result], *arguments: object) -> Result:
+    """Be one of the processes that `spawn` starts."""
+    result = entry(*arguments)
+    Finalize(None, leave, exitpriority=-100)  # after the result has been handed over
+    return result
 
 
 def _rank(job: Job, config_dir: Path | None) -> dict[str, Any]:

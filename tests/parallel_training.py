@@ -1,6 +1,8 @@
 """A small training and its scores, on one rank or on several: what `test_ranks` starts in processes of its own."""
 
+import atexit
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,3 +135,9 @@ def refused_on_rank_1() -> None:
         if ranks.rank == 1:
             raise UserError("key=value is not allowed: this rank will not. Choose another.")
         ranks.wait()
+
+
+def aborted_at_its_end() -> str:
+    """Return something from a process that would not end well."""
+    atexit.register(os._exit, 7)
+    return "done"

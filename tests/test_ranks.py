@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from parallel_training import Trained, on_a_rank, refused_on_rank_1, train
+from parallel_training import Trained, aborted_at_its_end, on_a_rank, refused_on_rank_1, train
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launch import spawn
@@ -65,3 +65,7 @@ def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> Non
     for number in range(len(first)):
         for other in others:
             assert torch.equal(other[number].weights, first[number].weights)
+
+
+def test_a_rank_that_has_done_its_work_does_not_fail_by_its_end() -> None:
+    assert spawn(1, aborted_at_its_end) == ["done"]
