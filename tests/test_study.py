@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,9 @@ def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: P
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(
-    program: Program, capsys: pytest.CaptureFixture[str]
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cli, "locked", partial(locked, patience=0.1))
     program("-m", "seed=1,2", "study.name=mine")
     folder = folder_of(program, 1)
     (folder / "result.json").unlink()

@@ -26,7 +26,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
 
 
 def test_each_way_has_a_row(given: Given, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = decoding.beside_the_tutorial(given, argparse.Namespace(rounds=2, batches=1))
+    rows = decoding.beside_the_tutorial(given, argparse.Namespace(rounds=1, batches=1))
     names = [row.name for row in rows]
     assert names[:2] == ["tutorial's loop, greedy, one sentence at a time", "package, greedy 1, fp32"]
     assert "package, beam 5, fp32" in names

@@ -167,27 +167,27 @@ def test_the_loop_of_the_base_class_equals_the_decoders_own_unroll() -> None:
 
 REFUSED = [
     pytest.param(
-        small_config("bigru", attention="dot"),
+        {"encoder": "bigru", "attention": "dot"},
         ["attention=dot", "model.hidden_size", "10", "8", "model.hidden_size=8", "attention=multiplicative"],
         id="dot between unequal sizes",
     ),
     pytest.param(
-        small_config("gru", decoder="plain", attention="additive"),
+        {"encoder": "gru", "decoder": "plain", "attention": "additive"},
         ["attentional_size is null", "attention=none", "decoder=luong"],
         id="attention for a decoder without",
     ),
     pytest.param(
-        small_config("gru", decoder="plain", attention="none", tied_embeddings=TiedEmbeddings.target),
+        {"encoder": "gru", "decoder": "plain", "attention": "none", "tied_embeddings": TiedEmbeddings.target},
         ["model.tied_embeddings", "10", "model.embedding_size=10", "=none"],
         id="tied embeddings of another size",
     ),
 ]
 
 
-@pytest.mark.parametrize(("config", "words"), REFUSED)
-def test_parts_that_do_not_fit_are_refused(config: Config, words: list[str]) -> None:
+@pytest.mark.parametrize(("settings", "words"), REFUSED)
+def test_parts_that_do_not_fit_are_refused(settings: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(UserError) as error:
-        build.check_model(config)
+        build.check_model(small_config(**settings))
     for word in words:
         assert word in str(error.value)
 

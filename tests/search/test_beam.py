@@ -87,17 +87,21 @@ def test_a_beam_of_one_is_greedy(decoder: str, alpha: float) -> None:
             np.testing.assert_allclose(one[0].weights_TS, other[0].weights_TS)
 
 
-BUNDLES = [
-    pytest.param(model_of("luong", "multiplicative", 40), id="luong"),
-    pytest.param(model_of("luong_feeding", "location", 40), id="luong_feeding"),
-    pytest.param(model_of("bahdanau", "additive", 40), id="bahdanau"),
-    pytest.param(model_of("conditional", "scaled_dot", 40), id="conditional"),
-    pytest.param(model_of("context", "none", 40), id="context"),
-]
+every_kind = pytest.mark.parametrize(
+    ("decoder", "attention"),
+    [
+        ("luong", "multiplicative"),
+        ("luong_feeding", "location"),
+        ("bahdanau", "additive"),
+        ("conditional", "scaled_dot"),
+        ("context", "none"),
+    ],
+)
 
 
-@pytest.mark.parametrize("model", BUNDLES)
-def test_scores_are_those_of_the_model_when_it_reads_the_output(model: Seq2Seq) -> None:
+@every_kind
+def test_scores_are_those_of_the_model_when_it_reads_the_output(decoder: str, attention: str) -> None:
+    model = model_of(decoder, attention, 40)
     batch = sentences(*range(1, 9), vocabulary=40)
     found = beam(4, 0.7, nbest=4, factor=1.0, extra=6)(model, batch, True)
     for row, hypotheses in enumerate(found):
@@ -116,8 +120,9 @@ def test_scores_are_those_of_the_model_when_it_reads_the_output(model: Seq2Seq) 
                 )
 
 
-@pytest.mark.parametrize("model", BUNDLES)
-def test_a_batch_gives_what_each_sentence_alone_gives(model: Seq2Seq) -> None:
+@every_kind
+def test_a_batch_gives_what_each_sentence_alone_gives(decoder: str, attention: str) -> None:
+    model = model_of(decoder, attention, 40)
     together = sentences(*([1, 9, 3, 3, 7, 2] * 4), vocabulary=40)
     search = beam(5, 0.6, nbest=3, factor=2.0, extra=3)
     for row, found in enumerate(search(model, together, True)):
