@@ -96,6 +96,8 @@ def evaluate(options: argparse.Namespace) -> None:
     from seq2seq_lab.task import TranslationEvaluator, choose_samples
     from seq2seq_lab.tracker import Trackers
 
+    if options.output is not None and options.output.exists():
+        raise UserError(f"--output={options.output} is there already. Choose another folder.")
     run = opened(options, options.changes)
     with own_parts.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
@@ -103,8 +105,6 @@ def evaluate(options: argparse.Namespace) -> None:
     settings = run.config.trainer
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
-    if options.output is not None and options.output.exists():
-        raise UserError(f"--output={options.output} is there already. Choose another folder.")
     scored = []
     for split in splits(corpus, validation, tests, None)[0 if options.validation else 1 :]:
         run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
