@@ -145,7 +145,7 @@ class TrainerConfig:
     max_steps: int | None
     batch_size: int
     batch_unit: BatchUnit
-    micro_batch_size: int | None
+    micro_batches: int
     max_length: int
     label_smoothing: float
     r_drop: float
@@ -259,7 +259,7 @@ def check(config: Config) -> None:
         "trainer.max_epochs": trainer.max_epochs,
         "trainer.max_steps": trainer.max_steps,
         "trainer.batch_size": trainer.batch_size,
-        "trainer.micro_batch_size": trainer.micro_batch_size,
+        "trainer.micro_batches": trainer.micro_batches,
         "trainer.max_length": trainer.max_length,
         "trainer.clip_norm": trainer.clip_norm,
         "trainer.validate_every": trainer.validate_every,

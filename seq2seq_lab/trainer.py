@@ -205,28 +205,27 @@ class Trainer:
         The first two stay on the device.
         """
         state, ranks = self.state, self.ranks
-        # Dropout's masks are a function of (seed, update, rank): a resumed run draws what it would have drawn.
-        torch.manual_seed(_mixed(self.seed, state.update, ranks.rank))
         self.task.model.train()
         self._set_rate()
         with record_function("batch"):
             assert self.batches is not None, "open_epoch comes first"
-            own = deal(step, ranks.rank, ranks.size, self.config.micro_batch_size)
-            batches = [self.batches(index) for index in own]
+            own = deal(step, ranks.rank, ranks.size, self.config.micro_batches)
+            micro_batches = {number: [self.batches(index) for index in part] for number, part in own.items()}
         tokens = self.batches.target_tokens(step)
         sums = []
-        # A rank without a sentence of this step takes part in the sum of the gradients all the same.
-        runs: Sequence[Batch | None] = batches or [None]
-        for number, batch in enumerate(runs, start=1):
-            with ranks.sharing_gradients(self._loss, number == len(runs)):
+        for number, batches in micro_batches.items():
+            # Dropout's masks are a function of (seed, update, micro-batch): a resumed run draws what it would have
+            # drawn, and several ranks draw what one process does that computes the same micro-batches.
+            torch.manual_seed(_mixed(self.seed, state.update, number))
+            with ranks.sharing_gradients(self._loss, number == max(micro_batches)):
                 with record_function("forward"), autocast(self.precision, self.device):
-                    loss_sum = self._loss(batch, state.epoch, state.update)
+                    loss_sum = self._loss(batches, state.epoch, state.update)
                 with record_function("backward"):
                     # The gradients are averaged over the ranks, and the loss is the mean over the tokens of all.
                     self.scaler.scale(loss_sum * ranks.size / tokens).backward()
             sums.append(loss_sum.detach())
         total = ranks.add(torch.stack(sums).sum())
-        self._pending.sentences += sum(map(len, own))
+        self._pending.sentences += sum(len(index) for part in own.values() for index in part)
         with record_function("gradient norm"):
             self.scaler.unscale_(self.optimizer)
             limit = math.inf if self.config.clip_norm is None else self.config.clip_norm
@@ -404,10 +403,13 @@ class _Loss(nn.Module):
         self.task = task
         self.model = task.model
 
-    def forward(self, batch: Batch | None, epoch: int, update: int) -> Tensor:
-        """Return the summed loss of a batch; of none, 0 with a gradient of 0 for every weight."""
-        if batch is not None:
-            return self.task.loss(batch, epoch, update)
+    def forward(self, batches: Sequence[Batch], epoch: int, update: int) -> Tensor:
+        """Return the summed loss of a micro-batch; of one without a sentence, 0 with a gradient of 0 for every weight.
+
+        A rank that has no sentence of an update takes part in the sum of the gradients all the same.
+        """
+        if batches:
+            return torch.stack([self.task.loss(batch, epoch, update) for batch in batches]).sum()
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
 

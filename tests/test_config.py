@@ -86,7 +86,7 @@ def test_every_field_has_a_default_in_the_files(node: DictConfig) -> None:
     [
         *(
             (f"trainer.{key}", 0, "above 0")
-            for key in ("max_epochs", "max_steps", "batch_size", "micro_batch_size")
+            for key in ("max_epochs", "max_steps", "batch_size", "micro_batches")
         ),
         *(
             (f"trainer.{key}", 0, "above 0")

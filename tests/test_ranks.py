@@ -12,7 +12,7 @@ from seq2seq_lab.ranks import Ranks
 
 CASES = [
     ("trainer.batch_size=8",),
-    ("trainer.batch_size=8", "trainer.micro_batch_size=2", "attention=multiplicative", "encoder=bilstm"),
+    ("trainer.batch_size=8", "trainer.micro_batches=4", "attention=multiplicative", "encoder=bilstm"),
     ("trainer.batch_size=60", "trainer.batch_unit=tokens", "decoder=bahdanau"),
     ("trainer.batch_size=1",),  # all ranks but one have no sentence
     *(
@@ -44,6 +44,17 @@ def test_ranks_train_and_score_as_one_process(trained: list[list[Trained]]) -> N
         # No sentence is lost or read twice.
         assert sorted(i for rank in ranks for i in rank.sentences) == sorted(alone.sentences) == [*range(37)]
         assert alone.losses[-1] < alone.losses[0]
+
+
+def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() -> None:
+    case = ("trainer.batch_size=8", "model.dropout=0.3", "teacher_forcing.ratio=0.5")
+    ranks = spawn(2, on_a_rank, [case])
+    alone = train((*case, "trainer.micro_batches=2"), Ranks())
+    for (rank,) in ranks:
+        assert torch.equal(rank.weights, alone.weights)
+        assert rank.losses == alone.losses
+        assert rank.norms == alone.norms
+    assert set().union(*(rank.seeds for (rank,) in ranks)) == alone.seeds
 
 
 def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> None:

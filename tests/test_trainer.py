@@ -189,7 +189,7 @@ def test_logged_loss_is_the_mean_over_tokens_since_the_last_line(make: Callable[
 
 
 def test_micro_batches_give_the_same_weights(make: Callable[..., Trainer]) -> None:
-    whole, parts = make(), make(folder="b", micro_batch_size=3)
+    whole, parts = make(), make(folder="b", micro_batches=3)
     sizes: list[int] = []
     loss = parts.task.loss
 

@@ -1,7 +1,7 @@
 """The plan of an epoch: which sentences make an optimizer step, and which of them run together, on which rank.
 
-A micro-batch holds sentences of one exact source length, so nothing is padded on the source side and the
-fused recurrent kernels run on it as it is. Sentences of nearly the same target length stand together.
+A batch holds sentences of one exact source length, so nothing is padded on the source side and the fused recurrent
+kernels run on it as it is. Sentences of nearly the same target length stand together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ Step = list[Index]
 
 
 def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[Step]:
-    """Return the optimizer steps of an epoch, each a list of micro-batches of sentence numbers.
+    """Return the optimizer steps of an epoch, each a list of batches of sentence numbers.
 
     The plan is a function of (seed, epoch), the same for any number of ranks. Every sentence occurs once.
 
@@ -42,22 +42,26 @@ def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoc
     return [steps[i] for i in rng.permutation(len(steps))]
 
 
-def deal(step: Step, rank: int, ranks: int, micro_batch_size: int | None) -> Step:
-    """Return the micro-batches of a step that one of its ranks computes; there may be none.
+def deal(step: Step, rank: int, ranks: int, micro_batches: int = 1) -> dict[int, Step]:
+    """Return the micro-batches of a step that one rank computes, by their numbers; one may be without a sentence.
 
-    The sentences are dealt one by one, forth and back (0 1 2 2 1 0 0 …): where neighbours are of nearly the same length
-    every rank gets nearly the same number of tokens.
+    There are as many as asked for, rounded up to a multiple of the ranks, and a rank has every `ranks`-th of them. So
+    two ranks compute what one process computes in two micro-batches, to the last bit.
 
-    Args:
-        micro_batch_size: the most sentences that run together; None for no such bound.
+    The sentences are dealt to them one by one, forth and back (0 1 2 2 1 0 0 …): where neighbours are of nearly the same
+    length every micro-batch gets nearly the same number of tokens.
     """
-    parts, dealt = [], 0
+    count = -(-micro_batches // ranks) * ranks
+    own: dict[int, Step] = {number: [] for number in range(rank, count, ranks)}
+    dealt = 0
     for chunk in step:
-        turn, place = np.divmod(np.arange(dealt, dealt + len(chunk)), ranks)
-        own = chunk[np.where(turn % 2, ranks - 1 - place, place) == rank]
-        parts += _split(own, micro_batch_size or max(1, len(own)))
+        turn, place = np.divmod(np.arange(dealt, dealt + len(chunk)), count)
+        number_of = np.where(turn % 2, count - 1 - place, place)
+        for number, batches in own.items():
+            if len(batch := chunk[number_of == number]):
+                batches.append(batch)
         dealt += len(chunk)
-    return parts
+    return own
 
 
 def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
@@ -96,7 +100,7 @@ def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[l
 
 
 def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) -> list[Step]:
-    """Join what is left of the groups into steps of several micro-batches."""
+    """Join what is left of the groups into steps of several batches."""
     steps: list[Step] = []
     step: Step = []
     room = batch_size

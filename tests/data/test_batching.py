@@ -45,18 +45,19 @@ TEXTS = {
 every_text = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 every_unit = pytest.mark.parametrize("unit", UNITS)
 every_size = pytest.mark.parametrize("batch_size", [1, 7, 32, 10_000])
-micro = pytest.mark.parametrize("micro_batch_size", [None, 1, 5])
+micro = pytest.mark.parametrize("micro_batches", [1, 2, 5])
 
 
 def steps_of(
     text: TokenizedText,
     batch_size: int = 32,
     unit: Unit = "sentences",
-    micro_batch_size: int | None = None,
+    micro_batches: int = 1,
     seed: int = 1,
     epoch: int = 0,
 ) -> list[Step]:
-    return [deal(step, 0, 1, micro_batch_size) for step in plan_epoch(text, batch_size, unit, seed, epoch)]
+    plan = plan_epoch(text, batch_size, unit, seed, epoch)
+    return [[index for part in deal(step, 0, 1, micro_batches).values() for index in part] for step in plan]
 
 
 @every_text
@@ -64,15 +65,20 @@ def steps_of(
 @micro
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
 def test_a_step_is_dealt_to_the_ranks(
-    text: TokenizedText, unit: Unit, micro_batch_size: int | None, ranks: int
+    text: TokenizedText, unit: Unit, micro_batches: int, ranks: int
 ) -> None:
     for step in plan_epoch(text, 32, unit, 1, 0):
-        shares = [deal(step, rank, ranks, micro_batch_size) for rank in range(ranks)]
+        dealt_to = [deal(step, rank, ranks, micro_batches) for rank in range(ranks)]
+        shares = [[index for part in own.values() for index in part] for own in dealt_to]
         dealt = [int(i) for share in shares for part in share for i in part]
         assert sorted(dealt) == sorted(int(i) for part in step for i in part)
         sentences = [sum(map(len, share)) for share in shares]
         assert max(sentences) - min(sentences) <= 1
-        assert all(0 < len(part) <= (micro_batch_size or len(part)) for share in shares for part in share)
+        count = -(-micro_batches // ranks) * ranks
+        assert [[*own] for own in dealt_to] == [[*range(rank, count, ranks)] for rank in range(ranks)]
+        most = -(-sum(map(len, step)) // count)
+        assert all(sum(map(len, part)) <= most for own in dealt_to for part in own.values())
+        assert all(len(part) > 0 for share in shares for part in share)
         for share in shares:
             for part in share:
                 assert len({int(text.source_lengths[i]) for i in part}) == 1
@@ -81,10 +87,21 @@ def test_a_step_is_dealt_to_the_ranks(
 def test_the_ranks_of_a_step_have_nearly_as_many_tokens() -> None:
     text = random_text(4000)
     for step in plan_epoch(text, 256, "sentences", 1, 0):
-        shares = [deal(step, rank, 4, None) for rank in range(4)]
+        shares = [deal(step, rank, 4)[rank] for rank in range(4)]
         tokens = [sum(int(text.target_lengths[part].sum()) for part in share) for share in shares]
         # Each chunk is sorted by length: what forth and back leave is less than one sentence a chunk.
         assert max(tokens) - min(tokens) <= 12 * len(step)
+
+
+@every_text
+@every_unit
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_micro_batches_of_one_process_are_those_of_as_many_ranks(
+    text: TokenizedText, unit: Unit, ranks: int
+) -> None:
+    for step in plan_epoch(text, 32, unit, 1, 0):
+        together = {number: part for rank in range(ranks) for number, part in deal(step, rank, ranks).items()}
+        assert plain([*deal(step, 0, 1, ranks).values()]) == plain([*together.values()])
 
 
 def plain(plan: Sequence[Step]) -> list[list[list[int]]]:
@@ -102,24 +119,22 @@ def check_cover(text: TokenizedText, parts: Sequence[Index]) -> None:
 @every_size
 @micro
 def test_an_epoch_has_every_sentence_once(
-    text: TokenizedText, unit: Unit, batch_size: int, micro_batch_size: int | None
+    text: TokenizedText, unit: Unit, batch_size: int, micro_batches: int
 ) -> None:
-    plan = steps_of(text, batch_size, unit, micro_batch_size)
+    plan = steps_of(text, batch_size, unit, micro_batches)
     assert all(plan)
     parts = [part for step in plan for part in step]
     check_cover(text, parts)
     for part in parts:
         assert len(set(text.source_lengths[torch.from_numpy(part)].tolist())) == 1
-        assert micro_batch_size is None or len(part) <= micro_batch_size
+    assert max(map(len, parts), default=0) <= -(-batch_size // micro_batches)
 
 
 @every_text
 @every_size
 @micro
-def test_a_step_has_exactly_the_batch_size(
-    text: TokenizedText, batch_size: int, micro_batch_size: int | None
-) -> None:
-    sizes = Counter(sum(map(len, step)) for step in steps_of(text, batch_size, "sentences", micro_batch_size))
+def test_a_step_has_exactly_the_batch_size(text: TokenizedText, batch_size: int, micro_batches: int) -> None:
+    sizes = Counter(sum(map(len, step)) for step in steps_of(text, batch_size, "sentences", micro_batches))
     whole, rest = divmod(len(text), batch_size)
     assert sizes == Counter({batch_size: whole}) + Counter({rest: 1 if rest else 0})
 
@@ -128,9 +143,9 @@ def test_a_step_has_exactly_the_batch_size(
 @every_size
 @micro
 def test_a_step_has_at_most_so_many_target_tokens(
-    text: TokenizedText, batch_size: int, micro_batch_size: int | None
+    text: TokenizedText, batch_size: int, micro_batches: int
 ) -> None:
-    plan = steps_of(text, batch_size, "tokens", micro_batch_size)
+    plan = steps_of(text, batch_size, "tokens", micro_batches)
     for step in plan:
         numbers = torch.from_numpy(np.concatenate(step))
         tokens = int((text.target_lengths[numbers] - 1).sum())
@@ -153,11 +168,11 @@ def test_a_sentence_longer_than_a_step_is_a_step(unit: Unit) -> None:
 
 @every_unit
 @micro
-def test_a_plan_is_a_function_of_seed_and_epoch(unit: Unit, micro_batch_size: int | None) -> None:
+def test_a_plan_is_a_function_of_seed_and_epoch(unit: Unit, micro_batches: int) -> None:
     text = TEXTS["usual"]
 
     def plan(seed: int, epoch: int) -> list[list[list[int]]]:
-        return plain(steps_of(text, 32, unit, micro_batch_size, seed, epoch))
+        return plain(steps_of(text, 32, unit, micro_batches, seed, epoch))
 
     assert plan(1, 0) == plan(1, 0)
     different = [plan(1, 0), plan(1, 1), plan(2, 0), plan(0, 1)]
