@@ -3,7 +3,8 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -129,6 +130,7 @@ class Trainer:
         self.ranks = ranks
         self._loss = ranks.data_parallel(_Loss(task), device)
         self._pending = _Pending()
+        self._most_memory = 0  # of an update in the first epoch of this start
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.batches: BatchMaker | None = None
@@ -217,13 +219,18 @@ class Trainer:
             # Dropout's masks are a function of (seed, update, micro-batch): a resumed run draws what it would have
             # drawn, and several ranks draw what one process does that computes the same micro-batches.
             torch.manual_seed(_mixed(self.seed, state.update, number))
-            with ranks.sharing_gradients(self._loss, number == max(micro_batches)):
-                with record_function("forward"), autocast(self.precision, self.device):
-                    loss_sum = self._loss(batches, state.epoch, state.update)
-                with record_function("backward"):
-                    # The gradients are averaged over the ranks, and the loss is the mean over the tokens of all.
-                    self.scaler.scale(loss_sum * ranks.size / tokens).backward()
-            sums.append(loss_sum.detach())
+            # A rank without a sentence of this step takes part in the sum of the gradients all the same.
+            runs: Sequence[Batch | None] = batches or [None]
+            with self._gradients_apart():
+                for place, batch in enumerate(runs, start=1):
+                    last = place == len(runs) and number == max(micro_batches)
+                    with ranks.sharing_gradients(self._loss, last):
+                        with record_function("forward"), autocast(self.precision, self.device):
+                            loss_sum = self._loss(batch, state.epoch, state.update)
+                        with record_function("backward"):
+                            # The ranks' gradients are averaged, and the loss is the mean over the tokens of all.
+                            self.scaler.scale(loss_sum * ranks.size / tokens).backward()
+                    sums.append(loss_sum.detach())
         total = ranks.add(torch.stack(sums).sum())
         self._pending.sentences += sum(len(index) for part in own.values() for index in part)
         with record_function("gradient norm"):
@@ -235,6 +242,21 @@ class Trainer:
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
         return total, norm, tokens
+
+    @contextmanager
+    def _gradients_apart(self) -> Iterator[None]:
+        """Sum up the gradients of a micro-batch by itself, then add those of the ones before, in the order of ranks."""
+        if self.ranks.size > 1:  # they lie where the ranks share them
+            yield
+            return
+        before = [parameter.grad for parameter in self._parameters]
+        self.optimizer.zero_grad(set_to_none=True)
+        yield
+        for parameter, gradient in zip(self._parameters, before, strict=True):
+            if parameter.grad is None or gradient is None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad
+            else:
+                parameter.grad += gradient
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint, the newest that is valid.
@@ -277,8 +299,8 @@ class Trainer:
         with record_function(UPDATE):
             loss_sum, norm, tokens = self.step(step)
         self._pending.add(loss_sum, norm, tokens)
-        if self.device.type == "cpu" and self.state.update % RELEASE_EVERY == 0:
-            release_memory()
+        if self.device.type == "cpu":
+            self._bound_memory()
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
         if (self.state.update + 1) % self.config.log_every_steps == 0:
             synchronize(self.device)
@@ -287,6 +309,14 @@ class Trainer:
         if self._pending.steps_this_start > WARM_UP_UPDATES:
             self.state.counted_seconds += seconds
             self.state.counted_tokens += tokens
+
+    def _bound_memory(self) -> None:
+        """Give freed memory back to the system now and then, and as soon as there is more than the first epoch needed."""
+        resident, first = memory(self.device), self._pending.steps_this_start <= self.epoch_updates
+        if first:
+            self._most_memory = max(self._most_memory, resident)
+        if self.state.update % RELEASE_EVERY == 0 or (not first and resident > self._most_memory):
+            release_memory()
 
     def _set_rate(self) -> None:
         update, history = self.state.update, self.state.history
@@ -403,13 +433,10 @@ class _Loss(nn.Module):
         self.task = task
         self.model = task.model
 
-    def forward(self, batches: Sequence[Batch], epoch: int, update: int) -> Tensor:
-        """Return the summed loss of a micro-batch; of one without a sentence, 0 with a gradient of 0 for every weight.
-
-        A rank that has no sentence of an update takes part in the sum of the gradients all the same.
-        """
-        if batches:
-            return torch.stack([self.task.loss(batch, epoch, update) for batch in batches]).sum()
+    def forward(self, batch: Batch | None, epoch: int, update: int) -> Tensor:
+        """Return the summed loss of a batch; of none, 0 with a gradient of 0 for every weight."""
+        if batch is not None:
+            return self.task.loss(batch, epoch, update)
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
 
