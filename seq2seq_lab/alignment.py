@@ -121,6 +121,26 @@ def attention_map(
     )
 
 
+def replace_unknown(
+    weights_TS: npt.NDArray[np.floating[Any]], tokenizers: "TokenizerPair", line: str, tokens: Sequence[int]
+) -> str:
+    """Return the text of a search's hypothesis, with the source token of most attention in place of each `<unk>`.
+
+    Jean et al. 2015 (arXiv:1412.2007), §3.3, without a dictionary; `<sos>` and `<eos>` are no candidates. The arguments are
+    those of `attention_map`.
+    """
+    from seq2seq_lab.data.tokenizers import UNK  # the library behind it is not needed to draw or to compare
+
+    text, spans = tokenizers.target.decode_spans(tokens)
+    source_spans = tokenizers.source.spans(line)
+    for place in reversed(range(len(tokens))):
+        if tokens[place] == UNK and source_spans:
+            start, end = spans[place]
+            copied = slice(*source_spans[int(weights_TS[place, 1:-1].argmax())])
+            text = text[:start] + line[copied] + text[end:]
+    return text
+
+
 def predicted_links(
     weights_TS: npt.NDArray[np.floating[Any]],
     source_spans: Sequence[Span],

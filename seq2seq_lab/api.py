@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seq2seq_lab import build, compose, own_parts, plots
+from seq2seq_lab import build, compose, own_parts, plots, task
 from seq2seq_lab import checkpoint as checkpoints
 from seq2seq_lab.alignment import attention_map
 from seq2seq_lab.cli import start_run
@@ -28,6 +28,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.run import read_record
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
+from seq2seq_lab.tracker.wandb import run_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,6 +99,7 @@ class LoadedRun:
         join_subwords: bool = False,
         with_attention: bool = True,
         first: int = 0,
+        replace_unknown: bool = False,
     ) -> list[list[Translation]]:
         """Return all translations of each sentence that the search returns, the best first.
 
@@ -109,17 +111,23 @@ class LoadedRun:
             join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
             with_attention: keep it; it takes memory where sentences are long.
             first: the number of the first sentence in the text that they are a part of, for a search that draws.
+            replace_unknown: have the source token of most attention in the text in place of each `<unk>`; the tokens stay.
 
         Raises:
-            UserError: a single text in place of a list.
+            UserError: a single text in place of a list, or unknown words to be replaced by a model that does not attend.
         """
         if isinstance(sentences, str):
             raise UserError(f"translate takes a list of sentences, not a text. Write [{sentences!r}].")
         found = [[Translation(sentence, "", 0.0, 0.0, [], [], None)] for sentence in sentences]
-        for i, hypotheses in self._hypotheses(sentences, with_attention, first):
+        for i, hypotheses in self._hypotheses(sentences, with_attention or replace_unknown, first):
             found[i] = [
                 self._translation(sentences[i], hypothesis, join_subwords) for hypothesis in hypotheses
             ]
+            if replace_unknown:
+                texts = [
+                    task.replaced(hypothesis, self.tokenizers, sentences[i]) for hypothesis in hypotheses
+                ]
+                found[i] = [replace(one, text=text) for one, text in zip(found[i], texts, strict=True)]
         return found
 
     def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":
@@ -254,7 +262,7 @@ def load(
     """Open a run with the weights of its best checkpoint so far.
 
     Args:
-        folder: the run folder.
+        folder: the run folder, or the name of a checkpoint at W&B, `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
         config_dir: the folder of your own parts that the run was trained with; giving it trusts its files.
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
         precision: fp32, bf16 or fp16 to translate in; auto for the one the run was trained and tested in.
@@ -265,7 +273,7 @@ def load(
     Raises:
         UserError: no run lies there, it has no checkpoint yet, or it names a class that is not trusted.
     """
-    folder = Path(folder)
+    folder = run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
     with own_parts.using(config_dir):

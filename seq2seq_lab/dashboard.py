@@ -1,13 +1,12 @@
 """`python -m seq2seq_lab.dashboard`: a saved W&B workspace with the panels of the comparison's page."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.compare.page import CURVES
 from seq2seq_lab.compare.table import MEASURES
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, told
 from seq2seq_lab.tracker.wandb import STEP
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspa
 def main(arguments: Sequence[str] | None = None) -> None:
     """Save the workspace and print its address."""
     options = parser().parse_args(arguments)
-    try:
+    with told():
         made = workspace(options.entity, options.project, options.study, options.by)
         import wandb
 
@@ -89,9 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "No key of W&B is known: a workspace is saved on its server. Log in with `wandb login`."
             )
         print(made.save().url)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,7 +1,9 @@
 """What a user did wrong, said so that the user can mend it."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
@@ -9,6 +11,20 @@ class UserError(ValueError):
 
     The message names the key, the value, what is allowed and the remedy.
     """
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Tell a user's mistake on standard error and end with status 2; end with 130 where the user interrupts."""
+    try:
+        yield
+    except UserError as error:
+        sys.stdout.flush()
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -1,30 +1,28 @@
 """`python -m seq2seq_lab.evaluate RUN_FOLDER`: the scores of a trained run, of any checkpoint on any test set."""
 
 import argparse
-import contextlib
-import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, told
+from seq2seq_lab.files import numbered_folder
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
+    from seq2seq_lab.data.corpus import Corpus
+
+RUN_HELP = "of a run: outputs/DATE/TIME; or a checkpoint at W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
+
+NO_LANGUAGE = ("source", "target")  # labels of dataset=parallel where none are given
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Score a run as its command line says; see `parser`."""
     options = parser().parse_intermixed_args(arguments)
-    try:
+    with told():
         evaluate(options)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "with sacreBLEU's signatures and 95% confidence, BLEU lowercased and tokenised, BLEU by source length, AER.",
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
-    made.add_argument("folder", type=Path, help="of a run: outputs/DATE/TIME")
+    made.add_argument("folder", help=RUN_HELP)
     made.add_argument(
         "changes",
         nargs="*",
@@ -47,6 +45,11 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="FOLDER", help="(default: evaluations/NUMBER in the run folder)"
     )
     made.add_argument("--validation", action="store_true", help="score the validation split too")
+    made.add_argument(
+        "--replace-unknown",
+        action="store_true",
+        help="score once more, apart, the translations with the source word of most attention in place of each <unk>",
+    )
     add_opening(made)
     return made
 
@@ -63,7 +66,6 @@ def add_opening(to: argparse.ArgumentParser) -> None:
         dest="others",
         action="append",
         default=[],
-        type=Path,
         metavar="FOLDER",
         help="another run of the same vocabulary, for an ensemble; may be given several times",
     )
@@ -102,6 +104,11 @@ def evaluate(options: argparse.Namespace) -> None:
     with own_parts.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
         corpus = build.dataset(run.config).load()
+    if options.validation and not corpus.validation:
+        raise UserError(
+            "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
+        )
+    check_languages(run, corpus)
     settings = run.config.trainer
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
@@ -118,14 +125,15 @@ def evaluate(options: argparse.Namespace) -> None:
             run.device,
             run.precision,
             Ranks(),
+            options.replace_unknown,
         )
         scored.append((split, evaluator(choose_samples(split.text, KEPT_ATTENTION), final=True)))
-    folder = options.output or unused(options.folder / "evaluations")
+    folder = options.output or numbered_folder(run.folder / "evaluations")
     if options.output is not None:
         folder.mkdir(parents=True)
     scores = showcase.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
     about = {
-        "run": str(options.folder),
+        "run": str(run.folder),
         "checkpoint": run.checkpoint,
         "precision": run.precision.value,
         "search": dict(run.config.search),
@@ -136,13 +144,17 @@ def evaluate(options: argparse.Namespace) -> None:
     report.say(report.result_table(showcase.scores_by_split(scores), facts, ()))
 
 
-def unused(parent: Path) -> Path:
-    """Make and return the first folder below another, by its number, that is not there."""
-    for number in itertools.count(1):
-        with contextlib.suppress(FileExistsError):
-            (folder := parent / str(number)).mkdir(parents=True)
-            break
-    return folder
+def check_languages(run: "LoadedRun", corpus: "Corpus") -> None:
+    """Warn where test sets have other languages than a run was trained on; labels that say nothing are let pass."""
+    trained, scored = run.tokenizers.languages, (corpus.source_language, corpus.target_language)
+    if any(
+        one != other and {one, other}.isdisjoint(NO_LANGUAGE)
+        for one, other in zip(trained, scored, strict=True)
+    ):
+        print(
+            f"warning: {run.folder} was trained on {'→'.join(trained)}, and this data set is {'→'.join(scored)}.",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,15 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.write_text(text, "utf-8")
     flush(temporary)
     temporary.replace(path)
+
+
+def numbered_folder(parent: Path) -> Path:
+    """Make and return the first folder below another, by its number, that is not there."""
+    for number in itertools.count(1):
+        with suppress(FileExistsError):
+            (folder := parent / str(number)).mkdir(parents=True)
+            break
+    return folder
 
 
 def flush(path: Path) -> None:

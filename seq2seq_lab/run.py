@@ -204,7 +204,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
-                tracker.artifact(f"checkpoint-{logger.run_id}", "model", best, about)
+                parts = (best, folder / "tokenizer", folder / "run.json")
+                tracker.artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
                 tracker.summary(summary(result))
                 write_result(folder, result)
     if ranks.main:

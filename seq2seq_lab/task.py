@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from seq2seq_lab import loss
-from seq2seq_lab.alignment import AlignmentCounts, Link, Span, predicted_links, whitespace_words, word_spans
+from seq2seq_lab.alignment import (
+    AlignmentCounts,
+    Link,
+    Span,
+    predicted_links,
+    replace_unknown,
+    whitespace_words,
+    word_spans,
+)
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
@@ -20,6 +28,7 @@ from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.ranks import Ranks
@@ -27,6 +36,7 @@ from seq2seq_lab.scores import (
     Accuracy,
     LengthBin,
     LowercasedTokenisedBleu,
+    Score,
     accuracy_by_phenomenon,
     bleu,
     bleu_by_length,
@@ -148,6 +158,7 @@ class _Share:
     teacher_forced: float = 0.0
     free_running: float = 0.0
     translations: dict[int, str] = field(default_factory=dict)
+    replaced: dict[int, str] = field(default_factory=dict)
     kept: dict[int, Hypothesis] = field(default_factory=dict)
     alignments: AlignmentCounts = field(default_factory=AlignmentCounts)
 
@@ -157,6 +168,10 @@ class TranslationEvaluator:
 
     Where the target language is one that Moses has rules for, BLEU lowercased and tokenised is there too.
     Of several ranks each translates its share of the batches; all return the same evaluation.
+
+    Args:
+        replace_unknown: score once more, by names of their own, the translations with the source token of most attention in
+            place of each `<unk>`.
     """
 
     def __init__(
@@ -170,8 +185,10 @@ class TranslationEvaluator:
         device: torch.device,
         precision: Precision,
         ranks: Ranks,
+        replace_unknown: bool = False,
     ) -> None:
         self.model = model
+        self.replace_unknown = replace_unknown
         self.split = split
         self.tokenizers = tokenizers
         self.search = search
@@ -196,6 +213,9 @@ class TranslationEvaluator:
 
         Args:
             final: add TER and how sure the scores are, which take their time.
+
+        Raises:
+            UserError: unknown words are to be replaced, and the model does not attend.
         """
         self.model.eval()
         share = _Share()
@@ -206,11 +226,13 @@ class TranslationEvaluator:
                 share.teacher_forced += loss_sum.item()
                 share.free_running += loss.free_running(model, batch).item()
                 index = batch.index_B.tolist()
-                found = self.search(model, batch, not set(index).isdisjoint(with_attention))
+                attention = self.replace_unknown or not set(index).isdisjoint(with_attention)
+                found = self.search(model, batch, attention)
             for i, (hypothesis, *_) in zip(index, found, strict=True):
-                share.translations[i] = self.tokenizers.target.decode(hypothesis.tokens).translate(
-                    LINE_BREAKS
-                )
+                text = self.tokenizers.target.decode(hypothesis.tokens)
+                share.translations[i] = text.translate(LINE_BREAKS)
+                if self.replace_unknown:
+                    share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
                 if i in with_attention:
                     share.kept[i] = hypothesis
             if self._gold is not None and weights_BTS is not None:
@@ -220,8 +242,9 @@ class TranslationEvaluator:
 
     def _evaluation(self, shares: Sequence["_Share"], final: bool) -> Evaluation:
         """Put the ranks' shares of the split together and score them."""
+        numbers = range(len(self.split.text))
         translated = {i: text for share in shares for i, text in share.translations.items()}
-        translations = [translated[i] for i in range(len(self.split.text))]
+        translations = [translated[i] for i in numbers]
         alignments = AlignmentCounts()
         for share in shares:
             alignments += share.alignments
@@ -232,18 +255,12 @@ class TranslationEvaluator:
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
         references, phenomena = self.split.text.target, self.split.text.phenomena
-        samples = CONFIDENCE_SAMPLES if final else 0
-        scores = {
-            "bleu": bleu(translations, references, samples),
-            "chrf": chrf(translations, references, samples),
-        }
-        if final:
-            scores["ter"] = ter(translations, references, samples)
-        lines: dict[str, tuple[Sequence[str], Sequence[str]]] = {"": (translations, references)}
-        if (papers := self._lowercased_tokenised) is not None:
-            tokens = papers.tokens(translations)
-            scores["bleu_lowercased_tokenised"] = papers.of_tokens(tokens, samples)
-            lines[".lc.tok"] = (tokens, papers.references)
+        scores, lines = self._scores(translations, final)
+        if self.replace_unknown:
+            texts = {i: text for share in shares for i, text in share.replaced.items()}
+            more, more_lines = self._scores([texts[i] for i in numbers], final)
+            scores |= {f"{name}_unknown_replaced": score for name, score in more.items()}
+            lines |= {f".unknown_replaced{kind}": sides for kind, sides in more_lines.items()}
         values |= {name: score.value for name, score in scores.items()}
         values |= {
             f"{name}_confidence": score.confidence
@@ -267,6 +284,24 @@ class TranslationEvaluator:
             hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
             scored_lines=lines if final else {},
         )
+
+    def _scores(
+        self, translations: Sequence[str], final: bool
+    ) -> tuple[dict[str, Score], dict[str, tuple[Sequence[str], Sequence[str]]]]:
+        """Return the scores of translations, and the lines that each kind is of, hypotheses and references."""
+        references, samples = self.split.text.target, CONFIDENCE_SAMPLES if final else 0
+        scores = {
+            "bleu": bleu(translations, references, samples),
+            "chrf": chrf(translations, references, samples),
+        }
+        if final:
+            scores["ter"] = ter(translations, references, samples)
+        lines: dict[str, tuple[Sequence[str], Sequence[str]]] = {"": (translations, references)}
+        if (papers := self._lowercased_tokenised) is not None:
+            tokens = papers.tokens(translations)
+            scores["bleu_lowercased_tokenised"] = papers.of_tokens(tokens, samples)
+            lines[".lc.tok"] = (tokens, papers.references)
+        return scores, lines
 
 
 class _GoldAlignments:
@@ -296,6 +331,17 @@ class _GoldAlignments:
             rows = weights_TS[: len(target_tokens) + 1, : len(source_tokens) + 2]
             links = predicted_links(rows, source_tokens, target_tokens, source_words, target_words)
             counts.add(links, self._links[i])
+
+
+def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:
+    """Return a translation in plain text with the source token of most attention in place of each `<unk>`.
+
+    Raises:
+        UserError: the model does not attend.
+    """
+    if hypothesis.weights_TS is None:
+        raise UserError("--replace-unknown goes by attention, which this model does not have. Leave it out.")
+    return replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens).translate(LINE_BREAKS)
 
 
 def perplexity(loss: float) -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
-from seq2seq_lab.errors import UserError
-from seq2seq_lab.evaluate import add_opening, opened
+from seq2seq_lab.errors import UserError, told
+from seq2seq_lab.evaluate import RUN_HELP, add_opening, opened
 from seq2seq_lab.plots import save_figure
 
 if TYPE_CHECKING:
@@ -28,18 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what comes in
     try:
-        translate(options)
-        sys.stdout.flush()
-    except UserError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        with told():
+            translate(options)
+            sys.stdout.flush()
     except BrokenPipeError:  # who reads has had enough; nothing more is to be flushed at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "terminal, a prompt.",
         epilog="Example: python -m seq2seq_lab.translate outputs/DATE/TIME news.en search=beam --scores > news.fr",
     )
-    made.add_argument("folder", type=Path, help="of a run: outputs/DATE/TIME")
+    made.add_argument("folder", help=RUN_HELP)
     made.add_argument(
         "inputs",
         nargs="*",
@@ -67,6 +61,11 @@ def parser() -> argparse.ArgumentParser:
         "--alignments",
         action="store_true",
         help="add a column: for each word of the translation, the source word attended to most, as 0-0 1-2 (Pharaoh)",
+    )
+    made.add_argument(
+        "--replace-unknown",
+        action="store_true",
+        help="put the source word of most attention in place of each <unk>",
     )
     made.add_argument(
         "--attention", type=Path, metavar="FILE.png", help="draw the attention, a picture a line"
@@ -90,14 +89,14 @@ def translate(options: argparse.Namespace) -> None:
     if options.attention is not None:
         options.attention.parent.mkdir(parents=True, exist_ok=True)
     if not files and sys.stdin.isatty():
-        prompt(run)
+        prompt(run, options.replace_unknown)
         return
     sources = [(str(path), read_lines(path, new_counts(), show=False)) for path in files]
     lines = checked(run, sources or [("standard input", decode_lines(sys.stdin.buffer, new_counts()))])
     wanted = options.alignments or options.attention is not None
     first = 0
     for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):
-        found = run.nbest(chunk, True, wanted, first)
+        found = run.nbest(chunk, True, wanted, first, options.replace_unknown)
         for number, translations in enumerate(found, start=first):
             for translation in translations if options.nbest else translations[:1]:
                 print(written(translation, number, options))
@@ -176,7 +175,7 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def prompt(run: "LoadedRun") -> None:
+def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
     """Translate what is typed, until the end of input."""
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 
@@ -190,7 +189,7 @@ def prompt(run: "LoadedRun") -> None:
         if not line.strip():
             continue
         try:
-            translations = run.nbest([line], join_subwords=True, first=number)[0]
+            (translations,) = run.nbest([line], True, first=number, replace_unknown=replace_unknown)
         except UserError as error:  # too long for the model: the next one may do
             print(f"error: {error}")
             continue

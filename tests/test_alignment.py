@@ -10,9 +10,12 @@ from seq2seq_lab.alignment import (
     group_tokens,
     join_subwords,
     predicted_links,
+    replace_unknown,
     whitespace_words,
     word_spans,
 )
+from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.tokenizers import UNK, WordTokenizer, fit_tokenizers
 
 
 def test_words_by_white_space() -> None:
@@ -136,3 +139,23 @@ def test_rates_of_nothing_are_not_numbers() -> None:
     assert math.isnan(counts.precision())
     assert counts.aer() == 1.0
     assert math.isnan(AlignmentCounts().aer())
+
+
+def test_unknown_words_are_replaced_by_the_source_word_of_most_attention() -> None:
+    pair = fit_tokenizers(
+        lambda: WordTokenizer(joint=False, lowercase=True, min_frequency=1, max_size=None),
+        ParallelText(["a cat sees the dog"], ["un chat voit l'chien"]),
+        ("en", "fr"),
+    )
+    line = "A Zebra sees Quagga!"
+    (tokens,) = pair.target.encode(["un okapi voit l'okapi"])
+    assert tokens[1] == tokens[4] == UNK
+    columns = len(pair.source.encode([line])[0]) + 2
+    weights = np.zeros((len(tokens) + 1, columns))
+    weights[1, [0, 2, columns - 1]] = [0.5, 0.2, 0.3]  # <sos> and <eos> are no words
+    weights[4, [1, 4]] = [0.4, 0.6]
+    # As it stands in the sentence, not as the lowercasing tokenizer has it.
+    assert replace_unknown(weights, pair, line, tokens) == "un Zebra voit l'Quagga"
+    assert replace_unknown(weights[:, :2], pair, "", tokens) == "un <unk> voit l'<unk>"
+    known = pair.target.encode(["un chat"])[0]
+    assert replace_unknown(weights, pair, line, known) == "un chat"

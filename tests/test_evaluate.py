@@ -29,7 +29,7 @@ SETTINGS = [
         "trainer.keep_checkpoints=2",
         "trainer.batch_size=16",
     ),
-    *("trainer.keep_checkpoints=2", "trainer.samples=0", "logger=none"),
+    *("trainer.samples=0", "logger=none", "tokenizer.min_frequency=12"),  # many words are unknown
 ]
 
 
@@ -174,6 +174,49 @@ def test_the_mean_of_checkpoints(run: seq2seq_lab.LoadedRun, capsys: pytest.Capt
     assert "checkpoints. Allowed: last:1 to last:" in capsys.readouterr().err
 
 
+def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+    plain = scored(str(run.folder))
+    folder = tmp_path / "replaced"
+    evaluate.main([str(run.folder), "--replace-unknown", "--output", str(folder)])
+    again = json.loads((folder / "result.json").read_text("utf-8"))
+    assert {name: again[name] for name in plain if name.startswith("test/")} == {
+        name: value for name, value in plain.items() if name.startswith("test/")
+    }
+    for name in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised"):
+        assert again[f"test/{name}_unknown_replaced_signature"] == again[f"test/{name}_signature"]
+        assert name == "ter" or again[f"test/{name}_unknown_replaced"] != again[f"test/{name}"]
+    lines = folder / "scored" / "test.hypotheses.txt"
+    assert "<unk>" in lines.read_text("utf-8")
+    replaced = lines.with_name("test.unknown_replaced.hypotheses.txt").read_text("utf-8")
+    assert "<unk>" not in replaced
+    rows = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
+    sources = [json.loads(row)["source"] for row in rows]
+    opened = seq2seq_lab.load(run.folder, precision="auto")
+    found = opened.nbest(sources, with_attention=False, replace_unknown=True)
+    assert [one.text for one, *_ in found] == replaced.splitlines()
+
+
+def test_test_sets_of_ones_own_need_no_training_pairs(
+    run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.result is not None
+    first = json.loads(
+        (run.folder / "scored" / "..").joinpath("translations.test.jsonl").read_text().splitlines()[0]
+    )
+    (tmp_path / "own.tsv").write_text(f"{first['source']}\t{first['reference']}\n" * 2)
+    own = ("dataset=parallel", f"dataset.test={tmp_path / 'own.tsv'}")
+    result = scored(str(run.folder), *own)
+    assert sum(row["count"] for row in result["test/bleu_by_length"]) == 2
+    assert capsys.readouterr().err == ""  # labels that name no language
+    scored(str(run.folder), *own, "dataset.source=de", "dataset.target=fr")
+    assert capsys.readouterr().err == (
+        f"warning: {run.folder} was trained on en→fr, and this data set is de→fr.\n"
+    )
+    with pytest.raises(SystemExit):
+        evaluate.main([str(run.folder), "--validation", *own])
+    assert "--validation: this data set has no validation split" in capsys.readouterr().err
+
+
 def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = scored(str(run.folder))
     twice = scored(str(run.folder), "--with", str(run.folder))
@@ -181,8 +224,15 @@ def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.Ca
     assert twice["test/loss_teacher_forced"] == pytest.approx(alone["test/loss_teacher_forced"], rel=1e-5)
     assert twice["checkpoint"].count("step_") == 2
     stranger = seq2seq_lab.train(
-        [*SETTINGS, "trainer.max_epochs=1", "tokenizer=char"], folder=tmp_path / "stranger"
+        [
+            *(line for line in SETTINGS if not line.startswith("tokenizer.")),
+            *("trainer.max_epochs=1", "trainer.fast_dev_run=true", "tokenizer=char", "model=vanilla"),
+        ],
+        folder=tmp_path / "stranger",
     )
+    with pytest.raises(SystemExit):
+        evaluate.main([str(stranger.folder), "--replace-unknown"])
+    assert "--replace-unknown goes by attention, which this model does not have" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--with", str(stranger.folder)])
     assert f"{stranger.folder} has another vocabulary than {run.folder}" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 from tracker.offline_record import OfflineRun, read_offline_run
 
+import seq2seq_lab
 from seq2seq_lab import checkpoint, cli, run, showcase
 from seq2seq_lab import config as configuration
 from seq2seq_lab.config import Precision
@@ -311,7 +312,21 @@ class TestWandb:
         folder, record = recorded
         result = result_of(folder)
         (artifact,) = [artifact for artifact in record.artifacts if artifact.type == "model"]
-        assert {entry.path for entry in artifact.manifest.contents} == {*checkpoint.FILES, "manifest.json"}
+        best = f"checkpoints/{result['best_checkpoint']}"
+        assert {entry.path for entry in artifact.manifest.contents} == {
+            *(f"{best}/{name}" for name in (*checkpoint.FILES, "manifest.json")),
+            *("config.yaml", "run.json"),
+            *(
+                f"tokenizer/{side}{end}"
+                for side in ("source", "target")
+                for end in (".json", ".options.json")
+            ),
+        }
+        fetched, original = (
+            seq2seq_lab.load(of).translate(["the king sleeps."])[0].log_prob
+            for of in (folder / "wandb" / "artifacts" / "1", folder)
+        )
+        assert fetched == original
         assert record.summary["best/bleu"] == result["val/bleu"]
         assert record.summary["test/bleu"] == result["test/bleu"]
         assert record.summary["num_parameters"] == result["num_parameters"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from seq2seq_lab.compare import page, table
 from seq2seq_lab.compare.runs import find_runs, group_runs
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import told
 from seq2seq_lab.files import write_atomically
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write what else is asked for."""
     options = parser().parse_args(arguments)
-    try:
+    with told():
         runs, left_out = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()
         lines, base = table.compare(group_runs(runs, by), options.baseline)
@@ -28,9 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write(options.latex, table.as_latex(lines, base))
         if options.html:
             write(options.html, page.page(lines, base, title))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def write(path: Path, text: str) -> None:

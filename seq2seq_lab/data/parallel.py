@@ -50,7 +50,8 @@ _HUB_REMEDY = "Give a local copy of the data set with dataset.hub=FOLDER, or fil
 class Parallel:
     """Pairs of the user's, from files or from the hub; `conf/dataset/parallel.yaml` says what each key means.
 
-    Validation and test are given, or cut from the training pairs by a hash of their source side. `source` and
+    Validation and test are given, or cut from the training pairs by a hash of their source side. Without training pairs
+    there are the test sets that are given and nothing to train with: a finished run can be scored on them. `source` and
     `target` are labels. `limit` keeps the first training pairs, before repeats are dropped; every file is
     read and checked to its end.
 
@@ -78,7 +79,7 @@ class Parallel:
     limit: int | None
 
     def __post_init__(self) -> None:
-        if (self.train is None) == (self.hub is None):
+        if (self.train is not None and self.hub is not None) or not (self.train or self.hub or self.test):
             raise UserError(
                 f"dataset.train={self.train}, dataset.hub={self.hub}: give one of them, dataset.train=FILE, "
                 "dataset.train=[SOURCE_FILE,TARGET_FILE] or dataset.hub=OWNER/NAME."
@@ -147,9 +148,8 @@ class Parallel:
         """Read the corpus. Raises `UserError` for missing files and columns, bad pairs and empty splits."""
         counts = new_counts()
         streams = self._streams(counts)
-        made = {
-            split for split in ("validation", "test") if not any(key.startswith(split) for key in streams)
-        }
+        given = {key.partition(".")[0] for key in streams}
+        made = {"validation", "test"} - given if "train" in given else set()
 
         def split_of(text: str) -> Split:
             split = split_by_hash(text, self.validation_share, self.test_share) if made else "train"
@@ -164,6 +164,9 @@ class Parallel:
             else:
                 texts[key] = collect(short, None)
         self._check_filled(texts, made)
+        if "train" not in given:
+            validation = texts.pop("validation", ParallelText((), ()))
+            return self._corpus(ParallelText((), ()), validation, texts, counts)
         train = texts["train"]
         if (train.source[0], train.target[0]) == (self.source, self.target):
             raise UserError(
@@ -171,8 +174,16 @@ class Parallel:
                 f"names? Then give dataset.columns=[{self.source},{self.target}]."
             )
         texts = self._without_repeats(texts, counts)
-        train, validation = texts.pop("train"), texts.pop("validation")
-        tests = {key.removeprefix("test."): text for key, text in texts.items()}
+        return self._corpus(texts.pop("train"), texts.pop("validation"), texts, counts)
+
+    def _corpus(
+        self,
+        train: ParallelText,
+        validation: ParallelText,
+        rest: Mapping[str, ParallelText],
+        counts: Counter[str],
+    ) -> Corpus:
+        tests = {key.removeprefix("test."): text for key, text in rest.items()}
         return Corpus(self.source, self.target, train, validation, tests, counts)
 
     def _streams(self, counts: Counter[str]) -> dict[str, Iterator[tuple[str, str]]]:

@@ -24,8 +24,8 @@ class Tracker(Protocol):
         """Record a table, for example of translations."""
         ...
 
-    def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
-        """Record a folder, for example the best checkpoint."""
+    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
+        """Record files and folders of the run folder, for example the best checkpoint."""
         ...
 
     def summary(self, values: Mapping[str, object]) -> None:
@@ -84,10 +84,10 @@ class Trackers:
         for tracker in self._trackers:
             tracker.table(name, columns, rows, step)
 
-    def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
+    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
         """See `Tracker.artifact`."""
         for tracker in self._trackers:
-            tracker.artifact(name, kind, folder, metadata)
+            tracker.artifact(name, kind, parts, metadata)
 
     def summary(self, values: Mapping[str, object]) -> None:
         """See `Tracker.summary`."""

@@ -48,8 +48,8 @@ class FileTracker:
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
         """Leave the table to whoever made it."""
 
-    def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
-        """Leave the folder where it lies."""
+    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
+        """Leave them where they lie."""
 
     def summary(self, values: Mapping[str, object]) -> None:
         """Leave the summary to the run's `result.json`."""

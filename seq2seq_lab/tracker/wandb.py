@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from omegaconf import OmegaConf
+
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import numbered_folder
 from seq2seq_lab.network import connection_problem
 from seq2seq_lab.tracker.git import git_commit
 
@@ -76,6 +79,7 @@ class WandbTracker:
         self._lost_errors = (ConnectionError, HandleAbandonedError, MailboxClosedError)
         self._log_artifact = log_artifact
         self._folder = folder
+        self._config = _masked(config)
         # The online start may fail after the service has heard of the run: the second start keeps its name.
         session = _session(mode)
         self.run_id: str = run_id or session.run_id or secrets.token_hex(4)
@@ -93,7 +97,7 @@ class WandbTracker:
                 id=self.run_id,
                 resume="allow" if run_id else None,
                 reinit="finish_previous",
-                config=_masked({"config": config, **flat, "git_commit": git_commit()}),
+                config={"config": self._config, **_masked(flat), "git_commit": git_commit()},
                 settings=wandb.Settings(
                     init_timeout=init_timeout,
                     finish_timeout=finish_timeout,
@@ -171,17 +175,26 @@ class WandbTracker:
         data = wandb.Table(columns=list(columns), data=[list(row) for row in rows], allow_mixed_types=True)
         self._send(lambda run: run.log({name: data, STEP: step}))
 
-    def artifact(self, name: str, kind: str, folder: Path, metadata: Mapping[str, object]) -> None:
-        """Log a folder of files. They are linked into W&B's part of the run folder, to outlive the original."""
+    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
+        """Log parts of the run folder as one that `run_folder` gives back, with the configuration, secrets masked.
+
+        They are linked into W&B's part of the run folder, to outlive the originals.
+        """
         import wandb
 
         if not self._log_artifact:
             return
         if self._run is None or self._run.disabled:
             return
-        kept = self._folder / "wandb" / "artifacts" / folder.name
-        if not kept.exists():
-            shutil.copytree(folder, kept, copy_function=os.link)
+        kept = numbered_folder(self._folder / "wandb" / "artifacts")
+        for part in parts:
+            place = kept / part.relative_to(self._folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if part.is_dir():
+                shutil.copytree(part, place, copy_function=os.link)
+            else:
+                os.link(part, place)
+        (kept / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(self._config)), "utf-8")
         artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
         # Immutable: otherwise each checkpoint is copied to W&B's folder in the user's home.
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
@@ -224,6 +237,31 @@ class WandbTracker:
                 wandb.teardown()
             wandb.run = None
             self._run = None
+
+
+def run_folder(name: str | Path) -> Path:
+    """Return the folder of a run given by its path, or by the name of a checkpoint that `WandbTracker` has logged.
+
+    A checkpoint, `ENTITY/PROJECT/NAME:VERSION` as W&B writes it, is fetched into the folder `artifacts`.
+
+    Raises:
+        UserError: it cannot be fetched.
+    """
+    if Path(name).exists() or not re.fullmatch(r"([\w.-]+/){0,2}[\w.-]+:[\w.-]+", str(name)):
+        return Path(name)
+    import wandb
+    from wandb.errors import AuthenticationError, CommError, UsageError
+
+    if not wandb.login(prompt=False, verify=False):
+        raise UserError(
+            f"{name}: no key of W&B is known. Log in with `wandb login`, or give the folder of a run."
+        )
+    try:
+        return Path(wandb.Api().artifact(str(name), type="model").download())
+    except (AuthenticationError, CommError, UsageError, ValueError, OSError) as error:
+        raise UserError(
+            f"{name} cannot be fetched from W&B: {error}. Or give the folder of a run."
+        ) from error
 
 
 def _session(mode: Mode) -> "wandb.Settings":

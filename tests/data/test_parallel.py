@@ -316,6 +316,21 @@ def test_lines_of_names_are_missing_wrong_or_no_text(tmp_path, held_out):
         parallel(**held_out, train=rows, columns=["a.bb", "a.c"]).load()
 
 
+def test_test_sets_alone_are_a_corpus_without_training_pairs(tmp_path, held_out):
+    corpus = parallel(test=held_out["test"]).load()
+    assert (len(corpus.train), len(corpus.validation)) == (0, 0)
+    assert {name: pairs_of(text) for name, text in corpus.tests.items()} == {"test": [("t", "u")]}
+    named = parallel(**held_out | {"test": {"a": held_out["test"], "b": held_out["validation"]}}).load()
+    assert (len(named.train), pairs_of(named.validation)) == (0, [("v", "w")])
+    assert {name: pairs_of(text) for name, text in named.tests.items()} == {
+        "a": [("t", "u")],
+        "b": [("v", "w")],
+    }
+    empty = write(tmp_path / "empty.tsv", "")
+    with pytest.raises(UserError, match=r"empty\.tsv has no pairs that can be used"):
+        parallel(test=empty).load()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

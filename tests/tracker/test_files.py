@@ -109,7 +109,7 @@ def test_several_trackers_get_everything_in_order() -> None:
         ("metrics", {"train/loss": 1.0}, 1),
         ("images", "val/attention", [Path("a.png")], ["a"], 2),
         ("table", "val/translations", ["source"], [["x"]], 3),
-        ("artifact", "best", "model", Path("best"), {"bleu": 1.0}),
+        ("artifact", "best", "model", [Path("best")], {"bleu": 1.0}),
         ("summary", {"test/bleu": 1.0}),
         ("finish", 0),
     ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.image
@@ -16,7 +17,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker import wandb as tracker_module
 from seq2seq_lab.tracker.git import git_commit
-from seq2seq_lab.tracker.wandb import WandbTracker
+from seq2seq_lab.tracker.wandb import WandbTracker, run_folder
 
 from .offline_record import OfflineRun, read_offline_run, read_offline_runs
 
@@ -92,9 +93,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         assert tracker.url is None
         picture = folder / "attention.png"
         matplotlib.image.imsave(picture, [[0.0, 1.0], [1.0, 0.0]])
-        best = folder / "best"
-        best.mkdir()
+        best = folder / "checkpoints" / "best"
+        best.mkdir(parents=True)
         (best / "model.bin").write_bytes(b"weights")
+        (folder / "run.json").write_text("{}")
 
         for step, (bleu, loss) in enumerate([(10.0, 3.0), (15.0, 1.0), (12.0, 2.0)], start=1):
             tracker.metrics({"train/loss": loss}, step)
@@ -103,7 +105,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         tracker.metrics({"train/gradient_norm": 0.5}, 2)  # a smaller step than before is kept, not dropped
         tracker.images("val/attention", [picture], ["John aime Marie"], 3)
         tracker.table("val/translations", ["source", "score"], [["Jean", 1.5], ["Marie", "none"]], 3)
-        tracker.artifact("best-abcd1234", "model", best, {"val/bleu": 15.0})
+        tracker.artifact("best-abcd1234", "model", [best, folder / "run.json"], {"val/bleu": 15.0})
         tracker.summary({"parameters": 1234, "test/bleu": 14.0})
         tracker.finish(0)
         tracker.metrics({"train/loss": 0.0}, 4)  # after the end: nothing, and no error
@@ -170,9 +172,14 @@ def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> N
         assert (run.path.parent / "files" / name).stat().st_size > 0
     (best,) = [artifact for artifact in run.artifacts if artifact.type == "model"]
     assert best.name == "best-abcd1234"
-    assert [file.local_path for file in best.manifest.contents] == [
-        str(folder / "wandb" / "artifacts" / "best" / "model.bin")
-    ]
+    kept = folder / "wandb" / "artifacts" / "1"
+    assert {file.path: file.local_path for file in best.manifest.contents} == {
+        path: str(kept / path) for path in ("checkpoints/best/model.bin", "run.json", "config.yaml")
+    }
+    assert OmegaConf.load(kept / "config.yaml") == {
+        "dataset": {"auth_token": "***", "folder": "***"},
+        "model": {"sizes": [64, 128]},
+    }
     assert "15.0" in best.metadata
 
 
@@ -216,7 +223,7 @@ def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
     assert wandb.run is None
     tracker = _build(tmp_path, mode="offline", log_artifact=False)  # the next run of the same process
     tracker.metrics({"train/loss": 2.0}, 1)
-    tracker.artifact("best", "model", tmp_path, {})
+    tracker.artifact("best", "model", [tmp_path], {})
     tracker.finish(0)
     (run,) = [run for run in read_offline_runs(tmp_path) if run.run_id == tracker.run_id]
     assert run.values("train/loss") == [2.0]
@@ -303,7 +310,7 @@ def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "best").mkdir()
     tracker.metrics({"train/loss": 2.0}, 1)
     tracker.table("val/translations", ["source"], [["a"]], 1)
-    tracker.artifact("best", "model", tmp_path / "best", {})
+    tracker.artifact("best", "model", [tmp_path / "best"], {})
     tracker.summary({"test/bleu": 1.0})
     tracker.finish(0)
     assert (tracker.url, tracker.offline, tracker.sync_command()) == (None, False, None)
@@ -401,3 +408,28 @@ def test_yaml_gives_every_default() -> None:
     parameters = inspect.signature(WandbTracker).parameters
     assert set(OmegaConf.load(LOGGERS / "wandb.yaml")) - {"_target_"} == parameters.keys() - given
     assert all(parameter.default is parameter.empty for parameter in parameters.values())
+
+
+def test_a_checkpoint_is_fetched_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    asked: list[tuple[str, str]] = []
+
+    class Api:
+        def artifact(self, name: str, type: str) -> Any:
+            asked.append((name, type))
+            if "none" in name:
+                raise ValueError("there is no such artifact")
+            return SimpleNamespace(download=lambda: str(tmp_path / "fetched"))
+
+    monkeypatch.setattr(wandb, "Api", Api)
+    for folder in (tmp_path, tmp_path / "not there", "outputs/2026-01-01/10:30:00", Path("one")):
+        assert run_folder(folder) == Path(folder)
+    name = "team/project/checkpoint-abcd1234:latest"
+    with pytest.raises(UserError, match=f"{name}: no key of W&B is known"):
+        run_folder(name)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    assert run_folder(name) == tmp_path / "fetched"
+    with pytest.raises(UserError, match="none:v1 cannot be fetched from W&B: there is no such artifact"):
+        run_folder("none:v1")
+    assert asked == [(name, "model"), ("none:v1", "model")]

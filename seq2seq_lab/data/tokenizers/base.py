@@ -171,6 +171,12 @@ class TokenizerPair:
         """Whether one vocabulary serves both sides."""
         return self.source.joint
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The corpus's labels of source and target that they were fitted with."""
+        source, target = self.source._labels if self.joint else self.source._labels + self.target._labels
+        return source, target
+
     def save(self, folder: Path) -> None:
         """Write the tokenizers `source` and `target`; a joint one stands under `source` alone."""
         self.source.save(folder, "source")
