@@ -120,7 +120,14 @@ def _say(events: Sequence[Any], components: Sequence[str], updates: int, device:
             ]
     rest = whole - sum(by_name[part] for part in PARTS)
     rows.append(("rest", rest, rest / whole))
-    operations = [event for event in events if event.key not in labels and milliseconds(event, own=True) > 0]
+    # The profiler's own mark of a step is no operation.
+    operations = [
+        event
+        for event in events
+        if event.key not in labels
+        and not event.key.startswith("ProfilerStep")
+        and milliseconds(event, own=True) > 0
+    ]
     operations.sort(key=lambda event: -milliseconds(event, own=True))
     report.say(report.time_table(f"time of an update ({whole:.1f} ms, mean of {updates})", "part", rows))
     report.say(
