@@ -127,7 +127,10 @@ class LoadedRun:
                 texts = [
                     task.replaced(hypothesis, self.tokenizers, sentences[i]) for hypothesis in hypotheses
                 ]
-                found[i] = [replace(one, text=text) for one, text in zip(found[i], texts, strict=True)]
+                found[i] = [
+                    replace(one, text=text, attention=one.attention if with_attention else None)
+                    for one, text in zip(found[i], texts, strict=True)
+                ]
         return found
 
     def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":

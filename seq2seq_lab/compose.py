@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import logging
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -429,6 +430,7 @@ def complete(saved: DictConfig) -> None:
 
     if not {*configuration.SLOTS, "model", "trainer", "embedding", "seed"} <= saved.keys():
         return
+    rename(saved)
     today = _today()
     add(saved, today, "")
     for section in ("model", "trainer", "study", "embedding.source", "embedding.target"):
@@ -438,6 +440,16 @@ def complete(saved: DictConfig) -> None:
         node = saved[slot]
         if isinstance(node, DictConfig):
             add(node, _slot_file(slot, node.get("_target_")), f"{slot}.")
+
+
+def rename(saved: DictConfig) -> None:
+    """Put the settings that an earlier version called otherwise as they are called today."""
+    trainer = saved.trainer
+    if "micro_batch_size" in trainer:
+        size = trainer.pop("micro_batch_size")  # the most sentences of a micro-batch, null for no bound
+        counted = size is not None and trainer.batch_unit == "sentences"
+        trainer.micro_batches = math.ceil(trainer.batch_size / size) if counted else 1
+        log.info("trainer.micro_batch_size=%s is now trainer.micro_batches=%s.", size, trainer.micro_batches)
 
 
 @cache

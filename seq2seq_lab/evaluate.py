@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 RUN_HELP = "of a run: outputs/DATE/TIME; or a checkpoint at W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
 
-NO_LANGUAGE = ("source", "target")  # labels of dataset=parallel where none are given
+NO_LANGUAGE = frozenset(("source", "target"))  # labels of dataset=parallel where none are given
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,7 +109,7 @@ def evaluate(options: argparse.Namespace) -> None:
         raise UserError(
             "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
         )
-    check_languages(run, corpus)
+    corpus = with_languages(corpus, run)
     settings = run.config.trainer
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
@@ -144,17 +145,21 @@ def evaluate(options: argparse.Namespace) -> None:
     report.say(report.result_table(showcase.scores_by_split(scores), facts, ()))
 
 
-def check_languages(run: "LoadedRun", corpus: "Corpus") -> None:
-    """Warn where test sets have other languages than a run was trained on; labels that say nothing are let pass."""
-    trained, scored = run.tokenizers.languages, (corpus.source_language, corpus.target_language)
-    if any(
-        one != other and {one, other}.isdisjoint(NO_LANGUAGE)
-        for one, other in zip(trained, scored, strict=True)
-    ):
+def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":
+    """Return test sets with the languages of the run's vocabulary where their labels name none; warn of others."""
+    fitted = run.tokenizers.languages
+    if fitted is None:
+        return corpus
+    labels = (corpus.source_language, corpus.target_language)
+    source, target = (
+        known if label in NO_LANGUAGE else label for label, known in zip(labels, fitted, strict=True)
+    )
+    if (source, target) != fitted and NO_LANGUAGE.isdisjoint(fitted):
         print(
-            f"warning: {run.folder} was trained on {'→'.join(trained)}, and this data set is {'→'.join(scored)}.",
+            f"warning: the vocabulary of {run.folder} is of {'→'.join(fitted)}, this data set is {source}→{target}.",
             file=sys.stderr,
         )
+    return replace(corpus, source_language=source, target_language=target)
 
 
 if __name__ == "__main__":

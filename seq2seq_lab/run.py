@@ -32,7 +32,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
-from seq2seq_lab.tracker import FileTracker, Logger, NoTracker, Tracker, Trackers
+from seq2seq_lab.tracker import FILE_NAME, FileTracker, Logger, NoTracker, Tracker, Trackers
 from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 from seq2seq_lab.trainer import Trainer, TrainState
 
@@ -40,6 +40,12 @@ log = logging.getLogger(__name__)
 
 RESULT_FORMAT = 1
 DEV_RUN_SENTENCES = 16
+OPENED = (
+    "tokenizer",
+    "run.json",
+    "result.json",
+    FILE_NAME,
+)  # what opening a run reads besides checkpoint and configuration
 KEPT_ATTENTION = 20  # sentences of each split whose attention a finished run keeps
 
 
@@ -204,10 +210,10 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
-                parts = (best, folder / "tokenizer", folder / "run.json")
+                write_result(folder, result)
+                parts = [best, *(folder / name for name in OPENED)]
                 tracker.artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
                 tracker.summary(summary(result))
-                write_result(folder, result)
     if ranks.main:
         showcase.say_result(result, folder, logger.sync_command(), logger.url)
     return result
@@ -227,7 +233,8 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
     if 0 in sizes.values() or not corpus.tests:
         raise UserError(
             f"dataset={job.choices.get('dataset')} gave {sizes} pairs: training, validation and at least one test "
-            f"set need some each. Give it more text, or change how it is split."
+            f"set need some each. Give it more text (of your own: dataset=parallel dataset.train=FILE), or change how it is "
+            f"split."
         )
     if config.trainer.monitor in ALIGNMENT_FIGURES and corpus.validation.gold is None:
         raise UserError(

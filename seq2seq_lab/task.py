@@ -340,7 +340,10 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
         UserError: the model does not attend.
     """
     if hypothesis.weights_TS is None:
-        raise UserError("--replace-unknown goes by attention, which this model does not have. Leave it out.")
+        raise UserError(
+            "Unknown words are replaced by the source word of most attention, and this model does not attend. Leave "
+            "replace_unknown (--replace-unknown) out."
+        )
     return replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens).translate(LINE_BREAKS)
 
 

@@ -19,7 +19,7 @@ from seq2seq_lab.config import FIGURES, MonitorMode, Precision, TrainerConfig, V
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, deal, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.device import autocast, memory, peak_memory, release_memory, synchronize
+from seq2seq_lab.device import FreedMemory, autocast, memory, peak_memory, synchronize
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.profiling import UPDATE, Profile
 from seq2seq_lab.ranks import Ranks
@@ -29,7 +29,6 @@ from seq2seq_lab.tracker import Tracker
 
 log = logging.getLogger(__name__)
 
-RELEASE_EVERY = 20  # updates; it costs the time of a sixth of one, under 1%
 WARM_UP_UPDATES = 10  # not counted in the throughput: the first updates choose kernels and fill caches
 
 
@@ -130,7 +129,7 @@ class Trainer:
         self.ranks = ranks
         self._loss = ranks.data_parallel(_Loss(task), device)
         self._pending = _Pending()
-        self._most_memory = 0  # of an update in the first epoch of this start
+        self._freed = FreedMemory(device)
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.batches: BatchMaker | None = None
@@ -214,13 +213,14 @@ class Trainer:
             own = deal(step, ranks.rank, ranks.size, self.config.micro_batches)
             micro_batches = {number: [self.batches(index) for index in part] for number, part in own.items()}
         tokens = self.batches.target_tokens(step)
-        sums = []
+        sums: list[Tensor] = []
         for number, batches in micro_batches.items():
             # Dropout's masks are a function of (seed, update, micro-batch): a resumed run draws what it would have
             # drawn, and several ranks draw what one process does that computes the same micro-batches.
             torch.manual_seed(_mixed(self.seed, state.update, number))
             # A rank without a sentence of this step takes part in the sum of the gradients all the same.
             runs: Sequence[Batch | None] = batches or [None]
+            losses = []
             with self._gradients_apart():
                 for place, batch in enumerate(runs, start=1):
                     last = place == len(runs) and number == max(micro_batches)
@@ -230,7 +230,8 @@ class Trainer:
                         with record_function("backward"):
                             # The ranks' gradients are averaged, and the loss is the mean over the tokens of all.
                             self.scaler.scale(loss_sum * ranks.size / tokens).backward()
-                    sums.append(loss_sum.detach())
+                    losses.append(loss_sum.detach())
+            sums.append(torch.stack(losses).sum())
         total = ranks.add(torch.stack(sums).sum())
         self._pending.sentences += sum(len(index) for part in own.values() for index in part)
         with record_function("gradient norm"):
@@ -299,8 +300,7 @@ class Trainer:
         with record_function(UPDATE):
             loss_sum, norm, tokens = self.step(step)
         self._pending.add(loss_sum, norm, tokens)
-        if self.device.type == "cpu":
-            self._bound_memory()
+        self._freed.after_update(first_epoch=self._pending.steps_this_start <= self.epoch_updates)
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
         if (self.state.update + 1) % self.config.log_every_steps == 0:
             synchronize(self.device)
@@ -309,14 +309,6 @@ class Trainer:
         if self._pending.steps_this_start > WARM_UP_UPDATES:
             self.state.counted_seconds += seconds
             self.state.counted_tokens += tokens
-
-    def _bound_memory(self) -> None:
-        """Give freed memory back to the system now and then, and as soon as there is more than the first epoch needed."""
-        resident, first = memory(self.device), self._pending.steps_this_start <= self.epoch_updates
-        if first:
-            self._most_memory = max(self._most_memory, resident)
-        if self.state.update % RELEASE_EVERY == 0 or (not first and resident > self._most_memory):
-            release_memory()
 
     def _set_rate(self) -> None:
         update, history = self.state.update, self.state.history

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from seq2seq_lab import device
 from seq2seq_lab.device import memory, peak_memory, release_memory, reset_peak_memory
 
 CPU = torch.device("cpu")
@@ -33,3 +34,33 @@ def test_memory_freed_between_what_is_still_in_use_goes_back_to_the_system() -> 
     release_memory()
     assert full - memory(CPU) > 150 * MIB
     assert blocks[-1].sum() == 64 * 1024
+
+
+def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"kept": 1000, "freed": 0}
+    released: list[int] = []
+
+    def release() -> None:
+        released.append(held["freed"])
+        held["freed"] = 0
+
+    monkeypatch.setattr(device, "memory", lambda of: held["kept"] + held["freed"])
+    monkeypatch.setattr(device, "release_memory", release)
+    monkeypatch.setattr(device, "RELEASE_EVERY", 5)
+
+    def updates(count: int, freed: int, first: bool) -> list[int]:
+        released.clear()
+        for _ in range(count):
+            held["freed"] += freed
+            bound.after_update(first)
+        return list(released)
+
+    bound = device.FreedMemory(torch.device("cpu"))
+    assert updates(10, 10, first=True) == [10, 50]  # the first release is after the first update
+    held["kept"] += 500  # as a validation may leave for good
+    assert updates(1, 0, first=False) == [40]
+    assert updates(10, 10, first=False) == [50, 50]  # as before
+    assert updates(10, 20, first=False) == [60, 40, 60, 40]  # more at a time: earlier
+    gpu = device.FreedMemory(torch.device("cuda"))
+    gpu.after_update(first_epoch=True)
+    assert len(released) == 4

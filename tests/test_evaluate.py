@@ -143,13 +143,20 @@ def test_the_output_folder_is_a_new_one(
     assert (tmp_path / "a" / "b" / "result.json").is_file()
 
 
-def test_a_run_of_an_earlier_version_is_opened(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "count"), [(None, 1), (16, 1), (5, 4)])
+def test_a_run_of_an_earlier_version_is_opened(
+    run: seq2seq_lab.LoadedRun, tmp_path: Path, size: int | None, count: int
+) -> None:
     old = tmp_path / "old"
     shutil.copytree(run.folder, old)
     config: Any = OmegaConf.to_container(OmegaConf.load(old / "config.yaml"))
     del config["search"]["min_length_factor"], config["study"], config["trainer"]["devices"]
+    del config["trainer"]["micro_batches"]
+    config["trainer"]["micro_batch_size"] = size
     (old / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
     opened = seq2seq_lab.load(old)
+    assert opened.config.trainer.micro_batches == count
+    opened.config.trainer.micro_batches = 1
     assert opened.config == run.config
     ours, theirs = (one.translate(["the king sleeps."])[0].text for one in (opened, run))
     assert ours == theirs
@@ -194,6 +201,7 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp
     opened = seq2seq_lab.load(run.folder, precision="auto")
     found = opened.nbest(sources, with_attention=False, replace_unknown=True)
     assert [one.text for one, *_ in found] == replaced.splitlines()
+    assert all(one.attention is None for one, *_ in found)
 
 
 def test_test_sets_of_ones_own_need_no_training_pairs(
@@ -207,10 +215,11 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
     own = ("dataset=parallel", f"dataset.test={tmp_path / 'own.tsv'}")
     result = scored(str(run.folder), *own)
     assert sum(row["count"] for row in result["test/bleu_by_length"]) == 2
+    assert result["test/bleu_lowercased_tokenised_signature"].endswith("-fr")
     assert capsys.readouterr().err == ""  # labels that name no language
     scored(str(run.folder), *own, "dataset.source=de", "dataset.target=fr")
     assert capsys.readouterr().err == (
-        f"warning: {run.folder} was trained on en→fr, and this data set is de→fr.\n"
+        f"warning: the vocabulary of {run.folder} is of en→fr, this data set is de→fr.\n"
     )
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--validation", *own])
@@ -232,7 +241,7 @@ def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.Ca
     )
     with pytest.raises(SystemExit):
         evaluate.main([str(stranger.folder), "--replace-unknown"])
-    assert "--replace-unknown goes by attention, which this model does not have" in capsys.readouterr().err
+    assert "and this model does not attend. Leave replace_unknown" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--with", str(stranger.folder)])
     assert f"{stranger.folder} has another vocabulary than {run.folder}" in capsys.readouterr().err

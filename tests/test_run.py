@@ -315,7 +315,7 @@ class TestWandb:
         best = f"checkpoints/{result['best_checkpoint']}"
         assert {entry.path for entry in artifact.manifest.contents} == {
             *(f"{best}/{name}" for name in (*checkpoint.FILES, "manifest.json")),
-            *("config.yaml", "run.json"),
+            *("config.yaml", "run.json", "result.json", "metrics.jsonl"),
             *(
                 f"tokenizer/{side}{end}"
                 for side in ("source", "target")

@@ -204,6 +204,9 @@ def test_micro_batches_give_the_same_weights(make: Callable[..., Trainer]) -> No
     parts.fit()
     assert max(sizes) == 3
     assert torch.allclose(weights(whole), weights(parts), atol=2e-5)
+    many = make(folder="c", micro_batches=40)  # more than an update has sentences
+    many.fit()
+    assert torch.allclose(weights(whole), weights(many), atol=2e-5)
 
 
 def test_clip_norm(make: Callable[..., Trainer]) -> None:

@@ -82,7 +82,8 @@ class Parallel:
         if (self.train is not None and self.hub is not None) or not (self.train or self.hub or self.test):
             raise UserError(
                 f"dataset.train={self.train}, dataset.hub={self.hub}: give one of them, dataset.train=FILE, "
-                "dataset.train=[SOURCE_FILE,TARGET_FILE] or dataset.hub=OWNER/NAME."
+                "dataset.train=[SOURCE_FILE,TARGET_FILE] or dataset.hub=OWNER/NAME. (A finished run is scored on "
+                "dataset.test=FILE without them.)"
             )
         if self.hub is None and self.hub_config is not None:
             raise UserError(
@@ -164,26 +165,17 @@ class Parallel:
             else:
                 texts[key] = collect(short, None)
         self._check_filled(texts, made)
-        if "train" not in given:
-            validation = texts.pop("validation", ParallelText((), ()))
-            return self._corpus(ParallelText((), ()), validation, texts, counts)
+        for split in ("train", "validation"):
+            texts.setdefault(split, ParallelText((), ()))
         train = texts["train"]
-        if (train.source[0], train.target[0]) == (self.source, self.target):
+        if train and (train.source[0], train.target[0]) == (self.source, self.target):
             raise UserError(
                 f"The first training pair is {self.source!r}, {self.target!r}, as the two sides are called: a line of "
                 f"names? Then give dataset.columns=[{self.source},{self.target}]."
             )
         texts = self._without_repeats(texts, counts)
-        return self._corpus(texts.pop("train"), texts.pop("validation"), texts, counts)
-
-    def _corpus(
-        self,
-        train: ParallelText,
-        validation: ParallelText,
-        rest: Mapping[str, ParallelText],
-        counts: Counter[str],
-    ) -> Corpus:
-        tests = {key.removeprefix("test."): text for key, text in rest.items()}
+        train, validation = texts.pop("train"), texts.pop("validation")
+        tests = {key.removeprefix("test."): text for key, text in texts.items()}
         return Corpus(self.source, self.target, train, validation, tests, counts)
 
     def _streams(self, counts: Counter[str]) -> dict[str, Iterator[tuple[str, str]]]:
@@ -279,7 +271,7 @@ class Parallel:
                     Lines.of(compress(text.source, keep)), Lines.of(compress(text.target, keep))
                 )
             )
-        if not kept["train"]:
+        if texts["train"] and not kept["train"]:
             raise UserError(
                 "dataset.on_leak=drop leaves no training pair: every source side stands in validation or test "
                 "too. Give other files, or dataset.on_leak=keep."

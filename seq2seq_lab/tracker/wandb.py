@@ -252,11 +252,12 @@ def run_folder(name: str | Path) -> Path:
     import wandb
     from wandb.errors import AuthenticationError, CommError, UsageError
 
-    if not wandb.login(prompt=False, verify=False):
-        raise UserError(
-            f"{name}: no key of W&B is known. Log in with `wandb login`, or give the folder of a run."
-        )
+    session = _session("auto")
     try:
+        if not wandb.login(prompt=False, verify=False):
+            raise UsageError("no key is known; log in with `wandb login`")
+        if (problem := connection_problem(session.base_url)) is not None:
+            raise CommError(problem)
         return Path(wandb.Api().artifact(str(name), type="model").download())
     except (AuthenticationError, CommError, UsageError, ValueError, OSError) as error:
         raise UserError(

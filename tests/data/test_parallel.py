@@ -326,6 +326,9 @@ def test_test_sets_alone_are_a_corpus_without_training_pairs(tmp_path, held_out)
         "a": [("t", "u")],
         "b": [("v", "w")],
     }
+    twice = write(tmp_path / "twice.tsv", "t\tu\n" * 2)
+    kept = parallel(test=twice, on_duplicate="drop").load()
+    assert (len(kept.tests["test"]), kept.counts["dropped_duplicates"]) == (1, 1)
     empty = write(tmp_path / "empty.tsv", "")
     with pytest.raises(UserError, match=r"empty\.tsv has no pairs that can be used"):
         parallel(test=empty).load()

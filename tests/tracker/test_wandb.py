@@ -410,7 +410,9 @@ def test_yaml_gives_every_default() -> None:
     assert all(parameter.default is parameter.empty for parameter in parameters.values())
 
 
-def test_a_checkpoint_is_fetched_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_fetched_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     import wandb
 
     asked: list[tuple[str, str]] = []
@@ -423,13 +425,21 @@ def test_a_checkpoint_is_fetched_by_its_name(tmp_path: Path, monkeypatch: pytest
             return SimpleNamespace(download=lambda: str(tmp_path / "fetched"))
 
     monkeypatch.setattr(wandb, "Api", Api)
+    monkeypatch.delenv("WANDB_API_KEY")
     for folder in (tmp_path, tmp_path / "not there", "outputs/2026-01-01/10:30:00", Path("one")):
         assert run_folder(folder) == Path(folder)
     name = "team/project/checkpoint-abcd1234:latest"
-    with pytest.raises(UserError, match=f"{name}: no key of W&B is known"):
+    with pytest.raises(UserError, match=f"{name} cannot be fetched from W&B: no key is known"):
+        run_folder(name)
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(UserError, match="cannot be fetched from W&B: WANDB_API_KEY invalid"):
         run_folder(name)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with pytest.raises(UserError, match="cannot be reached"):
+        run_folder(name)
+    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None)
     assert run_folder(name) == tmp_path / "fetched"
     with pytest.raises(UserError, match="none:v1 cannot be fetched from W&B: there is no such artifact"):
         run_folder("none:v1")
     assert asked == [(name, "model"), ("none:v1", "model")]
+    assert capfd.readouterr() == ("", "")

@@ -172,10 +172,10 @@ class TokenizerPair:
         return self.source.joint
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """The corpus's labels of source and target that they were fitted with."""
-        source, target = self.source._labels if self.joint else self.source._labels + self.target._labels
-        return source, target
+    def languages(self) -> tuple[str, str] | None:
+        """The corpus's labels of source and target that they were fitted with; None where they have not kept them."""
+        labels = self.source._labels if self.joint else self.source._labels + self.target._labels
+        return (labels[0], labels[1]) if len(labels) == 2 else None
 
     def save(self, folder: Path) -> None:
         """Write the tokenizers `source` and `target`; a joint one stands under `source` alone."""
