@@ -1,12 +1,13 @@
 """BLEU and chrF by sacreBLEU, over a corpus, a sentence, or sentences grouped by source length.
 
-There are two BLEUs, and their figures are not to be compared: `bleu` is of plain text, as sacreBLEU means it;
+There are two BLEUs, and their figures are not to be compared: `Bleu` is of plain text, as sacreBLEU means it;
 `LowercasedTokenisedBleu` is of lowercased Moses tokens, as papers on Multi30k report it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -64,20 +65,59 @@ class Accuracy:
     accuracy: float
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
-    """Return sacreBLEU of detokenised text, mixed case, one reference a sentence (Post 2018).
+class Bleu:
+    """sacreBLEU of detokenised text, mixed case, one reference a sentence (Post 2018), of all sentences and of groups.
+
+    The n-grams of each sentence are counted once.
 
     BLEU counts up to 4-grams, so where every reference is under 4 tokens even a perfect corpus would
     score 0. Such a corpus is scored with effective order (only the n-grams that exist), and the signature
     then says `eff:yes`: it is not to be compared with the usual `eff:no`. The choice hangs on the
     references alone, so all systems on one test set get the same measure.
 
-    `samples` is how often the sentences are resampled for its confidence; 0 leaves it out.
-
     Raises `UserError` where the two lists differ in length or are empty.
     """
-    _check(hypotheses, references)
-    return _score(BLEU(effective_order=not _has_4_gram(references)), hypotheses, references, samples)
+
+    def __init__(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        _check(hypotheses, references)
+        self._references = references
+        self._metric = BLEU(effective_order=not _has_4_gram(references))
+        self._counts = self._metric._extract_corpus_statistics(hypotheses, [references])
+
+    def score(self, samples: int = 0) -> Score:
+        """Return the score of all; `samples` is how often they are resampled for its confidence, 0 leaves it out."""
+        return _score(self._metric, self._counts, samples)
+
+    def by_length(self, lengths: Sequence[int], bounds: Sequence[int]) -> list[LengthBin]:
+        """Return the score in bins of source length; n bounds make n + 1 bins.
+
+        `lengths` are the source lengths in words. A bound is the greatest length of its bin: (6, 18) makes
+        ≤6, 7–18 and >18. A bin has `bleu=None` where it is empty, or where every one of its references is
+        under 4 tokens: there BLEU would be 0 for a perfect translation, and BLEU with effective order cannot
+        stand beside the other bins. The bins are scored with `eff:no`.
+
+        Raises `UserError` where there are not as many lengths, or the bounds do not rise or are not positive.
+        """
+        if len(lengths) != len(self._counts):
+            raise UserError(
+                f"bleu_by_length: {len(lengths)} source lengths for {len(self._counts)} hypotheses; "
+                "give one length a sentence, in the same order."
+            )
+        if any(bound < 1 for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
+            raise UserError(
+                f"bleu_by_length: bounds={list(bounds)} must be positive whole numbers that rise, "
+                "for example [6, 12, 18]."
+            )
+        lows = [0, *(bound + 1 for bound in bounds)]
+        highs = [*bounds, None]
+        bins = []
+        for low, high in zip(lows, highs, strict=True):
+            members = [i for i, n in enumerate(lengths) if low <= n and (high is None or n <= high)]
+            value = None
+            if _has_4_gram([self._references[i] for i in members]):
+                value = BLEU()._aggregate_and_compute([self._counts[i] for i in members]).score
+            bins.append(LengthBin(low, high, len(members), value))
+        return bins
 
 
 class LowercasedTokenisedBleu:
@@ -96,16 +136,16 @@ class LowercasedTokenisedBleu:
         self._tokenizer = f"moses:sacremoses-{sacremoses.__version__}-{language}"
 
     def __call__(self, hypotheses: Sequence[str]) -> Score:
-        """Return the score; effective order and `UserError` are as in `bleu`."""
+        """Return the score; effective order and `UserError` are as in `Bleu`."""
         return self.of_tokens(self.tokens(hypotheses))
 
     def of_tokens(self, tokens: Sequence[str], samples: int = 0) -> Score:
-        """Return the score of hypotheses as `tokens` gives them; `samples` is as in `bleu`."""
+        """Return the score of hypotheses as `tokens` gives them; `samples` is as in `Bleu.score`."""
         _check(tokens, self.references)
         short = all(len(reference.split()) < 4 for reference in self.references)
         # `force` only silences the warning about tokenised input, which is meant here.
         metric = BLEU(lowercase=True, tokenize="none", force=True, effective_order=short)
-        score = _score(metric, tokens, self.references, samples)
+        score = _score(metric, metric._extract_corpus_statistics(tokens, [self.references]), samples)
         return replace(score, signature=f"{score.signature}|{self._tokenizer}")
 
     def tokens(self, hypotheses: Sequence[str]) -> list[str]:
@@ -136,21 +176,22 @@ def moses_languages() -> frozenset[str]:
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
-    """Return chrF2 by sacreBLEU (Popović 2015); `samples` and `UserError` are as in `bleu`."""
+    """Return chrF2 by sacreBLEU (Popović 2015); `samples` and `UserError` are as in `Bleu`."""
     _check(hypotheses, references)
-    return _score(CHRF(), hypotheses, references, samples)
+    metric = CHRF()
+    return _score(metric, metric._extract_corpus_statistics(hypotheses, [references]), samples)
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
-    """Return TER by sacreBLEU (Snover 2006), the fewer the better; `samples` and `UserError` are as in `bleu`."""
+    """Return TER by sacreBLEU (Snover 2006), the fewer the better; `samples` and `UserError` are as in `Bleu`."""
     _check(hypotheses, references)
-    return _score(TER(), hypotheses, references, samples)
+    metric = TER()
+    return _score(metric, metric._extract_corpus_statistics(hypotheses, [references]), samples)
 
 
-def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str], samples: int) -> Score:
+def _score(metric: Metric, statistics: list[list[Any]], samples: int) -> Score:
     # What `corpus_score(n_bootstrap=…)` does, but for two faults of sacreBLEU 2.6: its mean fails where some scores are 0,
     # and it holds the statistics of all samples at once, gigabytes for a large test set.
-    statistics = metric._extract_corpus_statistics(hypotheses, [references])
     value = metric._aggregate_and_compute(statistics).score
     signature = str(metric.get_signature())
     if not samples:
@@ -173,49 +214,12 @@ def sentence_bleu(hypothesis: str, reference: str) -> float:
     return BLEU(effective_order=True).sentence_score(hypothesis, [reference]).score
 
 
-def bleu_by_length(
-    hypotheses: Sequence[str], references: Sequence[str], lengths: Sequence[int], bounds: Sequence[int]
-) -> list[LengthBin]:
-    """Return BLEU in bins of source length; n bounds make n + 1 bins.
-
-    `lengths` are the source lengths in words. A bound is the greatest length of its bin: (6, 18) makes
-    ≤6, 7–18 and >18. A bin has `bleu=None` where it is empty, or where every one of its references is
-    under 4 tokens: there BLEU would be 0 for a perfect translation, and BLEU with effective order cannot
-    stand beside the other bins. The bins are scored with the signature of `bleu` (`eff:no`).
-
-    Raises `UserError` where the lists differ in length, or the bounds do not rise or are not positive.
-    """
-    _check(hypotheses, references)
-    if len(lengths) != len(hypotheses):
-        raise UserError(
-            f"bleu_by_length: {len(lengths)} source lengths for {len(hypotheses)} hypotheses; "
-            "give one length a sentence, in the same order."
-        )
-    if any(bound < 1 for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
-        raise UserError(
-            f"bleu_by_length: bounds={list(bounds)} must be positive whole numbers that rise, "
-            "for example [6, 12, 18]."
-        )
-    lows = [0, *(bound + 1 for bound in bounds)]
-    highs = [*bounds, None]
-    bins = []
-    for low, high in zip(lows, highs, strict=True):
-        members = [i for i, n in enumerate(lengths) if low <= n and (high is None or n <= high)]
-        chosen = [references[i] for i in members]
-        value = None
-        if _has_4_gram(chosen):
-            # `force` only silences the warning about tokenised input, which `bleu` gives once.
-            value = BLEU(force=True).corpus_score([hypotheses[i] for i in members], [chosen]).score
-        bins.append(LengthBin(low, high, len(members), value))
-    return bins
-
-
 def accuracy_by_phenomenon(
     hypotheses: Sequence[str], references: Sequence[str], phenomena: Sequence[frozenset[str]]
 ) -> list[Accuracy]:
     """Return the share of translations that equal their reference for each phenomenon, in alphabetical order.
 
-    A sentence counts for every phenomenon it shows. Raises `UserError` as `bleu` does.
+    A sentence counts for every phenomenon it shows. Raises `UserError` as `Bleu` does.
     """
     _check(hypotheses, references)
     assert len(phenomena) == len(references)

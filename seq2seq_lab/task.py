@@ -34,12 +34,11 @@ from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.scores import (
     Accuracy,
+    Bleu,
     LengthBin,
     LowercasedTokenisedBleu,
     Score,
     accuracy_by_phenomenon,
-    bleu,
-    bleu_by_length,
     chrf,
     moses_languages,
     ter,
@@ -255,10 +254,12 @@ class TranslationEvaluator:
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
         references, phenomena = self.split.text.target, self.split.text.phenomena
-        scores, lines = self._scores(translations, final)
+        bleu = Bleu(translations, references)
+        scores, lines = self._scores(translations, bleu, final)
         if self.replace_unknown:
             texts = {i: text for share in shares for i, text in share.replaced.items()}
-            more, more_lines = self._scores([texts[i] for i in numbers], final)
+            copied = [texts[i] for i in numbers]
+            more, more_lines = self._scores(copied, Bleu(copied, references), final)
             scores |= {f"{name}_unknown_replaced": score for name, score in more.items()}
             lines |= {f".unknown_replaced{kind}": sides for kind, sides in more_lines.items()}
         values |= {name: score.value for name, score in scores.items()}
@@ -276,7 +277,7 @@ class TranslationEvaluator:
         return Evaluation(
             values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
             signatures={f"{self.split.prefix}/{name}_signature": s.signature for name, s in scores.items()},
-            by_length=bleu_by_length(translations, references, self._lengths, self.length_bounds),
+            by_length=bleu.by_length(self._lengths, self.length_bounds),
             by_phenomenon=[]
             if phenomena is None
             else accuracy_by_phenomenon(translations, references, phenomena),
@@ -286,12 +287,12 @@ class TranslationEvaluator:
         )
 
     def _scores(
-        self, translations: Sequence[str], final: bool
+        self, translations: Sequence[str], bleu: Bleu, final: bool
     ) -> tuple[dict[str, Score], dict[str, tuple[Sequence[str], Sequence[str]]]]:
         """Return the scores of translations, and the lines that each kind is of, hypotheses and references."""
         references, samples = self.split.text.target, CONFIDENCE_SAMPLES if final else 0
         scores = {
-            "bleu": bleu(translations, references, samples),
+            "bleu": bleu.score(samples),
             "chrf": chrf(translations, references, samples),
         }
         if final:

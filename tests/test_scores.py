@@ -8,11 +8,10 @@ import pytest
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.scores import (
     Accuracy,
+    Bleu,
     LengthBin,
     LowercasedTokenisedBleu,
     accuracy_by_phenomenon,
-    bleu,
-    bleu_by_length,
     chrf,
     lowercased_tokens,
     moses_languages,
@@ -26,23 +25,23 @@ HYPOTHESES = ["the cat sat on a mat", "a dog runs in the park today"]
 def test_bleu_by_hand() -> None:
     # n-gram matches 5+7, 3+6, 2+5, 1+4 of 6+7, 5+6, 4+5, 3+4; equal lengths, so no brevity penalty.
     expected = 100 * math.prod([12 / 13, 9 / 11, 7 / 9, 5 / 7]) ** 0.25
-    score = bleu(HYPOTHESES, REFERENCES)
+    score = Bleu(HYPOTHESES, REFERENCES).score()
     assert score.value == pytest.approx(expected)
     # The signature changes only with sacreBLEU's version.
     assert score.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
 
 def test_bleu_minds_case_and_separates_punctuation() -> None:
-    assert bleu(["The cat sat here."], ["The cat sat here ."]).value == pytest.approx(100)
-    assert bleu(["the cat sat here."], ["The cat sat here."]).value < 80
+    assert Bleu(["The cat sat here."], ["The cat sat here ."]).score().value == pytest.approx(100)
+    assert Bleu(["the cat sat here."], ["The cat sat here."]).score().value < 80
 
 
 def test_corpus_of_short_references_is_scored_with_effective_order_and_says_so() -> None:
-    score = bleu(["Jean aime Marie"], ["Jean aime Marie"])
+    score = Bleu(["Jean aime Marie"], ["Jean aime Marie"]).score()
     assert score.value == pytest.approx(100)
     assert "eff:yes" in score.signature
     # Full stops are tokens: this reference has a 4-gram.
-    assert "eff:no" in bleu(["Jean aime Marie."], ["Jean aime Marie."]).signature
+    assert "eff:no" in Bleu(["Jean aime Marie."], ["Jean aime Marie."]).score().signature
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_sentence_bleu() -> None:
     assert 0 < sentence_bleu("Jean aime Anne", "Jean aime Marie") < 100
 
 
-@pytest.mark.parametrize("score", [bleu, chrf])
+@pytest.mark.parametrize("score", [Bleu, chrf])
 def test_lists_that_do_not_match_are_refused(score) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match="2 hypotheses for 1 references"):
         score(HYPOTHESES, REFERENCES[:1])
@@ -131,23 +130,23 @@ def test_lists_that_do_not_match_are_refused(score) -> None:  # type: ignore[no-
 def test_bins_hold_their_upper_bound() -> None:
     hypotheses = ["a b c d", "e f g h", "i j k l", "m n o p"]
     references = ["a b c d", "e f g h", "i j k x", "m n o p"]
-    first, middle, last = bleu_by_length(hypotheses, references, [6, 7, 18, 19], [6, 18])
+    first, middle, last = Bleu(hypotheses, references).by_length([6, 7, 18, 19], [6, 18])
     assert (first.low, first.high, first.count, first.label) == (0, 6, 1, "≤6")
     assert (middle.low, middle.high, middle.count, middle.label) == (7, 18, 2, "7–18")
     assert (last.low, last.high, last.count, last.label) == (19, None, 1, ">18")
     assert first.bleu == pytest.approx(100)
-    assert middle.bleu == pytest.approx(bleu(hypotheses[1:3], references[1:3]).value)
+    assert middle.bleu == pytest.approx(Bleu(hypotheses[1:3], references[1:3]).score().value)
 
 
 def test_bins_without_meaning_have_no_score() -> None:
-    bins = bleu_by_length(["Jean aime Marie", "a b c d e"], ["Jean aime Marie", "v w x y z"], [3, 9], [3, 6])
+    bins = Bleu(["Jean aime Marie", "a b c d e"], ["Jean aime Marie", "v w x y z"]).by_length([3, 9], [3, 6])
     assert bins[0] == LengthBin(0, 3, count=1, bleu=None)
     assert bins[1] == LengthBin(4, 6, count=0, bleu=None)
     assert bins[2] == LengthBin(7, None, count=1, bleu=0.0)
 
 
 def test_short_output_for_a_long_reference_scores_zero_and_is_not_left_out() -> None:
-    (only,) = bleu_by_length(["a b c"], ["a b c d e"], [5], [])
+    (only,) = Bleu(["a b c"], ["a b c d e"]).by_length([5], [])
     assert only == LengthBin(0, None, count=1, bleu=0.0)
     assert only.label == "all"
 
@@ -155,12 +154,12 @@ def test_short_output_for_a_long_reference_scores_zero_and_is_not_left_out() -> 
 @pytest.mark.parametrize("bounds", [[6, 6], [9, 6], [0, 6]])
 def test_bounds_must_rise_and_be_positive(bounds: list[int]) -> None:
     with pytest.raises(UserError, match="bounds="):
-        bleu_by_length(HYPOTHESES, REFERENCES, [6, 7], bounds)
+        Bleu(HYPOTHESES, REFERENCES).by_length([6, 7], bounds)
 
 
 def test_bins_need_a_length_a_sentence() -> None:
     with pytest.raises(UserError, match="1 source lengths for 2 hypotheses"):
-        bleu_by_length(HYPOTHESES, REFERENCES, [6], [6])
+        Bleu(HYPOTHESES, REFERENCES).by_length([6], [6])
 
 
 def test_accuracy_by_phenomenon_counts_a_sentence_for_all_it_shows() -> None:
