@@ -65,10 +65,24 @@ def join_subwords(
     part is given to the word) and its rows averaged, so a row still sums to 1 where the groups leave out no
     column. A word without tokens gets zeros.
     """
-    by_source = np.stack([weights_TS[:, list(group)].sum(axis=1) for group in source_groups], axis=1)
-    unowned = np.zeros(len(source_groups))
-    rows = [by_source[list(group)].mean(axis=0) if group else unowned for group in target_groups]
-    return np.stack(rows) if rows else np.zeros((0, len(source_groups)))
+    source_WS, target_WT = (
+        _shares(source_groups, weights_TS.shape[1]),
+        _shares(target_groups, len(weights_TS)),
+    )
+    return _mean_rows(target_WT) @ weights_TS @ source_WS.T
+
+
+def _shares(groups: Sequence[Sequence[int]], tokens: int) -> npt.NDArray[np.float32]:
+    """Return a row a word, with 1 at each of its tokens."""
+    share_WT = np.zeros((len(groups), tokens), np.float32)
+    for word, group in enumerate(groups):
+        share_WT[word, list(group)] = 1
+    return share_WT
+
+
+def _mean_rows(share_WT: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    mean_WT: npt.NDArray[np.float32] = share_WT / np.maximum(share_WT.sum(axis=1, keepdims=True), 1)
+    return mean_WT
 
 
 class AttentionMap(NamedTuple):
@@ -141,33 +155,40 @@ def replace_unknown(
     return text
 
 
-def predicted_links(
-    weights_TS: npt.NDArray[np.floating[Any]],
-    source_spans: Sequence[Span],
-    target_spans: Sequence[Span],
-    source_words: Sequence[Span],
-    target_words: Sequence[Span],
-) -> set[Link]:
-    """Return the (source word, target word) links that attention weights under teacher forcing make.
+class WordLinks:
+    """Makes (source word, target word) links of the attention of one sentence pair under teacher forcing.
 
-    `weights_TS` has a row for each reference target token and a last one for `<eos>`, and a column for
-    `<sos>`, each source token, and `<eos>`; the rows and columns of the specials are left out.
     `source_spans` and `target_spans` are the character spans of the real tokens (specials not included, as
     `Tokenizer.spans` gives them), `source_words` and `target_words` those of the words to be linked.
     Token weights are joined to words (`group_tokens`, `join_subwords`), and every target word is linked to
     the source word of greatest weight, the first of equals. A target word that owns no token, because
     a token that it shares belongs to another word, gets no link.
     """
-    assert weights_TS.shape == (len(target_spans) + 1, len(source_spans) + 2), (
-        f"weights {weights_TS.shape} for {len(target_spans)} target and {len(source_spans)} source tokens: "
-        "expected one row more (<eos>) and two columns more (<sos>, <eos>)"
-    )
-    source_groups = group_tokens(source_spans, source_words)
-    target_groups = group_tokens(target_spans, target_words)
-    if not source_words or not target_words:
-        return set()
-    joined = join_subwords(weights_TS[:-1, 1:-1], source_groups, target_groups)
-    return {(int(joined[word].argmax()), word) for word, group in enumerate(target_groups) if group}
+
+    def __init__(
+        self,
+        source_spans: Sequence[Span],
+        target_spans: Sequence[Span],
+        source_words: Sequence[Span],
+        target_words: Sequence[Span],
+    ) -> None:
+        target_groups = group_tokens(target_spans, target_words)
+        self._source_SW = _shares(group_tokens(source_spans, source_words), len(source_spans)).T
+        self._target_WT = _mean_rows(_shares(target_groups, len(target_spans)))
+        self._linked = [word for word, group in enumerate(target_groups) if group and source_words]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The rows and columns of the weights: `<eos>` is a row, and `<sos>` and `<eos>` are columns."""
+        return self._target_WT.shape[1] + 1, len(self._source_SW) + 2
+
+    def of(self, weights_TS: npt.NDArray[np.floating[Any]]) -> set[Link]:
+        """Return the links of weights of that `shape`; the rows and columns of the specials are left out."""
+        assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
+        if not self._linked:
+            return set()
+        chosen_W = (self._target_WT @ weights_TS[:-1, 1:-1] @ self._source_SW).argmax(axis=1).tolist()
+        return {(chosen_W[word], word) for word in self._linked}
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from seq2seq_lab import loss
 from seq2seq_lab.alignment import (
     AlignmentCounts,
     Link,
-    Span,
-    predicted_links,
+    WordLinks,
     replace_unknown,
     whitespace_words,
     word_spans,
@@ -306,16 +305,16 @@ class TranslationEvaluator:
 
 
 class _GoldAlignments:
-    """The gold links of a split, and the character spans that model tokens are matched to words by."""
+    """The gold links of a split, and what makes links of the model's attention."""
 
     def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
         assert text.gold is not None
-        self._links: list[set[Link]] = []
-        self._spans: list[tuple[list[Span], list[Span], list[Span], list[Span]]] = []
+        self._gold: list[set[Link]] = []
+        self._links: list[WordLinks] = []
         for source, target, gold in zip(text.source, text.target, text.gold, strict=True):
-            self._links.append(set(gold.links))
-            self._spans.append(
-                (
+            self._gold.append(set(gold.links))
+            self._links.append(
+                WordLinks(
                     tokenizers.source.spans(source),
                     tokenizers.target.spans(target),
                     word_spans(source, gold.source_words),
@@ -328,10 +327,8 @@ class _GoldAlignments:
     ) -> None:
         """Add the links that the attention of a batch makes under teacher forcing."""
         for i, weights_TS in zip(index, weights_BTS, strict=True):
-            source_tokens, target_tokens, source_words, target_words = self._spans[i]
-            rows = weights_TS[: len(target_tokens) + 1, : len(source_tokens) + 2]
-            links = predicted_links(rows, source_tokens, target_tokens, source_words, target_words)
-            counts.add(links, self._links[i])
+            rows, columns = self._links[i].shape
+            counts.add(self._links[i].of(weights_TS[:rows, :columns]), self._gold[i])
 
 
 def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:

@@ -7,9 +7,9 @@ import pytest
 
 from seq2seq_lab.alignment import (
     AlignmentCounts,
+    WordLinks,
     group_tokens,
     join_subwords,
-    predicted_links,
     replace_unknown,
     whitespace_words,
     word_spans,
@@ -64,7 +64,7 @@ def test_links_of_word_tokens() -> None:
     )
     source = whitespace_words("John loves Mary")
     target = whitespace_words("Jean aime Marie")
-    assert predicted_links(weights, source, target, source, target) == {(0, 0), (2, 1), (1, 2)}
+    assert WordLinks(source, target, source, target).of(weights) == {(0, 0), (2, 1), (1, 2)}
 
 
 def test_links_of_subword_tokens() -> None:
@@ -81,14 +81,13 @@ def test_links_of_subword_tokens() -> None:
         ],
         dtype=np.float32,
     )
-    links = predicted_links(
-        weights,
+    links = WordLinks(
         source_spans,
         target_spans,
         word_spans("informatician works", ["informatician", "works"]),
         word_spans("un informaticien", ["un", "informaticien"]),
     )
-    assert links == {(0, 0), (0, 1)}
+    assert links.of(weights) == {(0, 0), (0, 1)}
 
 
 def test_links_of_characters_ignore_the_spaces() -> None:
@@ -103,16 +102,18 @@ def test_links_of_characters_ignore_the_spaces() -> None:
         ]
     )
     words = whitespace_words("a b")
-    assert predicted_links(weights, spans, spans, words, words) == {(1, 0), (0, 1)}
+    assert WordLinks(spans, spans, words, words).of(weights) == {(1, 0), (0, 1)}
 
 
 def test_links_edge_cases() -> None:
     # One token over two target words: the one that overlaps less has no row, so no link.
     weights = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    assert predicted_links(weights, [(0, 3)], [(0, 6)], [(0, 3)], [(0, 2), (3, 6)]) == {(0, 1)}
-    assert predicted_links(np.array([[0.5, 0.5]]), [], [], [], []) == set()
-    with pytest.raises(AssertionError, match="expected one row more"):
-        predicted_links(weights, [(0, 3)], [(0, 3), (4, 6)], [(0, 3)], [(0, 3), (4, 6)])
+    assert WordLinks([(0, 3)], [(0, 6)], [(0, 3)], [(0, 2), (3, 6)]).of(weights) == {(0, 1)}
+    assert WordLinks([], [], [], []).of(np.array([[0.5, 0.5]])) == set()
+    no_source_word = WordLinks([(0, 1)], [(0, 3)], [], [(0, 3)])
+    assert no_source_word.of(np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])) == set()
+    with pytest.raises(AssertionError, match=r"weights \(2, 3\), expected \(3, 3\)"):
+        WordLinks([(0, 3)], [(0, 3), (4, 6)], [(0, 3)], [(0, 3), (4, 6)]).of(weights)
 
 
 def test_alignment_error_rate_by_hand() -> None:
