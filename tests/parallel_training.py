@@ -62,13 +62,17 @@ def word() -> WordTokenizer:
     return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
 
 
-def train(overrides: tuple[str, ...], ranks: Ranks) -> Trained:
+def composed(overrides: tuple[str, ...]) -> Any:
+    """Return the configuration of a case, once for all ranks."""
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        return OmegaConf.to_container(hydra.compose("config", [*SETTINGS, *overrides]), resolve=True)
+
+
+def train(case: Any, ranks: Ranks) -> Trained:
     """Train for an epoch in float64 and score the validation split."""
     corpus = GRAMMAR.load()
     tokenized: TokenizedCorpus = tokenize_corpus(corpus, word, {}, None)
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
-        composed = OmegaConf.to_container(hydra.compose("config", [*SETTINGS, *overrides]), resolve=True)
-    whole: Any = OmegaConf.merge(OmegaConf.structured(Config), composed)
+    whole: Any = OmegaConf.merge(OmegaConf.structured(Config), case)
     settings = config.typed(whole)
     pair = tokenized.tokenizers
     torch.manual_seed(1 + ranks.rank)  # all begin with rank 0's weights all the same
@@ -122,7 +126,7 @@ def train(overrides: tuple[str, ...], ranks: Ranks) -> Trained:
     )
 
 
-def on_a_rank(cases: list[tuple[str, ...]]) -> list[Trained]:
+def on_a_rank(cases: list[Any]) -> list[Trained]:
     """Train each of the cases together with the other ranks."""
     with joined() as ranks:
         return [train(case, ranks) for case in cases]

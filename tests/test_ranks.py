@@ -1,10 +1,11 @@
 """Several ranks compute what one process computes."""
 
 import signal
+from typing import Any
 
 import pytest
 import torch
-from parallel_training import Trained, aborted_at_its_end, on_a_rank, refused_on_rank_1, train
+from parallel_training import Trained, aborted_at_its_end, composed, on_a_rank, refused_on_rank_1, train
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launch import spawn
@@ -25,14 +26,19 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def trained() -> list[list[Trained]]:
+def cases() -> list[Any]:
+    return [composed(tuple(case)) for case in CASES]
+
+
+@pytest.fixture(scope="module")
+def trained(cases: list[Any]) -> list[list[Trained]]:
     """What each of three ranks made of each case."""
-    return spawn(3, on_a_rank, [tuple(case) for case in CASES])
+    return spawn(3, on_a_rank, cases)
 
 
-def test_ranks_train_and_score_as_one_process(trained: list[list[Trained]]) -> None:
-    for number, case in enumerate(CASES):
-        alone = train(tuple(case), Ranks())
+def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[list[Trained]]) -> None:
+    for number, case in enumerate(cases):
+        alone = train(case, Ranks())
         ranks = [rank[number] for rank in trained]
         for rank in ranks:
             assert rank.losses == pytest.approx(alone.losses, rel=1e-9)
@@ -48,8 +54,8 @@ def test_ranks_train_and_score_as_one_process(trained: list[list[Trained]]) -> N
 
 def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() -> None:
     case = ("trainer.batch_size=30", "model.dropout=0.3", "teacher_forcing.ratio=0.5")
-    ranks = spawn(2, on_a_rank, [case])
-    alone = train((*case, "trainer.micro_batches=2"), Ranks())
+    ranks = spawn(2, on_a_rank, [composed(case)])
+    alone = train(composed((*case, "trainer.micro_batches=2")), Ranks())
     for (rank,) in ranks:
         assert torch.equal(rank.weights, alone.weights)
         assert rank.losses == alone.losses
