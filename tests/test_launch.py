@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import seq2seq_lab
-from seq2seq_lab import launch
+from seq2seq_lab import cli, launch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launcher import follows, joins
 
@@ -99,29 +99,49 @@ def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "arguments", "status", "said"),
+    ("rank", "arguments", "said"),
     [
-        ("0", ["-m", "seed=1,2"], 2, "error: --multirun under a launcher"),
-        ("1", ["-m", "seed=1,2"], 2, None),
-        ("1", ["--cfg", "job"], 0, None),
-        ("0", ["trainer.devices=2"], 2, "Leave trainer.devices out"),
+        ("0", ["-m", "seed=1,2"], "error: --multirun under a launcher"),
+        ("1", ["-m", "seed=1,2"], None),
+        ("0", ["trainer.devices=2"], "Leave trainer.devices out"),
     ],
 )
 def test_what_a_launcher_cannot_run_ends_and_is_said_once(
-    tmp_path: Path, rank: str, arguments: list[str], status: int, said: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    rank: str,
+    arguments: list[str],
+    said: str | None,
 ) -> None:
-    launcher = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in launched_as(rank).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr(sys, "argv", ["seq2seq_lab", *SETTINGS, *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    out, err = capfd.readouterr()
+    assert (said in err) if said else (out + err == "")
+
+
+def test_what_ends_without_a_run_is_printed_by_rank_0_alone(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "seq2seq_lab", *SETTINGS, *arguments],
+        [sys.executable, "-m", "seq2seq_lab", *SETTINGS, "--cfg", "job"],
         cwd=tmp_path,
-        env={**os.environ, **launcher},
+        env={**os.environ, **launched_as("1")},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert ended.returncode == status
-    assert (said in ended.stderr) if said else (ended.stdout + ended.stderr == "")
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+
+
+def launched_as(rank: str) -> dict[str, str]:
+    """Return what a launcher sets for one of two ranks."""
+    return {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
 
 def test_more_ranks_than_devices_are_refused_and_noted(
