@@ -22,7 +22,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab import config as configuration
-from seq2seq_lab.compose import compose_run
+from seq2seq_lab.compose import check_job, choices, compose, composer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finished_result, write_atomically
 from seq2seq_lab.report import spread
@@ -250,7 +250,10 @@ def composed(command: str) -> tuple[dict[str, Any], dict[str, str]]:
     words = shlex.split(command)
     if words[: len(PROGRAM)] != PROGRAM:
         raise UserError(f"{command!r}: a command begins with `{shlex.join(PROGRAM)}`.")
-    node, chosen, _ = compose_run(words[len(PROGRAM) :])
+    with composer():
+        node = compose(words[len(PROGRAM) :])
+        chosen = choices(node.hydra.runtime.choices)
+        check_job(node, (), resumed=True)  # what stands for a path names no file of vectors
     return configuration.plain(node), chosen
 
 
