@@ -40,12 +40,8 @@ log = logging.getLogger(__name__)
 
 RESULT_FORMAT = 1
 DEV_RUN_SENTENCES = 16
-OPENED = (
-    "tokenizer",
-    "run.json",
-    "result.json",
-    FILE_NAME,
-)  # what opening a run reads besides checkpoint and configuration
+# What opening a run reads besides its checkpoint and its configuration.
+READ_OF_A_RUN = ("tokenizer", "run.json", "result.json", FILE_NAME)
 KEPT_ATTENTION = 20  # sentences of each split whose attention a finished run keeps
 
 
@@ -211,7 +207,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
                 write_result(folder, result)
-                parts = [best, *(folder / name for name in OPENED)]
+                parts = [best, *(folder / name for name in READ_OF_A_RUN)]
                 tracker.artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
                 tracker.summary(summary(result))
     if ranks.main:

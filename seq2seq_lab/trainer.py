@@ -254,9 +254,9 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         yield
         for parameter, gradient in zip(self._parameters, before, strict=True):
-            if parameter.grad is None or gradient is None:
-                parameter.grad = gradient if parameter.grad is None else parameter.grad
-            else:
+            if parameter.grad is None:
+                parameter.grad = gradient
+            elif gradient is not None:
                 parameter.grad += gradient
 
     def load(self, path: Path) -> None:
