@@ -67,6 +67,7 @@ class Measured:
     seed: int
     machine: str
     parameters: int | None
+    trainable_parameters: int | None
     scores: dict[str, float]
     signatures: dict[str, str]
     updates: int | None
@@ -176,6 +177,7 @@ def measured(folder: Path, command: str, machine: str, commit: str | None) -> Me
         seed=config["seed"],
         machine=machine,
         parameters=result["num_parameters"],
+        trainable_parameters=result.get("num_trainable_parameters"),
         scores=scores,
         signatures={
             name.removesuffix(suffix): value for name, value in result.items() if name.endswith(suffix)
@@ -334,12 +336,22 @@ def rows(runs: Sequence[Measured]) -> list[tuple[str, list[str]]]:
     return [
         *table,
         ("signatures", distinct(value for run in runs for value in run.signatures.values())),
-        ("parameters", distinct(f"{value:,}" for value in known(runs, "parameters"))),
+        ("parameters", distinct(map(parameter_count, runs))),
         ("updates", distinct(f"{value:,}" for value in known(runs, "updates"))),
         ("time", [", ".join(times)] if times else []),
         ("peak memory", [f"{value / 1024:.2f} GiB" for value in sorted(known(runs, "peak_memory_mib"))[-1:]]),
         ("commit", distinct(run.commit[:7] for run in runs)),
     ]
+
+
+def parameter_count(run: Measured) -> str:
+    """Return how many parameters a run's model has, and how many are trained where that is not all."""
+    if run.parameters is None:
+        return ""
+    trained = run.trainable_parameters
+    return f"{run.parameters:,}" + (
+        "" if trained in (None, run.parameters) else f", {trained:,} of them trained"
+    )
 
 
 def known(runs: Sequence[Measured], name: str) -> list[Any]:
@@ -348,8 +360,8 @@ def known(runs: Sequence[Measured], name: str) -> list[Any]:
 
 
 def distinct(values: Iterable[str]) -> list[str]:
-    """Return the values in their order, each once."""
-    return list(dict.fromkeys(values))
+    """Return the values in their order, each once, empty ones left out."""
+    return [value for value in dict.fromkeys(values) if value]
 
 
 def wrapped(start: str, text: str) -> list[str]:

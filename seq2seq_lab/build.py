@@ -325,7 +325,8 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         decoder,
         readout,
         scale=sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0,
-        dropout=sizes.dropout,
+        source_dropout=config.embedding.source.dropout,
+        target_dropout=config.embedding.target.dropout,
         locked_dropout=sizes.locked_dropout,
     )
     initialize: Initialization = part("initialization", config.initialization)()
@@ -416,6 +417,12 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
             {name: weight.shape for name, weight in layers.named_parameters()} for layers in (ours, theirs)
         ]
         if shapes[0] == shapes[1]:
+            if str(ours.dropout) != str(theirs.dropout):
+                raise UserError(
+                    f"model.share_layers=true makes one recurrent network of both sides, with one dropout, but the "
+                    f"encoder's is {ours.dropout} and the decoder's {theirs.dropout}. Set encoder.dropout and "
+                    f"decoder.dropout alike, or model.dropout for both."
+                )
             return ours
     raise UserError(
         "model.share_layers=true makes one recurrent network of both sides, which then need the same cell, size and number "

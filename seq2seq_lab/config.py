@@ -127,6 +127,7 @@ class TableConfig:
     path: str | None
     size: int
     frozen: bool
+    dropout: float
 
 
 @dataclass
@@ -275,6 +276,8 @@ def check(config: Config) -> None:
     for key, value in {
         "model.dropout": model.dropout,
         "model.state_dropout": model.state_dropout,
+        "embedding.source.dropout": config.embedding.source.dropout,
+        "embedding.target.dropout": config.embedding.target.dropout,
         "trainer.label_smoothing": trainer.label_smoothing,
     }.items():
         _require(0 <= value < 1, key, value, "0 up to, not including, 1")

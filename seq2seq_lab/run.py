@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
+from torch import nn
 
 from seq2seq_lab import build, checkpoint, showcase
 from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, check, flat_keys
@@ -124,7 +125,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
     if ranks.size > 1:
         machine = f"{ranks.size} ranks, each {machine}"
-    num_parameters = showcase.describe(model, corpus, tokenized, machine)
+    showcase.describe(model, corpus, tokenized, machine)
 
     search = build.search(config)
     evaluators = [
@@ -201,7 +202,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
                 for evaluator in evaluators
             ]
-            result = training_result(trainer, num_parameters)
+            result = training_result(trainer, model)
             if ranks.main:
                 scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
                 result |= scores
@@ -387,13 +388,15 @@ def first_sentences(split: Split, count: int) -> Split:
     return replace(split, text=cut, tokens=split.tokens.select(torch.arange(min(count, len(text)))))
 
 
-def training_result(trainer: Trainer, num_parameters: int) -> dict[str, Any]:
+def training_result(trainer: Trainer, model: nn.Module) -> dict[str, Any]:
     """Return what `result.json` holds of the training; a throughput not measured (warm-up) is null."""
     state = trainer.state
+    parameters = list(model.parameters())
     return {
         "format": RESULT_FORMAT,
         "status": "finished",
-        "num_parameters": num_parameters,
+        "num_parameters": sum(parameter.numel() for parameter in parameters),
+        "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
         "updates": state.update,
         "train/target_tokens_per_second": round(state.target_tokens_per_second, 1) or None,

@@ -30,10 +30,9 @@ SIGNED = ("bleu", "chrf", "ter", "bleu_lowercased_tokenised")  # scores shown wi
 TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
-def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machine: str) -> int:
-    """Say what is about to be trained, and return the number of parameters."""
-    rows = component_parameters(model)
-    report.say(report.parameter_table(rows))
+def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machine: str) -> None:
+    """Say what is about to be trained."""
+    report.say(report.parameter_table(component_parameters(model)))
     pair = tokenized.tokenizers
     tests = {f"test/{name}": len(text) for name, text in corpus.tests.items()}
     report.say(
@@ -67,7 +66,6 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
                 name,
             )
     log.info("Computing on %s.", machine)
-    return sum(parameters for _, parameters, _ in rows)
 
 
 def component_parameters(model: nn.Module) -> list[tuple[str, int, int]]:

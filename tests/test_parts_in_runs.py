@@ -51,6 +51,8 @@ def test_frozen_vectors_are_read_projected_and_kept(
     assert torch.equal(table[negation], torch.full((SIZE,), -0.5))
     assert torch.equal(table[the], torch.full((SIZE,), 0.25))
     assert run.model.target_embedding.weight.shape[1] == 8
+    frozen = run.result["num_parameters"] - run.result["num_trainable_parameters"]
+    assert frozen == table.numel()
     assert "embedding.source.path: 2 of" in (tmp_path / "run" / "run.log").read_text("utf-8")
     # The run opens, and goes on, without the file.
     vectors.unlink()
@@ -102,6 +104,23 @@ REFUSED = [
     ),
     (["attention=additive", "attention.size=0"], r"attention\.size=0 must be at least 1"),
     (["encoder.dropout=1.5"], r"dropout=1\.5"),
+    (["embedding.target.dropout=1.5"], r"embedding\.target\.dropout=1\.5 is not allowed"),
+    (["encoder.num_layers=0"], r"encoder: num_layers=0 must be at least 1"),
+    (["decoder.num_layers=0", "model.bridge=mean"], r"decoder: num_layers=0 must be at least 1"),
+    (["decoder.attentional_size=0"], r"decoder\.attentional_size=0 must be at least 1, or null"),
+    (
+        ["decoder=conditional", "decoder.attentional_size=0"],
+        r"decoder\.attentional_size=0 must be at least 1",
+    ),
+    (["readout=deep", "readout.size=0"], r"readout\.size=0 must be at least 1"),
+    (
+        ["decoder=bahdanau", "decoder.output=[embedding]"],
+        r"decoder\.output=\['embedding'\] shows .*nothing of the source",
+    ),
+    (
+        ["decoder=bahdanau", "attention=none", "decoder.output=[context]"],
+        r"decoder\.output=\['context'\] shows .*nothing of the source",
+    ),
     (["embedding.source.size=0"], r"embedding\.source\.size=0 is not allowed"),
     (["model.share_layers=true"], r"model\.share_layers=true .*model=shared"),
     (["attention=location", "attention.max_length=3"], r"train has \d+ tokens.*attention\.max_length=\d+"),

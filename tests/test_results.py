@@ -31,6 +31,7 @@ ONE = Measured(
     seed=1,
     machine=MACHINE,
     parameters=1234567,
+    trainable_parameters=1234567,
     scores={"val/bleu": 31.0, "test/other/bleu": 20.0, "test/bleu": 30.0, "test/aer": 0.25},
     signatures={"val/bleu": "nrefs:1", "test/bleu": "nrefs:1", "test/chrf": "nc:6"},
     updates=3400,
@@ -117,6 +118,11 @@ def test_header_leaves_out_what_is_not_known() -> None:
     ]
 
 
+def test_header_says_how_many_parameters_are_trained_where_some_are_not() -> None:
+    text = "\n".join(results.header([replace(ONE, trainable_parameters=34567)], ""))
+    assert "#   parameters      1,234,567, 34,567 of them trained\n" in text
+
+
 def test_header_of_several_seeds_has_mean_and_deviation() -> None:
     runs = [
         replace(
@@ -175,6 +181,7 @@ def test_a_run_is_read(run: Path) -> None:
     assert line.signatures["test/bleu"] == result["test/bleu_signature"]
     assert set(line.signatures) < set(line.scores)
     assert (line.parameters, line.updates) == (result["num_parameters"], result["updates"])
+    assert line.trainable_parameters == line.parameters
     assert (line.train_seconds, line.peak_memory_mib) == (result["train/seconds"], result["peak_memory_mib"])
     assert line.validation_seconds == result["val/seconds"]
 

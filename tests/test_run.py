@@ -230,6 +230,7 @@ class TestFolder:
         assert not any(isinstance(value, dict | list) for value in flat.values())
         weights = load_file(recorded[0] / "checkpoints" / result["best_checkpoint"] / "model.safetensors")
         assert result["num_parameters"] == sum(tensor.numel() for tensor in weights.values())
+        assert result["num_trainable_parameters"] == result["num_parameters"]
 
     def test_no_secret_is_in_any_file(self, recorded: tuple[Path, OfflineRun]) -> None:
         files = [path for path in recorded[0].rglob("*") if path.is_file()]

@@ -246,7 +246,7 @@ def test_description_leaves_out_counts_of_nothing(corpus: Corpus, caplog: pytest
     caplog.set_level(logging.INFO, "seq2seq_lab")
     counts = {"pairs_dropped": 0, "pairs_over_max_tokens": 1234}
     tokenized = tokenize_corpus(corpus, word, {}, None)
-    assert describe(Parts(False), replace(corpus, counts=counts), tokenized, "cpu in fp32") == 58
+    describe(Parts(False), replace(corpus, counts=counts), tokenized, "cpu in fp32")
     assert "Found in the corpus: 1,234 pairs over max tokens." in caplog.text
     assert "dropped" not in caplog.text
     assert "Computing on cpu in fp32." in caplog.text

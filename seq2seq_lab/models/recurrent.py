@@ -72,7 +72,11 @@ STEPS = {"rnn": rnn_step, "lstm": lstm_step, "gru": gru_step}
 
 
 class RecurrentLayers(nn.Module):
-    """Stacked recurrent layers, batch first, in one or both directions, with dropout between the layers."""
+    """Stacked recurrent layers, batch first, in one or both directions, with dropout between the layers.
+
+    Raises:
+        ValueError: there is no layer.
+    """
 
     def __init__(
         self,
@@ -85,6 +89,8 @@ class RecurrentLayers(nn.Module):
         locked_dropout: bool,
     ) -> None:
         super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers={num_layers} must be at least 1.")
         self.cell = cell
         self.directions = 2 if bidirectional else 1
         self.output_size = hidden_size * self.directions

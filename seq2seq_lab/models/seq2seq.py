@@ -23,7 +23,8 @@ class Seq2Seq(nn.Module):
 
     Args:
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
-        dropout: probability on the embeddings of both sides.
+        source_dropout: probability on the source's embeddings.
+        target_dropout: probability on the target's.
         locked_dropout: one dropout mask a sentence, not one a token.
     """
 
@@ -35,7 +36,8 @@ class Seq2Seq(nn.Module):
         decoder: Decoder,
         readout: Readout,
         scale: float,
-        dropout: float,
+        source_dropout: float,
+        target_dropout: float,
         locked_dropout: bool,
     ) -> None:
         super().__init__()
@@ -45,7 +47,8 @@ class Seq2Seq(nn.Module):
         self.decoder = decoder
         self.readout = readout
         self.scale = scale
-        self.dropout = Dropout(dropout, locked_dropout)
+        self.source_dropout = Dropout(source_dropout, locked_dropout)
+        self.target_dropout = Dropout(target_dropout, locked_dropout)
         bounds = (part.longest_source for part in decoder.modules() if isinstance(part, Attention))
         self.longest_source = min((bound for bound in bounds if bound is not None), default=None)
 
@@ -70,7 +73,7 @@ class Seq2Seq(nn.Module):
             UserError: a source has more positions than the attention can weigh.
         """
         self.check_length(max(lengths), "A source sentence")
-        encoded = self.encoder(self._embed(self.source_embedding, source_BS), lengths)
+        encoded = self.encoder(self._read_source(source_BS), lengths)
         mask = None
         if min(lengths) < source_BS.shape[1]:
             position_S = torch.arange(source_BS.shape[1], device=source_BS.device)
@@ -83,7 +86,7 @@ class Seq2Seq(nn.Module):
         self, token_N: Tensor, state: DecoderState, source: Source
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         """Read one target token: return (features_NF for the readout, the next state, weights_NS or None)."""
-        return self.decoder.step(self._embed(self.target_embedding, token_N), state, source)
+        return self.decoder.step(self._read_target(token_N), state, source)
 
     def step(
         self, token_N: Tensor, state: DecoderState, source: Source
@@ -94,8 +97,7 @@ class Seq2Seq(nn.Module):
 
     def unroll(self, inputs_BT: Tensor, state: DecoderState, source: Source) -> tuple[Tensor, Tensor | None]:
         """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
-        embedded_BTE = self._embed(self.target_embedding, inputs_BT)
-        features_BTF, weights_BTS = self.decoder.unroll(embedded_BTE, state, source)
+        features_BTF, weights_BTS = self.decoder.unroll(self._read_target(inputs_BT), state, source)
         return self.readout(features_BTF), weights_BTS
 
     def forward(
@@ -104,9 +106,14 @@ class Seq2Seq(nn.Module):
         """Encode the source and read a whole target; see `start` and `unroll`."""
         return self.unroll(inputs_BT, *self.start(source_BS, lengths))
 
-    def _embed(self, table: Embedding, tokens: Tensor) -> Tensor:
-        embedded = table(tokens)
-        return self.dropout(embedded if self.scale == 1 else embedded * self.scale)
+    def _read_source(self, tokens: Tensor) -> Tensor:
+        return self.source_dropout(self._scaled(self.source_embedding(tokens)))
+
+    def _read_target(self, tokens: Tensor) -> Tensor:
+        return self.target_dropout(self._scaled(self.target_embedding(tokens)))
+
+    def _scaled(self, embedded: Tensor) -> Tensor:
+        return embedded if self.scale == 1 else embedded * self.scale
 
 
 def log_softmax(logits: Tensor) -> Tensor:

@@ -54,7 +54,8 @@ def _config(parts: tuple[str, ...], model: tuple[tuple[str, object], ...]) -> Co
     for name, value in sizes.items():
         setattr(config.model, name, value)
     for side in ("source", "target"):
-        getattr(config.embedding, side).size = values["embedding"][side]["size"]
+        for setting in ("size", "dropout"):
+            setattr(getattr(config.embedding, side), setting, values["embedding"][side][setting])
     return config
 
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from small_models import batch_of, small_config, small_model
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
@@ -190,3 +191,16 @@ def test_on_a_gpu(locked: bool) -> None:
     rows = dropout.packed(packed).data
     assert len({tuple(row) for row in rows.tolist()}) == (len(LENGTHS) if locked else sum(LENGTHS))
     assert dropout.eval()(x_BTF) is x_BTF
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_each_sides_embeddings_have_their_own(side: str) -> None:
+    """One side's changes what is made of that side, and nothing else."""
+    config = small_config()
+    getattr(config.embedding, side).dropout = 0.5
+    model = small_model(config).train()
+    batch = batch_of([[5, 6, 7]], [[8, 9]])
+    (state, source), (_, again) = (model.start(batch.source_BS, batch.source_lengths) for _ in range(2))
+    assert torch.equal(source.memory_BSM, again.memory_BSM) == (side == "target")
+    logits, other = (model.unroll(batch.inputs_BT, state, source)[0] for _ in range(2))
+    assert torch.equal(logits, other) == (side == "source")

@@ -107,3 +107,10 @@ def test_what_cannot_be_one_network_is_refused(config: Config) -> None:
         UserError, match=r"model\.share_layers=true .*same cell, size and number.*model\.share_layers=false"
     ):
         build.check_model(config)
+
+
+def test_two_dropouts_for_one_network_are_refused() -> None:
+    config = config_of(("gru", "plain", "none"), True)
+    config.decoder["dropout"] = 0.3
+    with pytest.raises(UserError, match=r"probability=0\.0.* probability=0\.3.*model\.dropout"):
+        build.check_model(config)

@@ -29,7 +29,7 @@ class AttendAfterDecoder(Decoder):
         locked_dropout: one dropout mask a sentence, not one a token.
 
     Raises:
-        ValueError: an attention function or input feeding without an attentional layer to use it.
+        ValueError: an attention function or input feeding without an attentional layer to use it, or one of no size.
     """
 
     def __init__(
@@ -52,6 +52,10 @@ class AttendAfterDecoder(Decoder):
             raise ValueError(
                 "decoder.input_feeding=true feeds the attentional layer's s̃ back, but attentional_size is null. "
                 "Set decoder.attentional_size=${model.hidden_size}, or decoder=luong_feeding."
+            )
+        if attentional_size is not None and attentional_size < 1:
+            raise ValueError(
+                f"decoder.attentional_size={attentional_size} must be at least 1, or null for no such layer."
             )
         self.fed_size = attentional_size if input_feeding and attentional_size is not None else 0
         self.layers = RecurrentLayers(

@@ -26,7 +26,7 @@ class AttendBetweenDecoder(Decoder):
         locked_dropout: one dropout mask a sentence, not one a token.
 
     Raises:
-        ValueError: more than one layer, which this decoder does not have; or no attention function.
+        ValueError: more than one layer, which this decoder does not have; no attention function; or t_t of no size.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class AttendBetweenDecoder(Decoder):
                 f"decoder.num_layers={num_layers} is not allowed: attention between two recurrent steps is a decoder of one "
                 f"layer. Set decoder.num_layers=1 (and model.bridge=mean where the encoder has more), or decoder=luong."
             )
+        if attentional_size < 1:
+            raise ValueError(f"decoder.attentional_size={attentional_size} must be at least 1.")
         self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
         context_size = self.attention.context_size
         if not context_size:

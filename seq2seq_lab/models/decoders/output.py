@@ -17,7 +17,7 @@ class Output(nn.Module):
     The dropout on embeddings has been done where they were looked up.
 
     Raises:
-        ValueError: no part, or one named twice.
+        ValueError: no part, one named twice, or none that knows of the source.
     """
 
     def __init__(
@@ -34,6 +34,11 @@ class Output(nn.Module):
         if not parts or len(set(parts)) < len(parts):
             raise ValueError(
                 f"decoder.output={list(parts)} is not allowed. Allowed: one or more of {', '.join(sizes)}, each once."
+            )
+        if "state" not in parts and not ("context" in parts and context_size):
+            raise ValueError(
+                f"decoder.output={list(parts)} shows the readout nothing of the source. Add state, or context with an "
+                f"attention function."
             )
         self.parts = tuple(parts)
         self.size = sum(sizes[part] for part in parts)

@@ -12,13 +12,15 @@ class DeepReadout(Readout):
         size: of the layer between.
 
     Raises:
-        ValueError: a tied V does not have that size.
+        ValueError: it is below 1, or a tied V does not have that size.
     """
 
     def __init__(
         self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None, size: int
     ) -> None:
         super().__init__(feature_size, vocabulary_size, table)
+        if size < 1:
+            raise ValueError(f"readout.size={size} must be at least 1.")
         self.deep = nn.Linear(feature_size, size, bias=False)
         self.linear = output_layer(size, vocabulary_size, table, "Set readout.size=${model.embedding_size}")
 
