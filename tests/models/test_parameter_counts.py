@@ -88,7 +88,7 @@ LIUM = (
     + linear(512, 256) + 256 * 256 + 256  # U and b, W, v
     + gru(512, 256)
     + linear(256 + 512 + 128, 128)
-    + W  # the output layer's bias: its weights are the target table
+    + linear(128, W)
 )  # fmt: skip
 
 
