@@ -40,6 +40,7 @@ MEASURES = {
     "bleu": ("sacreBLEU", ".2f"),
     "chrf": ("chrF", ".2f"),
     "bleu_lowercased_tokenised": ("BLEU lowercased and tokenised", ".2f"),
+    "ter": ("TER", ".2f"),
     "perplexity_teacher_forced": ("teacher-forced perplexity", ".2f"),
     "perplexity_free_running": ("free-running perplexity", ".2f"),
     "aer": ("AER", ".3f"),
@@ -55,6 +56,8 @@ class Measured:
     Attributes:
         command: as a user types it, with DIR or FILE in place of a path.
         commit: of the package when the run began.
+        settings: every setting of the run by its dotted key, but for where it was logged and cached; what stands for a
+            path as the command has it. A preset that has been changed since does not give them any more.
         machine: in words: cores, kind of processor, torch's version, precision.
         scores: by their names in `result.json`, as "test/bleu".
         signatures: of the scores that have one, by the same names.
@@ -65,6 +68,7 @@ class Measured:
     command: str
     commit: str
     seed: int
+    settings: dict[str, Any]
     machine: str
     parameters: int | None
     trainable_parameters: int | None
@@ -163,7 +167,8 @@ def measured(folder: Path, command: str, machine: str, commit: str | None) -> Me
             f"{folder}: experiment={experiment} is no preset. Allowed: "
             f"{', '.join(configuration.group_values('experiment'))}."
         )
-    check_command(command, experiment, config)
+    had = recorded_settings(command, config)
+    check_command(command, experiment, had)
     scores = {
         name: round(value, 4)
         for name, value in result.items()
@@ -175,6 +180,7 @@ def measured(folder: Path, command: str, machine: str, commit: str | None) -> Me
         command=command,
         commit=commit_of(folder, record, commit),
         seed=config["seed"],
+        settings=had,
         machine=machine,
         parameters=result["num_parameters"],
         trainable_parameters=result.get("num_trainable_parameters"),
@@ -209,10 +215,25 @@ def commit_of(folder: Path, record: Mapping[str, Any], given: str | None) -> str
     return given
 
 
-def check_command(command: str, experiment: str, config: Mapping[str, Any]) -> None:
-    """Refuse a command that a user could not type, or that does not give the configuration of the run.
+def recorded_settings(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a line says of a run's configuration: see `Measured.settings`."""
+    said = dict(settings(composed(command)[0]))
+    return {
+        key: said[key] if stands_for_a_path(said.get(key)) else value
+        for key, value in settings(config)
+        if not (key.startswith("logger.") or key.endswith("cache_dir"))
+    }
 
-    A setting that the run did not know yet may have any value, and so may where it was logged and cached.
+
+def stands_for_a_path(value: object) -> bool:
+    """Say whether a value in a command is DIR, FILE or the like."""
+    return isinstance(value, str) and PLACEHOLDER.fullmatch(value) is not None
+
+
+def check_command(command: str, experiment: str, had: Mapping[str, Any]) -> None:
+    """Refuse a command that a user could not type, or that does not give the settings that the run had.
+
+    A setting that the run did not know yet may have any value.
 
     Raises:
         UserError: names the setting.
@@ -223,11 +244,8 @@ def check_command(command: str, experiment: str, config: Mapping[str, Any]) -> N
     said, chosen = composed(command)
     if chosen["experiment"] != experiment:
         raise UserError(f"--command={command!r}: the run is one of experiment={experiment}.")
-    had = dict(settings(config))
     for key, value in settings(said):
-        elsewhere = key.startswith("logger.") or key.endswith("cache_dir")
-        placeholder = isinstance(value, str) and PLACEHOLDER.fullmatch(value)
-        if key in had and value != had[key] and not elsewhere and not placeholder:
+        if key in had and value != had[key]:
             raise UserError(
                 f"--command={command!r} gives {key}={value}, and the run had {had[key]}. Give the command it was "
                 f"started with."

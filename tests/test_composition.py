@@ -10,6 +10,7 @@ from typing import Any
 import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from seq2seq_lab import build
 from seq2seq_lab.compose import check_job
@@ -27,6 +28,7 @@ from seq2seq_lab.config import (
     typed,
 )
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.dropout import Dropout
 
 FILES = sorted(CONF_DIR.glob("*/*.yaml"))
 BUNDLES = ("model", "experiment", "study")
@@ -96,6 +98,44 @@ def test_every_file_composes_to_a_model(path: Path) -> None:
 def test_the_decoder_has_the_encoders_cell(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", "attention=multiplicative")
     assert config.decoder["cell"] == config.encoder["cell"] == encoder.removeprefix("bi")
+
+
+BETWEEN, STATES = 0.11, 0.22
+DROPOUTS = (f"model.dropout={BETWEEN}", f"model.state_dropout={STATES}", "model.locked_dropout=true")
+
+
+def dropouts(part: nn.Module) -> dict[str, float]:
+    """The dropouts of a part, each with one mask a sentence, by their names."""
+    found = {name: module for name, module in part.named_modules() if isinstance(module, Dropout)}
+    assert all(module.locked for module in found.values())
+    return {name: module.probability for name, module in found.items()}
+
+
+@pytest.mark.parametrize("encoder", group_values("encoder"))
+def test_an_encoder_drops_what_the_model_says(encoder: str) -> None:
+    config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
+    made = build.model(config, 8, 8, joint=False).encoder
+    assert dropouts(made) == {"layers.dropout": BETWEEN, "memory_dropout": STATES}
+
+
+@pytest.mark.parametrize("encoder", ["rnn", "gru", "lstm"])
+def test_an_encoder_reads_in_the_order_that_the_model_says(encoder: str) -> None:
+    config, _, _ = compose(f"encoder={encoder}", "model.reverse_source=true")
+    assert config.encoder["reverse"] is True
+
+
+@pytest.mark.parametrize("decoder", group_values("decoder"))
+def test_a_decoder_drops_what_the_model_says(decoder: str) -> None:
+    config, _, _ = compose(f"decoder={decoder}", *COMPANIONS.get(("decoder", decoder), []), *DROPOUTS)
+    found = dropouts(build.model(config, 8, 8, joint=False).decoder)
+    between = {name for name in found if name.endswith("layers.dropout")}
+    assert bool(between) == (decoder != "conditional")  # its two networks have a layer each
+    states = set(found) - between - {"first.dropout", "second.dropout", "output.dropout"}
+    if decoder in ("bahdanau", "tutorial", "context"):
+        states |= {"output.dropout"}
+    assert states
+    assert {found[name] for name in between} <= {BETWEEN}
+    assert {found[name] for name in states} == {STATES}
 
 
 def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -> None:

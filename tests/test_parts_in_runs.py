@@ -1,14 +1,18 @@
 """Whole runs with what the papers ask for: pretrained vectors, bounded attention, decaying teacher forcing."""
 
+import gzip
 import logging
+import re
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
 
 import seq2seq_lab
+from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.errors import UserError
 
 TINY = [
@@ -42,25 +46,38 @@ def vectors(tmp_path: Path) -> Path:
 def test_frozen_vectors_are_read_projected_and_kept(
     vectors: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = [f"embedding.source.path={vectors}", f"embedding.source.size={SIZE}"]
+    french = tmp_path / "fr.vec.gz"
+    with gzip.open(french, "wt", encoding="utf-8") as file:  # fastText's format: a first line with the sizes
+        file.write(f"1 {SIZE + 1}\nles{' 0.75' * (SIZE + 1)}\n")
+    settings = [
+        *(f"embedding.source.path={vectors}", f"embedding.source.size={SIZE}", "embedding.source.frozen=true"),
+        *(f"embedding.target.path={french}", f"embedding.target.size={SIZE + 1}", "embedding.target.frozen=true"),
+    ]  # fmt: skip
     with caplog.at_level(logging.INFO):
-        run = seq2seq_lab.train([*TINY, *settings, "embedding.source.frozen=true"], tmp_path / "run")
-    table = run.model.source_embedding.weight
-    negation, the = (run.tokenizers.source.encode([word])[0][0] for word in ("not", "the"))
-    assert table.shape[1] == SIZE
-    assert torch.equal(table[negation], torch.full((SIZE,), -0.5))
-    assert torch.equal(table[the], torch.full((SIZE,), 0.25))
-    assert run.model.target_embedding.weight.shape[1] == 8
+        run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
+    source, target = run.model.source_embedding.weight, run.model.target_embedding.weight
+    ids = {word: run.tokenizers.source.encode([word])[0][0] for word in ("not", "the")}
+    assert torch.equal(source[ids["not"]], torch.full((SIZE,), -0.5))
+    assert torch.equal(source[ids["the"]], torch.full((SIZE,), 0.25))
+    plural = run.tokenizers.target.encode(["les"])[0][0]
+    assert torch.equal(target[plural], torch.full((SIZE + 1,), 0.75))
     frozen = run.result["num_parameters"] - run.result["num_trainable_parameters"]
-    assert frozen == table.numel()
-    assert "embedding.source.path: 2 of" in (tmp_path / "run" / "run.log").read_text("utf-8")
-    # The run opens, and goes on, without the file.
+    assert frozen == source.numel() + target.numel()
+    text = Grammar(**{key: run.config.dataset[key] for key in signature(Grammar).parameters}).load().train
+    words = [word for sentence in text.target for word in run.tokenizers.target.encode([sentence])[0]]
+    share = words.count(plural) / len(words)
+    log = (tmp_path / "run" / "run.log").read_text("utf-8")
+    assert "embedding.source.path: 2 of" in log
+    assert re.search(rf"embedding\.target\.path: 1 of .*{100 * share:.1f}%", log)
+    # The run opens, and goes on, without the files.
     vectors.unlink()
+    french.unlink()
     assert seq2seq_lab.load(tmp_path / "run").translate(["the king sleeps."])[0].text
     resume = [sys.executable, "-m", "seq2seq_lab", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2"]
     subprocess.run(resume, check=True, capture_output=True, cwd=tmp_path)
     again = seq2seq_lab.load(tmp_path / "run")
-    assert torch.equal(again.model.source_embedding.weight, table)
+    assert torch.equal(again.model.source_embedding.weight, source)
+    assert torch.equal(again.model.target_embedding.weight, target)
     assert again.result["updates"] == 2 * run.result["updates"]
 
 
@@ -111,6 +128,14 @@ REFUSED = [
     (
         ["decoder=conditional", "decoder.attentional_size=0"],
         r"decoder\.attentional_size=0 must be at least 1",
+    ),
+    (
+        ["model=vanilla", "model.bridge=zero"],
+        r"decoder\.bridge=zero with attention=none .*model\.bridge=tanh",
+    ),
+    (
+        ["decoder=tutorial", "attention=none", "model.bridge=zero"],
+        r"decoder\.bridge=zero with attention=none",
     ),
     (["readout=deep", "readout.size=0"], r"readout\.size=0 must be at least 1"),
     (

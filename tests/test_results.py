@@ -29,6 +29,7 @@ ONE = Measured(
     command="python -m seq2seq_lab experiment=preset dataset.path=DIR",
     commit=COMMIT,
     seed=1,
+    settings={"seed": 1},
     machine=MACHINE,
     parameters=1234567,
     trainable_parameters=1234567,
@@ -97,6 +98,13 @@ def test_command_of_a_line_gives_its_preset(line: Measured) -> None:
     assert (choices["experiment"], config["seed"]) == (line.experiment, line.seed)
     assert not any(results.OWN_PATH.search(word) for word in shlex.split(line.command))
     assert line.scores
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.experiment}-{line.seed}")
+def test_a_preset_is_still_what_was_measured(line: Measured) -> None:
+    """Who changes a preset measures it anew, or takes its line out."""
+    assert len(line.settings) > 50
+    results.check_command(line.command, line.experiment, line.settings)
 
 
 def test_lines_are_such_as_add_writes() -> None:

@@ -168,6 +168,23 @@ def test_packed_sequences_between_layers(locked: bool) -> None:
 
 
 @either
+def test_sequences_between_layers(locked: bool) -> None:
+    """The same for a batch of one length, which is not packed."""
+    torch.manual_seed(0)
+    layers = RecurrentLayers(
+        "rnn", 3, 4, num_layers=2, bidirectional=False, dropout=0.5, locked_dropout=locked
+    ).train()
+    x_BTF = torch.randn(2, 5, 3)
+    below = layers.layers[0](x_BTF)[0]
+    read: list[Tensor] = []
+    layers.layers[1].register_forward_pre_hook(lambda _, args: read.append(args[0]))
+    layers(x_BTF, None)
+    assert torch.all((read[0] == 0) | (read[0] == 2 * below))
+    assert 0 < (read[0] == 0).sum() < read[0].numel()
+    assert (len({tuple(row) for row in (read[0][0] == 0).tolist()}) == 1) == locked
+
+
+@either
 def test_only_between_layers(locked: bool) -> None:
     layers = RecurrentLayers(
         "gru", 3, 4, num_layers=1, bidirectional=False, dropout=0.9, locked_dropout=locked

@@ -269,3 +269,13 @@ def test_a_width_that_is_none_is_refused(value: float) -> None:
         Uniform(value)
     with pytest.raises(ValueError, match=rf"initialization\.std={value} .* above 0"):
         Normal(value, "zero")
+
+
+def test_a_model_is_built_with_it() -> None:
+    config = small_config()
+    config.initialization = {"_target_": f"{Uniform.__module__}.Uniform", "bound": 0.08}
+    for name, weight in small_model(config).named_parameters():
+        assert weight.abs().max() <= 0.08, name
+        assert weight.any(), name
+    config.initialization["bound"] = 3.0
+    assert all(weight.abs().max() > 1 for weight in small_model(config).parameters())

@@ -83,7 +83,7 @@ def of_cells(encoder: str, decoder: str) -> Config:
 
 
 def of_layers(encoder: int, decoder: int) -> Config:
-    config = config_of(("lstm", "plain", "none"), True, bridge="zero")
+    config = config_of(("lstm", "plain", "none"), True, bridge="mean")
     config.encoder["num_layers"], config.decoder["num_layers"] = encoder, decoder
     return config
 
@@ -112,5 +112,5 @@ def test_what_cannot_be_one_network_is_refused(config: Config) -> None:
 def test_two_dropouts_for_one_network_are_refused() -> None:
     config = config_of(("gru", "plain", "none"), True)
     config.decoder["dropout"] = 0.3
-    with pytest.raises(UserError, match=r"probability=0\.0.* probability=0\.3.*model\.dropout"):
+    with pytest.raises(UserError, match=r"probability=0\.0.*probability=0\.3.*model\.dropout"):
         build.check_model(config)

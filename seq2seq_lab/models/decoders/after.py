@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.decoders.base import Decoder, DecoderState, attend, stack_rows
+from seq2seq_lab.models.decoders.base import Decoder, DecoderState, attend, check_source_is_read, stack_rows
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import EncoderSizes
 from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop, dropped
@@ -29,7 +29,8 @@ class AttendAfterDecoder(Decoder):
         locked_dropout: one dropout mask a sentence, not one a token.
 
     Raises:
-        ValueError: an attention function or input feeding without an attentional layer to use it, or one of no size.
+        ValueError: an attention function or input feeding without an attentional layer to use it, or with one of no size;
+            or nothing that knows of the source.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class AttendAfterDecoder(Decoder):
         self.bridge = Bridge(bridge, encoder, hidden_size, num_layers, has_cell=cell == "lstm")
         self.state_dropout = Dropout(state_dropout, locked_dropout)
         self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
+        check_source_is_read(bridge, self.attention)
         self.combine: nn.Linear | None = None
         if attentional_size is not None:
             self.combine = nn.Linear(self.attention.context_size + hidden_size, attentional_size, bias=False)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.attention.base import Attention
+from seq2seq_lab.models.bridge import BridgeKind
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.source import Source
 
@@ -60,6 +61,19 @@ class Decoder(nn.Module, ABC):
             features.append(feature_BF)
             weights.append(weight_BS)
         return torch.stack(features, dim=1), stack_rows(weights)
+
+
+def check_source_is_read(bridge: BridgeKind, attention: Attention) -> None:
+    """Refuse a decoder that starts from nothing and attends to nothing.
+
+    Raises:
+        ValueError: names the settings.
+    """
+    if bridge == "zero" and not attention.context_size:
+        raise ValueError(
+            "decoder.bridge=zero with attention=none leaves the source no say. Set model.bridge=tanh, or choose an "
+            "attention function."
+        )
 
 
 def attend(

@@ -8,7 +8,13 @@ from torch.nn import functional
 
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.decoders.base import Decoder, DecoderState, attend_once, stack_rows
+from seq2seq_lab.models.decoders.base import (
+    Decoder,
+    DecoderState,
+    attend_once,
+    check_source_is_read,
+    stack_rows,
+)
 from seq2seq_lab.models.decoders.output import Output, OutputPart
 from seq2seq_lab.models.encoders.base import EncoderSizes
 from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop
@@ -28,6 +34,9 @@ class AttendBeforeDecoder(Decoder):
         dropout: probability between the layers.
         state_dropout: probability on what the readout sees of state and context.
         locked_dropout: one dropout mask a sentence, not one a token.
+
+    Raises:
+        ValueError: nothing knows of the source.
     """
 
     def __init__(
@@ -47,6 +56,7 @@ class AttendBeforeDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
+        check_source_is_read(bridge, self.attention)
         context_size = self.attention.context_size
         joined_size = input_size + context_size
         self.rectified = nn.Linear(joined_size, input_size) if rectified_input else None
