@@ -63,6 +63,12 @@ KINDS: dict[str, type] = {
     "logger": Logger,
 }
 
+NOT_ONE_NETWORK = (
+    "model.share_layers=true makes one recurrent network of both sides, which then need the same cell, size and number "
+    "of layers, and one direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to "
+    "model.hidden_size and decoder=plain or luong (model=shared does), or set model.share_layers=false."
+)
+
 # What the program passes to a slot's constructor itself; a configuration may not.
 RUNTIME: dict[str, frozenset[str]] = {
     "encoder": frozenset({"input_size"}),
@@ -307,6 +313,8 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         if tied is TiedEmbeddings.all
         else embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     )
+    if sizes.share_layers and config.encoder.get("hidden_size") != config.decoder.get("hidden_size"):
+        raise UserError(NOT_ONE_NETWORK)  # before a bridge asks for something else
     encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
     decoder: Decoder = part("decoder", config.decoder)(
         input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
@@ -399,9 +407,14 @@ def check_vectors(config: Config) -> None:
             key = f"embedding.{side}"
             size = vector_size(Path(table.path), f"{key}.path")
             if size != table.size:
+                tied = side == "target" and config.model.tied_embeddings is not TiedEmbeddings.none
+                remedy = (
+                    f"model.embedding_size={size}, since this table is the output weights too"
+                    if tied
+                    else f"{key}.size={size}; another size than model.embedding_size is projected to it"
+                )
                 raise UserError(
-                    f"{key}.size={table.size}: the vectors of {key}.path={table.path} have {size} numbers. Set "
-                    f"{key}.size={size}; another size than model.embedding_size is projected to it."
+                    f"{key}.size={table.size}: the vectors of {key}.path={table.path} have {size} numbers. Set {remedy}."
                 )
 
 
@@ -424,11 +437,7 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
                     f"decoder.dropout alike, or model.dropout for both."
                 )
             return ours
-    raise UserError(
-        "model.share_layers=true makes one recurrent network of both sides, which then need the same cell, size and number "
-        "of layers, and one direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to "
-        "model.hidden_size and decoder=plain or luong (model=shared does), or set model.share_layers=false."
-    )
+    raise UserError(NOT_ONE_NETWORK)
 
 
 def check_model(config: Config) -> None:

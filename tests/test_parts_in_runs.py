@@ -97,6 +97,14 @@ REFUSED = [
         ["embedding.source.path={path}"],
         r"embedding\.source\.size=8: .* have 5 numbers.*embedding\.source\.size=5",
     ),
+    (
+        ["embedding.target.path={path}", "model.tied_embeddings=target"],
+        r"embedding\.target\.size=8: .* have 5 numbers.*Set model\.embedding_size=5",
+    ),
+    (
+        ["model=shared", "model.encoder_hidden_size=64"],
+        r"model\.share_layers=true .*model\.encoder_hidden_size equal to",
+    ),
     (["embedding.target.path=missing.vec"], r"embedding\.target\.path=missing\.vec: there is no such file"),
     (["embedding.target.frozen=true"], r"embedding\.target\.frozen=true .*embedding\.target\.path=FILE"),
     (
