@@ -77,7 +77,7 @@ def preflight(arguments: Sequence[str]) -> study.Study | None:
                     f"a list is written [a,b], a text with a comma in quotation marks."
                 )
         for job in jobs(overrides):
-            node = compose(job)
+            node = compose(job) if multirun else first
             check_hydra(node.hydra)
             if not multirun:
                 check_output(node)
@@ -274,8 +274,8 @@ def unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
     )
 
 
-def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = False) -> None:
-    """Check a composed job: its values, the parts it names, and that these make a model.
+def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = False) -> configuration.Config:
+    """Check a composed job, its values, the parts it names, and that these make a model; return its configuration.
 
     A resumed run has its vectors in its checkpoint, and needs no file of pretrained ones.
 
@@ -294,6 +294,7 @@ def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = F
     build.check_parts(config)
     if not resumed:
         build.check_vectors(config)
+    return config
 
 
 def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]:

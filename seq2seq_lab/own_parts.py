@@ -8,6 +8,7 @@ nothing in it can stand before an installed module.
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -118,9 +119,9 @@ def _open(new: Path) -> None:
     if not new.is_dir():
         raise UserError(f"--config-dir={new}: there is no such folder.")
     # Files may have changed since, and another folder may have had files of the same names.
+    within = tuple(f"{folder}{os.sep}" for folder in _on_path)
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file is not None and any(Path(file).is_relative_to(folder) for folder in _on_path):
+        if (getattr(module, "__file__", None) or "").startswith(within):
             del sys.modules[name]
     sys.path[:] = [entry for entry in sys.path if entry not in _on_path]
     importlib.invalidate_caches()

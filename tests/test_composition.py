@@ -19,13 +19,11 @@ from seq2seq_lab.config import (
     SLOTS,
     Config,
     canonical,
-    check,
     flat_keys,
     group_values,
     groups,
     origin,
     plain,
-    typed,
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.dropout import Dropout
@@ -61,8 +59,7 @@ def compose(*overrides: str) -> tuple[Config, dict[str, Any], dict[str, str]]:
     """Return the typed and the plain configuration, and the groups' choices."""
     node = hydra.compose("config", list(overrides), return_hydra_config=True)
     choices = {str(group): str(choice) for group, choice in node.hydra.runtime.choices.items()}
-    check_job(node, [])
-    return typed(node), plain(node), choices
+    return check_job(node, []), plain(node), choices  # which builds the model, without memory
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -87,11 +84,8 @@ def test_the_walk_over_the_files_is_not_empty() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}={path.stem}")
 def test_every_file_composes_to_a_model(path: Path) -> None:
     group, value = path.parent.name, path.stem
-    config, _, choices = compose(f"{group}={value}", *COMPANIONS.get((group, value), ()))
+    _, _, choices = compose(f"{group}={value}", *COMPANIONS.get((group, value), ()))
     assert choices[group] == value
-    check(config)
-    build.check_slots(config)
-    build.check_model(config)
 
 
 @pytest.mark.parametrize("encoder", group_values("encoder"))

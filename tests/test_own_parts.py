@@ -278,7 +278,7 @@ def test_resuming_a_run_of_ones_own_needs_the_folder_again(
 
 
 def test_python_m_trains_with_the_examples(tmp_path: Path) -> None:
-    parts = "attention=mine encoder=convolution decoder.cell=gru dataset=reversal schedule=triangle"
+    parts = "attention=mine encoder=convolution decoder.cell=gru dataset=reversal dataset.train=300 schedule=triangle"
     sizes = [f"model.{name}=8" for name in ("embedding_size", "encoder_hidden_size", "hidden_size")]
     settings = [*parts.split(), *sizes, "logger=none", "trainer.fast_dev_run=true", "trainer.samples=1"]
     relative = os.path.relpath(EXAMPLES, tmp_path)
