@@ -10,14 +10,13 @@ import hydra
 import pytest
 import torch
 from omegaconf import OmegaConf
+from parallel_training import GRAMMAR, word
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seq2seq_lab import build, config
 from seq2seq_lab.config import Config, Precision
-from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import tokenize_corpus
-from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.profiling import no_profile
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.task import TranslationTask
@@ -60,14 +59,7 @@ class HostReads(TorchDispatchMode):
 
 
 def trainer(*overrides: str) -> Trainer:
-    corpus = Grammar(
-        train=70, validation=1, test=1, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
-    ).load()
-
-    def word() -> WordTokenizer:
-        return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
-
-    tokenized = tokenize_corpus(corpus, word, {}, None)
+    tokenized = tokenize_corpus(GRAMMAR.load(), word, {}, None)
     with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
         node = hydra.compose("config", [*SETTINGS, *overrides])
     settings = config.typed(OmegaConf.merge(OmegaConf.structured(Config), node))  # type: ignore[arg-type]

@@ -44,12 +44,6 @@ MULTI30K = ADAM | {
     "trainer.r_drop": 0.0,
     "trainer.monitor": "val/loss_free_running",
 }
-NO_DROPOUT_BUT_BETWEEN_LAYERS = {
-    "embedding.source.dropout": 0.0,
-    "embedding.target.dropout": 0.0,
-    "encoder.memory_dropout": 0.0,
-    "decoder.state_dropout": 0.0,
-}
 PRESETS: dict[str, dict[str, Any]] = {
     "sutskever2014": MULTI30K
     | {
@@ -83,14 +77,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "initialization.std": 0.01,
     },
     "shared_lstm": ADAM
-    | NO_DROPOUT_BUT_BETWEEN_LAYERS
     | {
         "dataset.source": "en",
         "dataset.target": "fr",
         "encoder.cell": "lstm",
         "encoder.num_layers": 2,
         "encoder.hidden_size": 100,
-        "encoder.dropout": 0.1,
+        "encoder.dropout": 0.1,  # between the layers, and nowhere else
+        "embedding.source.dropout": 0.0,
+        "embedding.target.dropout": 0.0,
+        "encoder.memory_dropout": 0.0,
+        "decoder.state_dropout": 0.0,
         "model.share_layers": True,
         "embedding.source.size": 100,
         "embedding.source.frozen": True,

@@ -147,41 +147,42 @@ def test_a_packed_sequence_passes_its_gradient_on(locked: bool) -> None:
     assert torch.equal(gradient, y.data)
 
 
-@either
-def test_packed_sequences_between_layers(locked: bool) -> None:
-    """At 0.5 the second layer reads the first layer's states, each zeroed or doubled, and padding never."""
+def read_by_the_second_layer(sequence: PackedSequence | Tensor, locked: bool) -> Tensor:
+    """What a second layer reads at 0.5: the first layer's states, each zeroed or doubled; when not training, as they are."""
+
+    def data(read: PackedSequence | Tensor) -> Tensor:
+        return read.data if isinstance(read, PackedSequence) else read
+
     torch.manual_seed(0)
     layers = RecurrentLayers(
         "rnn", 3, 4, num_layers=2, bidirectional=False, dropout=0.5, locked_dropout=locked
     ).train()
-    packed = pack_sequence([torch.randn(length, 3) for length in (5, 3, 1)])
-    below = layers.layers[0](packed)[0].data
+    below = data(layers.layers[0](sequence)[0])
     read: list[Tensor] = []
-    layers.layers[1].register_forward_pre_hook(lambda _, args: read.append(args[0].data))
-    layers(packed, None)
+    layers.layers[1].register_forward_pre_hook(lambda _, args: read.append(data(args[0])))
+    layers(sequence, None)
     assert torch.all((read[0] == 0) | (read[0] == 2 * below))
     assert 0 < (read[0] == 0).sum() < read[0].numel()
-    longest = [0, 3, 5, 7, 8]  # rows of the first sentence: the batch has 3, 2, 2, 1 and 1 rows at its steps
-    assert (len({tuple(row) for row in (read[0][longest] == 0).tolist()}) == 1) == locked
-    layers.eval()(packed, None)
+    layers.eval()(sequence, None)
     assert torch.equal(read[1], below)
+    return read[0]
+
+
+@either
+def test_packed_sequences_between_layers(locked: bool) -> None:
+    torch.manual_seed(0)
+    packed = pack_sequence([torch.randn(length, 3) for length in (5, 3, 1)])
+    longest = [0, 3, 5, 7, 8]  # rows of the first sentence: the batch has 3, 2, 2, 1 and 1 rows at its steps
+    zeros = read_by_the_second_layer(packed, locked)[longest] == 0
+    assert (len({tuple(row) for row in zeros.tolist()}) == 1) == locked
 
 
 @either
 def test_sequences_between_layers(locked: bool) -> None:
     """The same for a batch of one length, which is not packed."""
     torch.manual_seed(0)
-    layers = RecurrentLayers(
-        "rnn", 3, 4, num_layers=2, bidirectional=False, dropout=0.5, locked_dropout=locked
-    ).train()
-    x_BTF = torch.randn(2, 5, 3)
-    below = layers.layers[0](x_BTF)[0]
-    read: list[Tensor] = []
-    layers.layers[1].register_forward_pre_hook(lambda _, args: read.append(args[0]))
-    layers(x_BTF, None)
-    assert torch.all((read[0] == 0) | (read[0] == 2 * below))
-    assert 0 < (read[0] == 0).sum() < read[0].numel()
-    assert (len({tuple(row) for row in (read[0][0] == 0).tolist()}) == 1) == locked
+    zeros = read_by_the_second_layer(torch.randn(2, 5, 3), locked)[0] == 0
+    assert (len({tuple(row) for row in zeros.tolist()}) == 1) == locked
 
 
 @either
