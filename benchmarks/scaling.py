@@ -27,7 +27,7 @@ from benchmarks.reference import Sizes
 from benchmarks.training import WIDTH, positive
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
-from seq2seq_lab.device import bound_primitives, choose_device, choose_precision
+from seq2seq_lab.device import bound_primitives, choose_device, choose_precision, reuse_memory
 from seq2seq_lab.launch import joined, spawn
 from seq2seq_lab.ranks import Ranks
 
@@ -135,6 +135,7 @@ def on_a_rank(settings: Settings) -> Measured:
             torch.set_num_threads(settings.threads)
         bound_primitives()
         device = choose_device(Device(settings.device), ranks.local_rank)
+        reuse_memory(device)
         precision = ranks.broadcast(lambda: choose_precision(Precision.auto, device))
         data = synthetic(settings.pairs, settings.seed)
         sizes = Sizes(data.source_vocabulary, data.target_vocabulary, settings.embedding, settings.hidden)

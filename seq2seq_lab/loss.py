@@ -46,11 +46,11 @@ class _CrossEntropy(torch.autograd.Function):
                 loss_C1 -= log_probs_CV.sum(-1, keepdim=True) * (label_smoothing / size)
             total += (loss_C1 * real_C1).sum()
             if gradient_NV is not None:
-                probs_CV = log_probs_CV.exp_().sub_(label_smoothing / size)
-                probs_CV.scatter_add_(1, outputs_C1, torch.full_like(loss_C1, label_smoothing - 1)).mul_(
-                    real_C1
-                )
-                gradient_NV[rows] = probs_CV
+                probs_CV = log_probs_CV.exp_()
+                if label_smoothing:
+                    probs_CV -= label_smoothing / size
+                probs_CV.scatter_add_(1, outputs_C1, torch.full_like(loss_C1, label_smoothing - 1))
+                torch.mul(probs_CV, real_C1, out=gradient_NV[rows])
         if gradient_NV is not None:
             ctx.save_for_backward(gradient_NV)
         return total
@@ -59,7 +59,7 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (gradient_NV,) = ctx.saved_tensors
-        return (gradient_NV * gradient).to(ctx.dtype), None, None
+        return gradient_NV.mul_(gradient).to(ctx.dtype), None, None  # there is no second backward pass
 
 
 def disagreement(logits_BTV: Tensor, other_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class _Disagreement(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         to_logits_NV, to_other_NV = ctx.saved_tensors
-        return (to_logits_NV * gradient).to(ctx.dtype), (to_other_NV * gradient).to(ctx.dtype), None
+        return to_logits_NV.mul_(gradient).to(ctx.dtype), to_other_NV.mul_(gradient).to(ctx.dtype), None
 
 
 def _empty_gradient(logits_NV: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from seq2seq_lab.device import (
     choose_precision,
     peak_memory,
     reset_peak_memory,
+    reuse_memory,
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finished_result, write_atomically
@@ -109,6 +110,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     record = read_record(folder) if job.resume else None
     bound_primitives()
     device = choose_device(settings.device, ranks.local_rank)
+    reuse_memory(device)
     reset_peak_memory(device)
     precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))
 

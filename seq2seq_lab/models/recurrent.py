@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.profiler import record_function
 
 from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.layers import GRU, LSTM, RNN, matrix_dtype
 
 Cell = Literal["rnn", "lstm", "gru"]
 Sequence = TypeVar("Sequence", Tensor, PackedSequence)
@@ -63,11 +64,7 @@ def gru_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> Layer
     return LayerState(torch.lerp(new_BH, state.hidden_BH, keep_BH), None)
 
 
-LAYERS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
-    "rnn": nn.RNN,
-    "lstm": nn.LSTM,
-    "gru": nn.GRU,
-}
+LAYERS: dict[str, type[RNN] | type[LSTM] | type[GRU]] = {"rnn": RNN, "lstm": LSTM, "gru": GRU}
 STEPS = {"rnn": rnn_step, "lstm": lstm_step, "gru": gru_step}
 
 
@@ -95,12 +92,7 @@ class RecurrentLayers(nn.Module):
         self.directions = 2 if bidirectional else 1
         self.output_size = hidden_size * self.directions
         self.layers = nn.ModuleList(
-            LAYERS[cell](
-                input_size if layer == 0 else self.output_size,
-                hidden_size,
-                batch_first=True,
-                bidirectional=bidirectional,
-            )
+            LAYERS[cell](input_size if layer == 0 else self.output_size, hidden_size, bidirectional)
             for layer in range(num_layers)
         )
         self.dropout = Dropout(dropout, locked_dropout)
@@ -149,7 +141,7 @@ class RecurrentLoop:
     def __init__(self, layers: RecurrentLayers, known_BTE: Tensor, start: RecurrentState) -> None:
         assert layers.directions == 1, "a decoder has one direction"
         self._step = STEPS[layers.cell]
-        dtype = self.dtype = _matrix_dtype(known_BTE)
+        dtype = self.dtype = matrix_dtype(known_BTE)
         self._weights = [
             tuple(getattr(layer, f"{name}_l0").to(dtype) for name in _WEIGHTS) for layer in layers.layers
         ]
@@ -201,9 +193,3 @@ def dropped(x_BH: Tensor, masks: Masks, t: int) -> Tensor:
 
 
 _WEIGHTS = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-
-
-def _matrix_dtype(x: Tensor) -> torch.dtype:
-    """Return the type that matrix products are computed in."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -3,17 +3,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from seq2seq_lab.models.recurrent import LAYERS, Cell, RecurrentLayers, RecurrentLoop, RecurrentState
+from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop, RecurrentState
 
 B, T, E, H = 3, 5, 4, 6
 LENGTHS = torch.tensor([3, 5, 1])
+TORCHS: dict[Cell, type[nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
 def pair(cell: Cell, bidirectional: bool, num_layers: int) -> tuple[RecurrentLayers, nn.RNNBase]:
     """Our layers and torch's stack, with the same weights."""
     torch.manual_seed(0)
     ours = RecurrentLayers(cell, E, H, num_layers, bidirectional, dropout=0.0, locked_dropout=False).double()
-    theirs = LAYERS[cell](E, H, num_layers, batch_first=True, bidirectional=bidirectional).double()
+    theirs = TORCHS[cell](E, H, num_layers, batch_first=True, bidirectional=bidirectional).double()
     with torch.no_grad():
         for number, layer in enumerate(ours.layers):
             for name, weight in layer.named_parameters():

@@ -37,31 +37,37 @@ class _Score(torch.autograd.Function):
     """vᵀ tanh(q + k) for every query and key, a few sentences at a time.
 
     The B·T·S·K sums are never kept: the backward pass computes them again, in the cache, which is faster than
-    writing and reading them. Computed in float32 at least, also under autocast.
+    writing and reading them. Computed in float32 at least, also under autocast, with tanh x = 2 σ(2x) − 1, whose σ
+    takes a CPU a seventh of the time of tanh.
     """
 
     @staticmethod
     def forward(ctx: Any, query_BTK: Tensor, keys_BSK: Tensor, v_K: Tensor) -> Tensor:
         ctx.save_for_backward(query_BTK, keys_BSK, v_K)
-        query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
+        query, keys, v = _wide(query_BTK) * 2, _wide(keys_BSK) * 2, _wide(v_K)
         scores_BTS = query.new_empty(*query.shape[:2], keys.shape[1])
         with torch.autocast(query.device.type, enabled=False):
             for rows in _sentences(query, keys):
-                scores_BTS[rows] = _tanh(query[rows], keys[rows]) @ v
-        return scores_BTS
+                scores_BTS[rows] = _sigmoid(query[rows], keys[rows]) @ v
+        return scores_BTS.mul_(2).sub_(v.sum())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_BTS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query_BTK, keys_BSK, v_K = ctx.saved_tensors
-        query, keys, v = _wide(query_BTK), _wide(keys_BSK), _wide(v_K)
+        query, keys, v = _wide(query_BTK) * 2, _wide(keys_BSK) * 2, _wide(v_K)
         to_query, to_keys, to_v = torch.empty_like(query), torch.empty_like(keys), torch.zeros_like(v)
+        slope_K = v * 4
         for rows in _sentences(query, keys):
-            tanh_CTSK, gradient_CTS = _tanh(query[rows], keys[rows]), gradient_BTS[rows]
-            to_v += gradient_CTS.reshape(1, -1).mm(tanh_CTSK.view(-1, len(v)))[0]
-            inner_CTSK = tanh_CTSK.square_().neg_().add_(1).mul_(gradient_CTS[..., None])
-            to_query[rows] = inner_CTSK.sum(2).mul_(v)
-            to_keys[rows] = inner_CTSK.sum(1).mul_(v)
+            sigmoid_CTSK, gradient_CTS = _sigmoid(query[rows], keys[rows]), gradient_BTS[rows]
+            to_v += gradient_CTS.reshape(1, -1).mm(sigmoid_CTSK.view(-1, len(v)))[0]
+            # d tanh x / dx = 4 σ(2x) (1 − σ(2x))
+            inner_CTSK = sigmoid_CTSK.addcmul_(sigmoid_CTSK, sigmoid_CTSK, value=-1).mul_(
+                gradient_CTS[..., None]
+            )
+            to_query[rows] = inner_CTSK.sum(2).mul_(slope_K)
+            to_keys[rows] = inner_CTSK.sum(1).mul_(slope_K)
+        to_v = to_v.mul_(2).sub_(gradient_BTS.sum())
         return to_query.to(query_BTK.dtype), to_keys.to(keys_BSK.dtype), to_v.to(v_K.dtype)
 
 
@@ -70,8 +76,8 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _tanh(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
-    return (query_CTK[:, :, None] + keys_CSK[:, None]).tanh_()
+def _sigmoid(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
+    return (query_CTK[:, :, None] + keys_CSK[:, None]).sigmoid_()
 
 
 def _sentences(query_BTK: Tensor, keys_BSK: Tensor) -> list[slice]:
