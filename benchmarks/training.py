@@ -47,7 +47,7 @@ from benchmarks.results import OWN_PATH
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.data.batching import Step, plan_epoch
-from seq2seq_lab.device import bound_primitives, choose_device, choose_precision, reuse_memory
+from seq2seq_lab.device import bound_primitives, choose_device, choose_precision
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 
@@ -100,7 +100,6 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     bound_primitives()
     device = choose_device(Device(options.device))
-    reuse_memory(device)  # for the references too, which are the faster for it
     try:
         data = (
             synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)

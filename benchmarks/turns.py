@@ -86,6 +86,7 @@ def take_turn(
         for step in steps:
             learner.update(step, ratio, arm.precision)
 
+    learner.set_up_memory(device)
     forget(device)
     # One more, so that caches and allocator are this arm's again.
     learner.update(plan[(first - 1) % len(plan)], ratio, arm.precision)

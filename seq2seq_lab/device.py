@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from seq2seq_lab.errors import UserError
 # hundreds, and a run of some minutes then held gigabytes. Fewer cost no time that could be measured.
 PRIMITIVES = "32"
 
-# Of glibc's mallopt: how many blocks may be pages of their own, and how much may be free before it is given back.
-M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
+# Of glibc's mallopt: how many blocks may be pages of their own, from which size on, and how much may be free before it
+# is given back.
+M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -4, -3, -1
 
 RELEASE_EVERY = 20  # updates; it costs the time of a sixth of one, under 1%
 
@@ -62,10 +63,16 @@ def reuse_memory(device: torch.device) -> None:
     glibc gives a block of 32 MiB and more back to the system as soon as it is freed, and the next one is made of new
     pages, which can cost more than what is computed on them. It is told to keep them; `FreedMemory` gives them back.
     """
+    if device.type == "cpu":
+        set_allocator({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1})
+
+
+def set_allocator(options: Mapping[int, int]) -> None:
+    """Set options of glibc's allocator, where it is the system's."""
     set_option = _glibc("mallopt")
-    if device.type == "cpu" and set_option is not None:
-        set_option(M_MMAP_MAX, 0)
-        set_option(M_TRIM_THRESHOLD, 2**31 - 1)
+    if set_option is not None:
+        for option, value in options.items():
+            set_option(option, value)
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Precision:
