@@ -1,8 +1,8 @@
 """Recurrent layers: torch's, with a quicker way through a sequence for training in bfloat16 on a CPU.
 
 There torch multiplies for the gradient of the weights once a step, with as few rows as the batch has sentences. Here
-each step does only what has to wait for the one before; what does not is one product of all steps. In float32, on a
-GPU, for packed sequences and where no gradient is wanted they are torch's own: oneDNN's LSTM is the faster one there.
+each step does only what has to wait for the one before; what does not is one product of all steps. In float32, where
+oneDNN's LSTM is the faster one, on a GPU, for packed sequences and without a gradient they are torch's own.
 """
 
 from typing import Any
