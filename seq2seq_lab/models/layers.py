@@ -5,6 +5,7 @@ each step does only what has to wait for the one before; what does not is one pr
 oneDNN's LSTM is the faster one, on a GPU, for packed sequences and without a gradient they are torch's own.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -37,20 +38,14 @@ class LSTM(nn.LSTM):
         dtype = matrix_dtype(sequence)
         wide = torch.promote_types(dtype, torch.float32)  # what is added up from step to step stays wide
         hidden_DBH, cell_DBH = start or (_zeros(self, sequence, dtype), _zeros(self, sequence, wide))
-        passes = []
-        for direction, (weight_GE, recurrent_GH, bias_G, recurrent_bias_G) in enumerate(self.all_weights):
-            passes.append(
-                _LSTMPass.apply(  # type: ignore[no-untyped-call]
-                    _in_reading_order(sequence, direction).to(dtype),
-                    weight_GE.to(dtype),
-                    (bias_G + recurrent_bias_G).to(dtype),
-                    recurrent_GH.to(dtype),
-                    hidden_DBH[direction].to(dtype),
-                    cell_DBH[direction].to(wide),
-                )
-            )
-        states, hidden, cells = zip(*passes, strict=True)
-        return _side_by_side(states), (torch.stack(hidden), torch.stack(cells))
+        weights = [
+            (weight, recurrent, bias + recurrent_bias)
+            for weight, recurrent, bias, recurrent_bias in self.all_weights
+        ]
+        states_BTH, hidden, cell = _read(
+            _LSTMPass, sequence, weights, hidden_DBH.to(dtype), cell_DBH.to(wide)
+        )
+        return states_BTH, (hidden, cell)
 
 
 class GRU(nn.GRU):
@@ -67,20 +62,8 @@ class GRU(nn.GRU):
             return super().forward(sequence, start)
         dtype = matrix_dtype(sequence)
         hidden_DBH = _zeros(self, sequence, dtype) if start is None else start
-        passes = []
-        for direction, (weight_GE, recurrent_GH, bias_G, recurrent_bias_G) in enumerate(self.all_weights):
-            passes.append(
-                _GRUPass.apply(  # type: ignore[no-untyped-call]
-                    _in_reading_order(sequence, direction).to(dtype),
-                    weight_GE.to(dtype),
-                    bias_G.to(dtype),
-                    recurrent_GH.to(dtype),
-                    recurrent_bias_G.to(dtype),
-                    hidden_DBH[direction].to(dtype),
-                )
-            )
-        states, hidden = zip(*passes, strict=True)
-        return _side_by_side(states), torch.stack(hidden)
+        states_BTH, hidden = _read(_GRUPass, sequence, self.all_weights, hidden_DBH.to(dtype))
+        return states_BTH, hidden
 
 
 class _LSTMPass(torch.autograd.Function):
@@ -94,8 +77,8 @@ class _LSTMPass(torch.autograd.Function):
         ctx: Any,
         input_TBE: Tensor,
         weight_GE: Tensor,
-        bias_G: Tensor,
         recurrent_GH: Tensor,
+        bias_G: Tensor,
         hidden_BH: Tensor,
         cell_BH: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,8 +121,8 @@ class _LSTMPass(torch.autograd.Function):
         return (
             _to_input(ctx, to_gates_TBG, weight_GE),
             _to_weight(to_gates_TBG, input_TBE),
-            to_gates_TBG.sum((0, 1)),
             _to_weight(to_gates_TBG, hidden_UBH[:-1]),
+            to_gates_TBG.sum((0, 1)),
             to_hidden_BH,
             to_cell_BH,
         )
@@ -156,8 +139,8 @@ class _GRUPass(torch.autograd.Function):
         ctx: Any,
         input_TBE: Tensor,
         weight_GE: Tensor,
-        bias_G: Tensor,
         recurrent_GH: Tensor,
+        bias_G: Tensor,
         recurrent_bias_G: Tensor,
         hidden_BH: Tensor,
     ) -> tuple[Tensor, Tensor]:
@@ -195,8 +178,8 @@ class _GRUPass(torch.autograd.Function):
         return (
             _to_input(ctx, to_gates_TBG, weight_GE),
             _to_weight(to_gates_TBG, input_TBE),
-            to_gates_TBG.sum((0, 1)),
             _to_weight(to_recurrent_TBG, hidden_UBH[:-1]),
+            to_gates_TBG.sum((0, 1)),
             to_recurrent_TBG.sum((0, 1)),
             to_hidden_BH,
         )
@@ -212,6 +195,26 @@ def _own_pass(sequence: Tensor) -> bool:
     """Say whether the pass of this module is the quicker one."""
     trains_on_cpu = sequence.device.type == "cpu" and torch.is_grad_enabled()
     return trains_on_cpu and matrix_dtype(sequence) is not torch.float32
+
+
+def _read(
+    passing: type[torch.autograd.Function],
+    sequence_BTE: Tensor,
+    weights: Iterable[Sequence[Tensor]],
+    *start_DBH: Tensor,
+) -> tuple[Tensor, ...]:
+    """Return (states_BTH, and of each state what it is after the last input) of all directions, whose weights these are."""
+    dtype = matrix_dtype(sequence_BTE)
+    passes = [
+        passing.apply(  # type: ignore[no-untyped-call]
+            _in_reading_order(sequence_BTE, direction).to(dtype),
+            *(weight.to(dtype) for weight in own),
+            *(state_DBH[direction] for state_DBH in start_DBH),
+        )
+        for direction, own in enumerate(weights)
+    ]
+    states, *last = zip(*passes, strict=True)
+    return (_side_by_side(states), *(torch.stack(ends) for ends in last))
 
 
 def _zeros(layer: nn.RNNBase, sequence_BTE: Tensor, dtype: torch.dtype) -> Tensor:
