@@ -14,9 +14,9 @@ from seq2seq_lab import report
 
 log = logging.getLogger(__name__)
 
-WARM_UP_UPDATES = (
-    12  # the first updates choose kernels and fill caches, and the profiler has a start of its own
-)
+# The first updates choose kernels and fill caches, until each size of batch has come they touch new memory, and the
+# profiler has a start of its own.
+WARM_UP_UPDATES = 40
 UPDATES = 10
 OPERATIONS = 12
 
