@@ -265,7 +265,9 @@ def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         LocalLauncher(0, None)._devices(cpu)
 
 
-def test_jobs_side_by_side_in_processes_of_their_own(tmp_path: Path) -> None:
+def test_jobs_side_by_side_in_processes_of_their_own(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = [
         *(
             "dataset.train=40",
@@ -280,14 +282,18 @@ def test_jobs_side_by_side_in_processes_of_their_own(tmp_path: Path) -> None:
             "model.encoder_hidden_size=8",
             "trainer.device=cpu",
         ),
-        *("trainer.fast_dev_run=true", "trainer.samples=0", "study.name=side", "hydra/launcher=local"),
+        *(
+            "trainer.fast_dev_run=true",
+            "trainer.samples=0",
+            "study.name=side",
+            "hydra/launcher=local",
+            "hydra.launcher.jobs=2",
+        ),
     ]
 
-    def started(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "seq2seq_lab", *settings, "hydra.launcher.jobs=2", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    ended = started("-m", "trainer.max_length=1,50")  # no pair is as short as the first
+    # No pair is as short as the first.
+    command = [sys.executable, "-m", "seq2seq_lab", *settings, "-m", "trainer.max_length=1,50"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "2 jobs, 0 of them have finished before." in ended.stdout
     assert "] trainer.max_length=50: val BLEU " in ended.stdout
@@ -297,6 +303,7 @@ def test_jobs_side_by_side_in_processes_of_their_own(tmp_path: Path) -> None:
     assert "results" in (folder / "console.log").read_text("utf-8")
     assert json.loads((folder / "run.json").read_text("utf-8"))["choices"]["logger"] == "none"
     assert [entry.number for entry in read_index(tmp_path / "sweeps" / "side")] == [0, 1]
-    again = started("-m", "trainer.max_length=50")
-    assert "1 jobs, 1 of them have finished before." in again.stdout
-    assert "] trainer.max_length=" not in again.stdout
+    assert program(*settings, "-m", "trainer.max_length=50") == []
+    again = capsys.readouterr().out
+    assert "1 jobs, 1 of them have finished before." in again
+    assert "] trainer.max_length=" not in again
