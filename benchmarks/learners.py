@@ -22,14 +22,7 @@ from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.device import (
-    M_MMAP_MAX,
-    M_MMAP_THRESHOLD,
-    M_TRIM_THRESHOLD,
-    autocast,
-    reuse_memory,
-    set_allocator,
-)
+from seq2seq_lab.device import autocast
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.profiling import no_profile
 from seq2seq_lab.ranks import Ranks
@@ -145,11 +138,6 @@ class Loop:
         self.device = device
         self.coins = random.Random(seed)
 
-    def set_up_memory(self, device: torch.device) -> None:
-        """Have glibc free memory as it does of itself in a program that has freed blocks of 32 MiB."""
-        if device.type == "cpu":
-            set_allocator({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
-
     def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
         """Do one update; return its mean loss, which stays on the device."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -208,10 +196,6 @@ class Package:
             profile=no_profile,
             ranks=ranks,
         )
-
-    def set_up_memory(self, device: torch.device) -> None:
-        """Have freed memory reused, as a run does."""
-        reuse_memory(device)
 
     def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
         """Do one update; return its mean loss, which stays on the device."""

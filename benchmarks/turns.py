@@ -20,18 +20,28 @@ from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batching import Step
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.device import peak_memory, release_memory, reset_peak_memory
+from seq2seq_lab.device import (
+    M_MMAP_MAX,
+    M_MMAP_THRESHOLD,
+    M_TRIM_THRESHOLD,
+    peak_memory,
+    release_memory,
+    reset_peak_memory,
+    reuse_memory,
+    set_allocator,
+)
 from seq2seq_lab.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to train: whose code, on which batches, in which precision."""
+    """One way to train: whose code, on which batches, in which precision, with freed memory reused on a CPU or not."""
 
     name: str
     code: str
     batches: str
     precision: Precision
+    reuses_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ def take_turn(
         for step in steps:
             learner.update(step, ratio, arm.precision)
 
-    learner.set_up_memory(device)
+    set_up_memory(arm.reuses_memory, device)
     forget(device)
     # One more, so that caches and allocator are this arm's again.
     learner.update(plan[(first - 1) % len(plan)], ratio, arm.precision)
@@ -96,6 +106,14 @@ def take_turn(
     if name is not None:
         operations = sum(flops.training(MODELS[name].forward_flops(sizes, tokens)) for tokens in text)
     return Turn(sum(tokens.target for tokens in text), time, operations, peak_memory(device))
+
+
+def set_up_memory(reused: bool, device: torch.device) -> None:
+    """Have freed memory reused as in a run, or given back as glibc does of itself in a program that has freed 32 MiB."""
+    if reused:
+        reuse_memory(device)
+    elif device.type == "cpu":
+        set_allocator({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
 
 
 def forget(device: torch.device) -> None:
