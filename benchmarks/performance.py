@@ -61,9 +61,9 @@ def section(report: Mapping[str, Any]) -> list[str]:
             f"{report['threads']} threads, torch {report['torch']}, commit {report['commit'][:7]}. "
             f"{peaks_line(report['peak_flops_per_second'])}. Medians of {report['rounds']} rounds of "
             f"{report['updates_a_round']} updates each, in turns; in parentheses the slowest and the fastest round. "
-            f"× the first: the quotient with the first row of the same ratio, of each round its own. Of the peak: in the row's own "
-            f"precision, by the operations that the model needs for real tokens. Peak memory is the process's, which holds "
-            f"reference and package at once (JoeyNMT: its own)."
+            f"× the first: the quotient with the first row of the same ratio, of each round its own. Of the peak: in the "
+            f"row's own precision, by the operations that the model needs for real tokens. Peak memory is the process's, "
+            f"which holds reference and package at once (JoeyNMT: its own)."
         ),
     ]
     measured = [Row(**row) for row in report["rows"]]

@@ -20,12 +20,14 @@ PARTS = [
     ("gru", "tutorial", "location"),
     ("gru", "context", "none"),
     ("rnn", "plain", "none"),
+    ("bigru", "conditional", "additive"),
 ]
 every_model = pytest.mark.parametrize("parts", PARTS, ids="-".join)
 
 
 def model_of(parts: tuple[str, str, str]) -> Seq2Seq:
-    return small_model(small_config(*parts, num_layers=2)).double().train()
+    num_layers = 1 if parts[1] == "conditional" else 2
+    return small_model(small_config(*parts, num_layers=num_layers)).double().train()
 
 
 def ragged_batch() -> Batch:

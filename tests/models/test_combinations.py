@@ -142,7 +142,41 @@ def gradients(model: nn.Module, output: Tensor) -> list[Tensor]:
 
 @every_combination
 def test_unroll_equals_repeated_step(encoder: str, decoder: str, attention: str, num_layers: int) -> None:
-    model = small_model(config_of(encoder, decoder, attention, num_layers)).double()
+    assert_unroll_equals_repeated_step(config_of(encoder, decoder, attention, num_layers))
+
+
+SETTINGS: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "mean-deep": ("bigru", "deep", {"bridge": "mean"}, 1),
+    "zero-deep": ("bilstm", "deep", {"bridge": "zero"}, 1),
+    "copy-reverse": (
+        "gru",
+        "linear",
+        {"bridge": "copy", "encoder_hidden_size": 10, "reverse_source": True},
+        1,
+    ),
+    "mean-deeper_encoder": ("birnn", "linear", {"bridge": "mean"}, 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "name"),
+    [
+        (decoder, name)
+        for decoder, name in product(DECODERS, SETTINGS)
+        if (decoder, name) != ("plain", "zero-deep")  # it would not see the source
+    ],
+)
+def test_unroll_equals_repeated_step_however_it_is_set(decoder: str, name: str) -> None:
+    encoder, readout, settings, encoder_layers = SETTINGS[name]
+    attention = "none" if decoder in ("plain", "context") else "additive"
+    config = small_config(encoder, decoder, attention, readout, **settings)
+    config.encoder["num_layers"] = encoder_layers
+    assert_unroll_equals_repeated_step(config)
+
+
+def assert_unroll_equals_repeated_step(config: Config) -> None:
+    build.check_model(config)
+    model = small_model(config).double()
     batch = ragged_batch()
     logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
     log_probs_BTV, rows_BTS = unroll_by_steps(model, batch)

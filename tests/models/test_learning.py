@@ -85,6 +85,8 @@ def test_every_decoder_and_attention_function_overfits() -> None:
         ("luong", "multiplicative", 0),
         ("bahdanau", "additive", 0),
         ("conditional", "additive", 0),
+        ("luong_feeding", "scaled_dot", 0),
+        ("luong", "dot", 0),
     ],
 )
 def test_attention_finds_the_diagonal(decoder: str, attention: str, seed: int, reverse: bool) -> None:
