@@ -1,11 +1,11 @@
-"""The measured figures of the presets, docs/results.jsonl, and the headers in conf/experiment/ that show them.
+"""The measured figures of the presets, docs/results.jsonl, and what shows them: headers in conf/experiment/, a page.
 
     python -m benchmarks.results add RUN_FOLDER --command "python -m seq2seq_lab …" --machine "2 cores of …"
     python -m benchmarks.results headers
     python -m benchmarks.results check
 
 `add` reads a finished run into the line of its experiment and seed, `headers` rewrites the measured part of each
-preset's header, `check` fails where one does not show what the file says.
+preset's header and the table of all of them in docs/results.md, `check` fails where one does not show what the file says.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from benchmarks.page import Part, table
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import check_job, choices, compose, composer
 from seq2seq_lab.errors import UserError
@@ -30,6 +31,12 @@ from seq2seq_lab.run import read_record
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 EXPERIMENTS = configuration.CONF_DIR / "experiment"
+
+PART = Part(
+    RESULTS.with_name("results.md"),
+    first="<!-- presets: made from docs/results.jsonl by `python -m benchmarks.results headers` -->",
+    last="<!-- end of the presets -->",
+)
 
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 FIRST = "# ---- measured: made from docs/results.jsonl by `python -m benchmarks.results headers` ----"
@@ -90,8 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     adding.add_argument("--command", required=True, help="as a user types it, DIR or FILE in place of a path")
     adding.add_argument("--machine", required=True, help="in words: cores, processor, torch, precision")
     adding.add_argument("--commit", help="of the code, where run.json names none or the tree was changed")
-    commands.add_parser("headers", help="rewrite the measured part of the headers in conf/experiment/")
-    commands.add_parser("check", help="fail if a header does not show what docs/results.jsonl says")
+    commands.add_parser(
+        "headers", help="rewrite the headers in conf/experiment/ and the table in docs/results.md"
+    )
+    commands.add_parser("check", help="fail if one does not show what docs/results.jsonl says")
     options = parser.parse_args(arguments)
     try:
         if options.action == "add":
@@ -108,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(path.name)
         elif changed:
             raise UserError(
-                f"{', '.join(path.name for path in changed)}: the header is not what docs/results.jsonl says. "
+                f"{', '.join(path.name for path in changed)}: not what docs/results.jsonl says. "
                 f"Run: python -m benchmarks.results headers"
             )
     except UserError as error:
@@ -283,9 +292,12 @@ def unseeded(command: str) -> list[str]:
 
 
 def outdated(folder: Path, results: Sequence[Measured]) -> dict[Path, str]:
-    """Return the presets whose headers do not show the results, with the text they should have."""
-    texts = {path: path.read_text("utf-8") for path in sorted(folder.glob("*.yaml"))}
-    wanted = {path: with_header(text, path.stem, results) for path, text in texts.items()}
+    """Return the presets, and the page, that do not show the results, with the text they should have."""
+    texts = {path: path.read_text("utf-8") for path in [*sorted(folder.glob("*.yaml")), PART.page]}
+    wanted = {
+        path: with_header(text, path.stem, results) for path, text in texts.items() if path != PART.page
+    }
+    wanted[PART.page] = PART.replaced(texts[PART.page], overview(results))
     return {path: text for path, text in wanted.items() if text != texts[path]}
 
 
@@ -312,6 +324,23 @@ def with_header(text: str, experiment: str, results: Sequence[Measured]) -> str:
     return "\n".join([*lines[: lines.index(FIRST)], *part, *lines[lines.index(LAST) + 1 :], ""])
 
 
+def overview(results: Sequence[Measured]) -> list[str]:
+    """Return a table of all presets: their test scores, parameters and time."""
+    measures = {f"test/{name}": MEASURES[name] for name in ("bleu", "chrf", "bleu_lowercased_tokenised")}
+    lines = []
+    for experiment in dict.fromkeys(result.experiment for result in results):
+        runs = [result for result in results if result.experiment == experiment]
+        scores = [
+            spread([run.scores[name] for run in runs if name in run.scores], form)
+            for name, (_, form) in measures.items()
+        ]
+        minutes = [seconds / 60 for seconds in known(runs, "train_seconds")]
+        time = f"{statistics.mean(minutes):.0f}" if minutes else "–"
+        lines.append([f"`{experiment}`", *scores, ", ".join(distinct(map(parameter_count, runs))), time])
+    heads = ["experiment", *(label for label, _ in measures.values()), "parameters", "minutes of training"]
+    return table(heads, lines, 1)
+
+
 def header(runs: Sequence[Measured], command: str) -> list[str]:
     """Return the measured part of a header: the command, and a paragraph for each machine it ran on."""
     if not runs:
@@ -334,14 +363,14 @@ def header(runs: Sequence[Measured], command: str) -> list[str]:
 def rows(runs: Sequence[Measured]) -> list[tuple[str, list[str]]]:
     """Return (name, lines) of what is known of runs that differ in their seed."""
     splits = dict.fromkeys(name.rpartition("/")[0] for run in runs for name in run.scores)
-    table = []
+    scored = []
     for split in sorted(splits, key=lambda split: (split == "val", split)):
         scores = [
             f"{label} {spread(values, form)}"
             for measure, (label, form) in MEASURES.items()
             if (values := [run.scores[name] for run in runs if (name := f"{split}/{measure}") in run.scores])
         ]
-        table.append(("validation" if split == "val" else split, [", ".join(scores)]))
+        scored.append(("validation" if split == "val" else split, [", ".join(scores)]))
     times = [
         f"{statistics.mean(values):{form}} {what}"
         for values, form, what in (
@@ -352,7 +381,7 @@ def rows(runs: Sequence[Measured]) -> list[tuple[str, list[str]]]:
         if values
     ]
     return [
-        *table,
+        *scored,
         ("signatures", distinct(value for run in runs for value in run.signatures.values())),
         ("parameters", distinct(map(parameter_count, runs))),
         ("updates", distinct(f"{value:,}" for value in known(runs, "updates"))),

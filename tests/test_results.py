@@ -86,6 +86,13 @@ def test_header_of_a_preset_says_what_the_file_says(path: Path) -> None:
     assert results.with_header(text, path.stem, LINES) == text, "run: python -m benchmarks.results headers"
 
 
+def test_the_page_has_a_row_for_every_preset() -> None:
+    text = results.PART.page.read_text("utf-8")
+    rows = results.overview(LINES)
+    assert results.PART.replaced(text, rows) == text, "run: python -m benchmarks.results headers"
+    assert {row.split("`")[1] for row in rows[2:]} == {path.stem for path in PRESETS}
+
+
 def test_the_walks_are_not_empty() -> None:
     assert {"multi30k_de_en", "char_tatoeba"} <= {path.stem for path in PRESETS}
     assert {"multi30k_de_en", "char_tatoeba"} <= {line.experiment for line in LINES}
@@ -266,11 +273,18 @@ def test_the_tool_adds_writes_headers_and_checks(
     (presets / "char_tatoeba.yaml").write_text("# By hand.\ndefaults: []\n", "utf-8")
     monkeypatch.setattr(results, "RESULTS", file)
     monkeypatch.setattr(results, "EXPERIMENTS", presets)
+    page = results.PART.page.read_text("utf-8")
+    monkeypatch.setattr(results, "PART", replace(results.PART, page=tmp_path / "results.md"))
+    results.PART.page.write_text(results.PART.replaced(page, []), "utf-8")
     results.main(["add", str(run), "--command", COMMAND, "--machine", MACHINE])
     assert [line.seed for line in results.read_results(file)] == [1]
-    with pytest.raises(SystemExit, match=r"^error: char_tatoeba\.yaml: the header is not what"):
+    with pytest.raises(SystemExit, match=r"^error: char_tatoeba\.yaml, results\.md: not what"):
         results.main(["check"])
     results.main(["headers"])
     results.main(["check"])
+    assert "| `char_tatoeba` | " in results.PART.page.read_text("utf-8")
     assert f"on {MACHINE}:" in (presets / "char_tatoeba.yaml").read_text("utf-8")
-    assert "Now: python -m benchmarks.results headers\nchar_tatoeba.yaml\n" in capsys.readouterr().out
+    assert (
+        "Now: python -m benchmarks.results headers\nchar_tatoeba.yaml\nresults.md\n"
+        in capsys.readouterr().out
+    )
