@@ -39,6 +39,7 @@ COMPANIONS = {
     ("attention", "dot"): ["encoder=gru"],
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
+    ("model", "attn_tied_light"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
