@@ -295,9 +295,11 @@ def outdated(folder: Path, results: Sequence[Measured]) -> dict[Path, str]:
     """Return the presets, and the page, that do not show the results, with the text they should have."""
     texts = {path: path.read_text("utf-8") for path in [*sorted(folder.glob("*.yaml")), PART.page]}
     wanted = {
-        path: with_header(text, path.stem, results) for path, text in texts.items() if path != PART.page
+        path: PART.replaced(text, overview(results))
+        if path == PART.page
+        else with_header(text, path.stem, results)
+        for path, text in texts.items()
     }
-    wanted[PART.page] = PART.replaced(texts[PART.page], overview(results))
     return {path: text for path, text in wanted.items() if text != texts[path]}
 
 

@@ -41,10 +41,7 @@ def report() -> dict[str, Any]:
         "peak_flops_per_second": {"fp32": 2.1e11, "bf16": 9.1e11},
         "rounds": 4,
         "updates_a_round": 5,
-        "rows": [
-            row,
-            row | {"model": "joeynmt", "name": "JoeyNMT", "share": None, "parameters": 13000000},
-        ],
+        "rows": [row, row | {"model": "joeynmt", "name": "JoeyNMT", "share": None, "parameters": 13000000}],
     }
 
 
