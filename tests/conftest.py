@@ -1,12 +1,20 @@
 """What all tests share: an environment of their own, and a closing word on the tests that were left out."""
 
+import itertools
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
+import hydra
 import pytest
 import torch
+from omegaconf import OmegaConf
+
+from seq2seq_lab.config import CONF_DIR
 
 # Tests that run side by side share the cores; so do the programs that they start.
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -14,6 +22,7 @@ if WORKERS > 1:
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // WORKERS))
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
+NUMBERS = itertools.count()
 CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -35,10 +44,10 @@ def missing(marker: str) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons = {marker: reason for marker in ("corpora", "gpu", "browser") if (reason := missing(marker))}
     for item in items:
-        for marker in ("corpora", "gpu", "browser"):
-            reason = missing(marker)
-            if item.get_closest_marker(marker) and reason:
+        for marker, reason in reasons.items():
+            if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
 
 
@@ -54,7 +63,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep tests off the user's caches, credentials and services."""
-    home = tmp_path_factory.mktemp("home")
+    # A name of its own for each test, and no folder before one is needed: there are thousands of tests.
+    home = tmp_path_factory.getbasetemp() / "home" / str(next(NUMBERS))
     monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
     monkeypatch.delenv("SEQ2SEQ_LAB_TRUST", raising=False)
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
@@ -62,6 +72,26 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(home))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def files_of_conf_are_parsed_once() -> Iterator[None]:
+    """What Hydra reads of conf/ and of its own defaults anew for each configuration is kept: no test changes it."""
+    folders = (str(CONF_DIR), str(Path(hydra.__file__).parent))
+    parsed: dict[str, Any] = {}
+    load = OmegaConf.load
+
+    def loaded(file: Any) -> Any:
+        name = getattr(file, "name", file)
+        if not isinstance(name, str) or not name.startswith(folders):
+            return load(file)
+        if name not in parsed:
+            parsed[name] = load(file)
+        return deepcopy(parsed[name])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", staticmethod(loaded))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import command_line
 import numpy as np
 import pytest
 import torch
 
 import seq2seq_lab
-from seq2seq_lab import LoadedRun, Translation, api, cli
+from seq2seq_lab import LoadedRun, Translation, api
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
@@ -220,14 +221,10 @@ def test_train_refuses_what_the_command_line_refuses(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_train_and_the_command_line_start_the_same_run(
-    started: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_and_the_command_line_start_the_same_run(started: list[Job], tmp_path: Path) -> None:
     settings = ["attention=linear", "seed=3", "encoder=lstm"]
     seq2seq_lab.train(settings)
-    monkeypatch.setattr(sys, "argv", ["seq2seq_lab", *settings])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    cli.main()
+    assert command_line.run(*settings) == 0
     called, typed = started
     assert called.plain == typed.plain
     assert called.choices == typed.choices

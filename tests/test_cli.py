@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import hydra
 import pytest
 from omegaconf import OmegaConf
 
 import seq2seq_lab.launch
-from seq2seq_lab import cli, compose, own_parts
+from seq2seq_lab import compose, own_parts
 from seq2seq_lab.config import CONF_DIR, FIGURES, group_values, groups, plain
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.ranks import Ranks
@@ -33,8 +34,8 @@ class MyAttention(Attention):
 class Program:
     """The program in this process; `jobs` are the runs it would have started, `trusted` the folders they trust."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
         self.jobs: list[Job] = []
         self.trusted: list[Path | None] = []
         self.error: dict[str, Exception] = {}
@@ -51,20 +52,13 @@ class Program:
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Return (exit status, standard output, standard error)."""
-        self.monkeypatch.setattr(sys, "argv", ["seq2seq_lab", *arguments])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return status, *self.capsys.readouterr()
+        return command_line.run(*arguments), *self.capsys.readouterr()
 
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    made = Program(monkeypatch, capsys)
+    made = Program(capsys)
     monkeypatch.setattr(seq2seq_lab.launch, "run", made.run)
     return made
 

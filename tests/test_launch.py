@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import torch
 
 import seq2seq_lab
-from seq2seq_lab import cli, launch
+from seq2seq_lab import launch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launcher import follows, joins
 
@@ -67,8 +68,7 @@ def test_ranks_of_this_machine(
 
 
 def resumed(folder: Path, *changes: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "seq2seq_lab", f"resume={folder}", *changes]
-    subprocess.run(command, check=True, capture_output=True)
+    assert command_line.run(f"resume={folder}", *changes) == 0
     return json.loads((folder / "result.json").read_text("utf-8"))
 
 
@@ -117,11 +117,7 @@ def test_what_a_launcher_cannot_run_ends_and_is_said_once(
     for name, value in launched_as(rank).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    monkeypatch.setattr(sys, "argv", ["seq2seq_lab", *SETTINGS, *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 2
+    assert command_line.run(*SETTINGS, *arguments) == 2
     out, err = capfd.readouterr()
     assert (said in err) if said else (out + err == "")
 

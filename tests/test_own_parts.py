@@ -3,12 +3,12 @@
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line
 import hydra
 import pytest
 import torch
@@ -277,21 +277,13 @@ def test_resuming_a_run_of_ones_own_needs_the_folder_again(
     assert (program.jobs[0].resume, program.jobs[0].config.trainer.max_epochs) == (True, 9)
 
 
-def test_python_m_trains_with_the_examples(tmp_path: Path) -> None:
+def test_the_examples_are_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = "attention=mine encoder=convolution decoder.cell=gru dataset=reversal dataset.train=300 schedule=triangle"
     sizes = [f"model.{name}=8" for name in ("embedding_size", "encoder_hidden_size", "hidden_size")]
     settings = [*parts.split(), *sizes, "logger=none", "trainer.fast_dev_run=true", "trainer.samples=1"]
+    monkeypatch.chdir(tmp_path)
     relative = os.path.relpath(EXAMPLES, tmp_path)
-    command = [sys.executable, "-m", "seq2seq_lab", "--config-dir", relative, *settings, "hydra.run.dir=run"]
-    ended = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert command_line.run("--config-dir", relative, *settings, "hydra.run.dir=run") == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["status"] == "finished"
     assert 0 <= result["test/aer"] <= 1

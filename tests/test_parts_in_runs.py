@@ -3,11 +3,10 @@
 import gzip
 import logging
 import re
-import subprocess
-import sys
 from inspect import signature
 from pathlib import Path
 
+import command_line
 import pytest
 import torch
 
@@ -73,8 +72,7 @@ def test_frozen_vectors_are_read_projected_and_kept(
     vectors.unlink()
     french.unlink()
     assert seq2seq_lab.load(tmp_path / "run").translate(["the king sleeps."])[0].text
-    resume = [sys.executable, "-m", "seq2seq_lab", f"resume={tmp_path / 'run'}", "trainer.max_epochs=2"]
-    subprocess.run(resume, check=True, capture_output=True, cwd=tmp_path)
+    assert command_line.run(f"resume={tmp_path / 'run'}", "trainer.max_epochs=2") == 0
     again = seq2seq_lab.load(tmp_path / "run")
     assert torch.equal(again.model.source_embedding.weight, source)
     assert torch.equal(again.model.target_embedding.weight, target)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import command_line
 import hydra
 import pytest
 import torch
@@ -20,7 +21,7 @@ from safetensors.torch import load_file
 from tracker.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import checkpoint, cli, run, showcase
+from seq2seq_lab import checkpoint, run, showcase
 from seq2seq_lab import config as configuration
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.corpus import Corpus, ParallelText
@@ -37,7 +38,7 @@ TINY = (
     "dataset.train=150",
     "dataset.validation=16",
     "dataset.test=16",
-    "dataset.test_compositional=16",
+    "dataset.test_compositional=0",
     "model.embedding_size=16",
     "model.hidden_size=16",
     "model.encoder_hidden_size=8",
@@ -143,9 +144,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, O
         patch.setenv("WANDB_API_KEY", KEY)
         patch.setenv("MY_SECRET", SECRET)
         patch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
-        patch.setenv("HYDRA_FULL_ERROR", "1")
         overrides = [
             *TINY,
+            "dataset.test_compositional=16",
             "logger=wandb",
             "logger.mode=offline",
             "attention=linear",
@@ -155,8 +156,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, O
             f"hydra.run.dir={folder}",
         ]
         overrides.remove("logger=none")
-        patch.setattr(sys, "argv", ["seq2seq_lab", *overrides])
-        cli.main()
+        assert command_line.run(*overrides) == 0
         yield folder, read_offline_run(folder)
         import wandb
 

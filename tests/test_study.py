@@ -1,13 +1,12 @@
 """Studies: the jobs of a multirun under one name, started once and again."""
 
 import json
-import subprocess
-import sys
 import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -42,13 +41,7 @@ class Program:
     def __call__(self, *arguments: str) -> list[int]:
         """Run the program and return the seeds of the jobs that it ran."""
         self.jobs.clear()
-        sys.argv[1:] = arguments
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = end.code
-        assert status == (2 if self.failing else 0)
+        assert command_line.run(*arguments) == (2 if self.failing else 0)
         return [job.config.seed for job in self.jobs]
 
 
@@ -56,8 +49,6 @@ class Program:
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     made = Program()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    monkeypatch.setattr(sys, "argv", ["seq2seq_lab"])
     monkeypatch.setattr("seq2seq_lab.launch.run", made.run)
     return made
 
@@ -121,33 +112,33 @@ def test_a_job_that_another_process_runs_is_left_to_it(
 
 
 def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None:
-    program("-m", "seed=1,2", "study.name=mine")
+    program("-m", "seed=1", "study.name=mine")
     folder = folder_of(program, 1)
     (folder / "result.json").unlink()
     holding = locked(folder)
     holding.__enter__()
     threading.Timer(0.5, holding.__exit__, (None, None, None)).start()
-    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+    assert program("-m", "seed=1", "study.name=mine") == [1]
 
 
 def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_path: Path) -> None:
-    program.failing = {2}
-    program("-m", "seed=1,2", "study.name=mine")
-    folder = folder_of(program, 2)
+    program.failing = {1}
+    program("-m", "seed=1", "study.name=mine")
+    folder = folder_of(program, 1)
     (folder / "checkpoints" / "step_00000005").mkdir(parents=True)  # damaged: it is empty
     index = tmp_path / "sweeps" / "mine" / "index.jsonl"
     index.write_text(index.read_text() + '{"number": 1, "ha')
     program.failing = set()
-    assert program("-m", "seed=1,2", "study.name=mine") == [2]
+    assert program("-m", "seed=1", "study.name=mine") == [1]
     assert [job.resume for job in program.jobs] == [False]
 
 
 def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
-    program("-m", "seed=1,2", "study.name=mine")
+    program("-m", "seed=1", "study.name=mine")
     config = folder_of(program, 1) / "config.yaml"
     config.write_text(config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
     (config.parent / "result.json").unlink()
-    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+    assert program("-m", "seed=1", "study.name=mine") == [1]
 
 
 def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path: Path) -> None:
@@ -292,13 +283,13 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     ]
 
     # No pair is as short as the first.
-    command = [sys.executable, "-m", "seq2seq_lab", *settings, "-m", "trainer.max_length=1,50"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "2 jobs, 0 of them have finished before." in ended.stdout
-    assert "] trainer.max_length=50: val BLEU " in ended.stdout
-    assert "] trainer.max_length=1: failed: UserError: " in ended.stdout
-    assert "Jobs that failed:\n  trainer.max_length=1 in sweeps/side/" in ended.stderr
+    assert command_line.run(*settings, "-m", "trainer.max_length=1,50") == 2
+    assert program.jobs == []
+    said = capsys.readouterr()
+    assert "2 jobs, 0 of them have finished before." in said.out
+    assert "] trainer.max_length=50: val BLEU " in said.out
+    assert "] trainer.max_length=1: failed: UserError: " in said.out
+    assert "Jobs that failed:\n  trainer.max_length=1 in sweeps/side/" in said.err
     (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
     assert "results" in (folder / "console.log").read_text("utf-8")
     assert json.loads((folder / "run.json").read_text("utf-8"))["choices"]["logger"] == "none"
