@@ -86,7 +86,7 @@ class LocalLauncher(Launcher):
             study.note(job.folder.parent, self._entry(job))
         commands = {self._command(job): folder for folder, job in left.items()}
         folders = {job.folder for job in jobs}
-        print(f"{len(folders)} jobs, {len(folders) - len(left)} of them have finished before.", flush=True)
+        print(f"Jobs: {len(folders)}, {len(folders) - len(left)} of them finished before.", flush=True)
         errors: dict[Path, str] = {}
         ended_ones = side_by_side([*commands], devices) if devices else ()
         for done, ended in enumerate(ended_ones, start=1):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq_lab.compare.page import CURVES
 from seq2seq_lab.compare.table import MEASURES
 from seq2seq_lab.errors import UserError, told
-from seq2seq_lab.tracker.wandb import STEP
+from seq2seq_lab.tracker.wandb import STEP, has_key
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -81,9 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     with told():
         made = workspace(options.entity, options.project, options.study, options.by)
-        import wandb
-
-        if not wandb.login(prompt=False, verify=False):
+        if not has_key():
             raise UserError(
                 "No key of W&B is known: a workspace is saved on its server. Log in with `wandb login`."
             )

@@ -52,3 +52,12 @@ def test_without_a_key_nothing_is_saved(
     with pytest.raises(SystemExit):
         dashboard.main(["--entity", "team"])
     assert "No key of W&B is known" in capsys.readouterr().err
+
+
+def test_what_can_be_no_key_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(SystemExit):
+        dashboard.main(["--entity", "team"])
+    assert "error: The key of W&B cannot be used" in capsys.readouterr().err

@@ -286,7 +286,7 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     assert command_line.run(*settings, "-m", "trainer.max_length=1,50") == 2
     assert program.jobs == []
     said = capsys.readouterr()
-    assert "2 jobs, 0 of them have finished before." in said.out
+    assert "Jobs: 2, 0 of them finished before." in said.out
     assert "] trainer.max_length=50: val BLEU " in said.out
     assert "] trainer.max_length=1: failed: UserError: " in said.out
     assert "Jobs that failed:\n  trainer.max_length=1 in sweeps/side/" in said.err
@@ -296,5 +296,5 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     assert [entry.number for entry in read_index(tmp_path / "sweeps" / "side")] == [0, 1]
     assert program(*settings, "-m", "trainer.max_length=50") == []
     again = capsys.readouterr().out
-    assert "1 jobs, 1 of them have finished before." in again
+    assert "Jobs: 1, 1 of them finished before." in again
     assert "] trainer.max_length=" not in again

@@ -254,15 +254,30 @@ def run_folder(name: str | Path) -> Path:
 
     session = _session("auto")
     try:
-        if not wandb.login(prompt=False, verify=False):
+        if not has_key():
             raise UsageError("no key is known; log in with `wandb login`")
         if (problem := connection_problem(session.base_url)) is not None:
             raise CommError(problem)
         return Path(wandb.Api().artifact(str(name), type="model").download())
     except (AuthenticationError, CommError, UsageError, ValueError, OSError) as error:
         raise UserError(
-            f"{name} cannot be fetched from W&B: {error}. Or give the folder of a run."
+            f"{name} cannot be fetched from W&B: {str(error).rstrip('.')}. Or give the folder of a run."
         ) from error
+
+
+def has_key() -> bool:
+    """Return whether a key of W&B is known; nobody is asked for one.
+
+    Raises:
+        UserError: what is known can be no key.
+    """
+    import wandb
+    from wandb.errors import AuthenticationError
+
+    try:
+        return wandb.login(prompt=False, verify=False)
+    except AuthenticationError as error:
+        raise UserError(f"The key of W&B cannot be used: {error}") from None
 
 
 def _session(mode: Mode) -> "wandb.Settings":
@@ -280,18 +295,15 @@ def _session(mode: Mode) -> "wandb.Settings":
 
 def _choose_mode(asked: Mode, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
     """Return the mode to start in, without a prompt and with at most one short connection."""
-    import wandb
-    from wandb.errors import AuthenticationError
-
     if session.mode == "disabled":
         return "disabled"
     if session.mode in ("offline", "dryrun"):
         return "offline"
     try:
-        has_key = wandb.login(prompt=False, verify=False)
-    except AuthenticationError as error:
-        raise UserError(f"The key of W&B cannot be used: {error} Or use logger.mode=offline.") from None
-    if not has_key:
+        known = has_key()
+    except UserError as error:
+        raise UserError(f"{error} Or use logger.mode=offline.") from None
+    if not known:
         if asked == "online" or os.environ.get("WANDB_MODE") == "online":
             raise UserError(
                 "W&B's mode is online (logger.mode or WANDB_MODE), but no key is known: run `wandb login`, "
