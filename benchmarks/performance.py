@@ -59,12 +59,12 @@ def section(report: Mapping[str, Any]) -> list[str]:
         *filled(
             f"{report['data']}, batches of {report['batch_size']} sentences. {report['machine']}; "
             f"{report['threads']} threads, torch {report['torch']}, commit {report['commit'][:7]}. "
-            f"{peaks_line(report['peak_flops_per_second'])}. Medians of {report['rounds']} rounds of "
+            f"{peaks_line(report['peak_flops_per_second'])}, measured before and after each model, of which the most. "
+            f"Medians of {report['rounds']} rounds of "
             f"{report['updates_a_round']} updates each, in turns; in parentheses the slowest and the fastest round. "
             f"× the first: the quotient with the first row of the same ratio, of each round its own. Of the peak: in the "
-            f"row's own precision, by the operations that the model needs for real tokens; the peak is measured again "
-            f"after each model, and the higher figure holds. Peak memory is the process's, which holds reference and "
-            f"package at once (JoeyNMT: its own)."
+            f"row's own precision, by the operations that the model needs for real tokens. Peak memory is the process's, "
+            f"which holds reference and package at once (JoeyNMT: its own)."
         ),
     ]
     measured = [Row(**row) for row in report["rows"]]
@@ -74,7 +74,7 @@ def section(report: Mapping[str, Any]) -> list[str]:
             "",
             f"**{title(model)}**, {rows[0].parameters:,} parameters",
             "",
-            *table(HEADS, [cells(row, rows[0]) for row in rows], 2),
+            *table(HEADS, [cells(row, rows[0], report["peak_flops_per_second"]) for row in rows], 2),
         ]
     return lines
 

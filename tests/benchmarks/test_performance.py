@@ -27,7 +27,7 @@ def report() -> dict[str, Any]:
         "times_the_reference": 5.4321,
         "least_times": 5.0,
         "most_times": 6.0,
-        "share": 0.4567,
+        "operations_per_second": 4.156e11,
         "peak_bytes": 3 * 2**30 // 2,
     }
     return {
@@ -41,7 +41,11 @@ def report() -> dict[str, Any]:
         "peak_flops_per_second": {"fp32": 2.1e11, "bf16": 9.1e11},
         "rounds": 4,
         "updates_a_round": 5,
-        "rows": [row, row | {"model": "joeynmt", "name": "JoeyNMT", "share": None, "parameters": 13000000}],
+        "rows": [
+            row,
+            row
+            | {"model": "joeynmt", "name": "JoeyNMT", "operations_per_second": None, "parameters": 13000000},
+        ],
     }
 
 
