@@ -53,6 +53,7 @@ SEARCHES: dict[str, Search] = {
 }
 ALONE_OF = 8  # of so many sentences a tutorial's loop translates one: it is the slowest by far
 BANDWIDTH_BYTES = 2**28
+HEADS = ("search", "sentences/s", "target tokens/s (slowest–fastest)", "× the first", "of the bound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,20 +328,24 @@ def summarise(
     )
 
 
+def cells(row: Row) -> list[str]:
+    """Return a row of a model's table, in the order of `HEADS`."""
+    return [
+        row.name,
+        f"{row.sentences_per_second:,.1f}",
+        f"{row.tokens_per_second:,.0f} ({row.slowest:,.0f}–{row.fastest:,.0f})",
+        f"{row.times_the_first:.2f}",
+        "–" if row.share is None else f"{row.share:.0%}",
+    ]
+
+
 def table(rows: Sequence[Row]) -> Table:
     """Return one model's figures as a table."""
     made = Table(title=rows[0].group)
-    heads = ("search", "sentences/s", "target tokens/s (slowest–fastest)", "× the first", "of the bound")
-    for number, head in enumerate(heads):
+    for number, head in enumerate(HEADS):
         made.add_column(head, justify="right" if number else "left")
     for row in rows:
-        made.add_row(
-            row.name,
-            f"{row.sentences_per_second:,.1f}",
-            f"{row.tokens_per_second:,.0f} ({row.slowest:,.0f}–{row.fastest:,.0f})",
-            f"{row.times_the_first:.2f}",
-            "–" if row.share is None else f"{row.share:.0%}",
-        )
+        made.add_row(*cells(row))
     return made
 
 

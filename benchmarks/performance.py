@@ -1,6 +1,7 @@
-"""The tables of docs/performance.md, made from docs/training.cpu.json and docs/training.cuda.json.
+"""The tables of docs/performance.md, made from the reports docs/training.*.json and docs/decoding.*.json.
 
 python -m benchmarks.training --multi30k DIR --json docs/training.cpu.json …
+python -m benchmarks.decoding --multi30k DIR --json docs/decoding.cpu.json …
 python -m benchmarks.performance
 """
 
@@ -9,25 +10,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import decoding
+from benchmarks.learners import MODELS
 from benchmarks.page import Part, filled, table
-from benchmarks.training import HEADS, Row, cells, peaks_line, title
+from benchmarks.training import ALL_ON, HEADS, Row, cells, peaks_line, title
 
 DOCS = Path(__file__).parents[1] / "docs"
-PART = Part(
-    DOCS / "performance.md",
-    first="<!-- speed: made from docs/training.*.json by `python -m benchmarks.performance` -->",
-    last="<!-- end of the speed -->",
-)
+PAGE = DOCS / "performance.md"
 TITLES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
 def main() -> None:
-    """Rewrite the generated part of the page."""
-    PART.write(tables(DOCS))
+    """Rewrite the generated parts of the page."""
+    for part, lines in parts(DOCS).items():
+        part.write(lines)
 
 
-def tables(folder: Path) -> list[str]:
-    """Return the generated part, from the reports in a folder."""
+def parts(folder: Path) -> dict[Part, list[str]]:
+    """Return the generated parts of the page with their lines, from the reports in a folder."""
+    report = json.loads((folder / "training.cpu.json").read_text("utf-8"))
+    return {
+        part("speed", "training.*.json"): speed(folder),
+        part("aims", "training.cpu.json"): aims(report),
+        part("decoding", "decoding.*.json"): translating(folder),
+    }
+
+
+def part(name: str, source: str) -> Part:
+    """Return what stands between the two lines of this name."""
+    made = f"<!-- {name}: made from docs/{source} by `python -m benchmarks.performance` -->"
+    return Part(PAGE, made, f"<!-- end of the {name} -->")
+
+
+def speed(folder: Path) -> list[str]:
+    """Return how fast models are trained, on each kind of device."""
     lines: list[str] = []
     for device, heading in TITLES.items():
         path, picture = folder / f"training.{device}.json", f"images/training.{device}.png"
@@ -59,12 +75,12 @@ def section(report: Mapping[str, Any]) -> list[str]:
         *filled(
             f"{report['data']}, batches of {report['batch_size']} sentences. {report['machine']}; "
             f"{report['threads']} threads, torch {report['torch']}, commit {report['commit'][:7]}. "
-            f"{peaks_line(report['peak_flops_per_second'])}. Medians of {report['rounds']} rounds of "
+            f"{peaks_line(report['peak_flops_per_second'])}, measured before and after each model, of which the most. "
+            f"Medians of {report['rounds']} rounds of "
             f"{report['updates_a_round']} updates each, in turns; in parentheses the slowest and the fastest round. "
             f"× the first: the quotient with the first row of the same ratio, of each round its own. Of the peak: in the "
-            f"row's own precision, by the operations that the model needs for real tokens; the peak is measured again "
-            f"after each model, and the higher figure holds. Peak memory is the process's, which holds reference and "
-            f"package at once (JoeyNMT: its own)."
+            f"row's own precision, by the operations that the model needs for real tokens. Peak memory is the process's, "
+            f"which holds reference and package at once (JoeyNMT: its own)."
         ),
     ]
     measured = [Row(**row) for row in report["rows"]]
@@ -74,9 +90,58 @@ def section(report: Mapping[str, Any]) -> list[str]:
             "",
             f"**{title(model)}**, {rows[0].parameters:,} parameters",
             "",
-            *table(HEADS, [cells(row, rows[0]) for row in rows], 2),
+            *table(HEADS, [cells(row, rows[0], report["peak_flops_per_second"]) for row in rows], 2),
         ]
     return lines
+
+
+def aims(report: Mapping[str, Any]) -> list[str]:
+    """Return what was aimed at and what was reached of it."""
+    first, peaks = Row(**report["rows"][0]), report["peak_flops_per_second"]
+    measured = {
+        (row["model"], row["ratio"]): cells(Row(**row), first, peaks)
+        for row in report["rows"]
+        if row["name"] == ALL_ON
+    }
+    times, share = HEADS.index("× the first"), HEADS.index("of the peak")
+    return table(
+        ("target tokens a second, × its own reference", "aimed at", "reached (slowest–fastest round)"),
+        [
+            ("Sutskever, ratio 1", "10", measured["sutskever", 1][times]),
+            ("Bahdanau, ratio 1", "10", measured["bahdanau", 1][times]),
+            ("Luong, ratio 1", "15", measured["luong", 1][times]),
+            *((f"{name.title()}, ratio 0.5", "5", measured[name, 0.5][times]) for name in MODELS),
+            ("JoeyNMT's model, × JoeyNMT", "3", measured["joeynmt", 1][times]),
+            ("Luong, ratio 1, share of the bfloat16 peak", "30%", measured["luong", 1][share]),
+        ],
+        1,
+    )
+
+
+def translating(folder: Path) -> list[str]:
+    """Return how fast models translate, on each kind of device."""
+    lines: list[str] = []
+    for device, heading in TITLES.items():
+        path = folder / f"decoding.{device}.json"
+        lines += ["", f"### Translating {heading.replace('On', 'on')}", ""]
+        if not path.is_file():
+            lines += [
+                f"Not yet measured. The command is the same with `--device {device} --json docs/{path.name}`."
+            ]
+            continue
+        report = json.loads(path.read_text("utf-8"))
+        rates = ", ".join(
+            f"{rate / 1e9:.1f} GB/s in {name}" for name, rate in report["bytes_per_second"].items()
+        )
+        lines += filled(
+            f"{report['data']}, batches of {report['batch_size']} sentences. {report['machine']}; {report['threads']} "
+            f"threads, torch {report['torch']}, commit {report['commit'][:7]}. Memory read at {rates}."
+        )
+        rows = [decoding.Row(**row) for row in report["rows"]]
+        for group in dict.fromkeys(row.group for row in rows):
+            own = [decoding.cells(row) for row in rows if row.group == group]
+            lines += ["", f"**{group}**", "", *table(decoding.HEADS, own, 1)]
+    return lines[1:]
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ HEADS = (
     "of the peak",
     "peak memory",
 )
+ALL_ON = "package, all on"
 PEER = "JoeyNMT's model: additive attention after the step, input feeding"
 
 
@@ -71,8 +72,7 @@ class Row:
     """What was measured of one arm: medians over the rounds, and the slowest and fastest round.
 
     `times_the_reference` is the median of the rounds' own quotients, with the least and the most of them.
-    `share` is that of the machine's measured matrix-product peak in the arm's own precision, by the model's
-    operations; None where it is not known.
+    `operations_per_second` are those that the model needs; None where they are not known.
     """
 
     model: str
@@ -88,7 +88,7 @@ class Row:
     times_the_reference: float
     least_times: float
     most_times: float
-    share: float | None
+    operations_per_second: float | None
     peak_bytes: int
 
 
@@ -197,13 +197,15 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
         f"torch {torch.__version__}. {peaks_line(peaks)}"
     )
     for name in options.models:
-        rows = measure(name, sizes, data, options, device, precision, peaks)
+        rows = measure(name, sizes, data, options, device, precision)
+        peaks.update(measured_again(peaks, device))
         report["rows"] += map(asdict, rows)
-        console.print(table(rows))
+        console.print(table(rows, peaks))
     if options.joeynmt:
-        rows = measure_peer(sizes, data, options, device, precision, peaks)
+        rows = measure_peer(sizes, data, options, device, precision)
         report["rows"] += map(asdict, rows)
-        console.print(table(rows))
+        console.print(table(rows, peaks))
+    console.print(peaks_line(peaks))
     console.print(
         "Medians of the rounds. Reference: a loop over time in float32 on random batches, padded. The package's code "
         "is vectorised over time, has its own dropout, cross-entropy and attention kernels, and packs padded sources. "
@@ -259,7 +261,7 @@ def arms(precision: Precision, device: torch.device) -> list[Arm]:
         Arm("exact lengths alone", "loop", "exact length", fp32),
         Arm("bfloat16 alone", "loop", "random", Precision.bf16),
         *(reuse if device.type == "cpu" else []),
-        Arm("package, all on", "package", "exact length", precision, reuses_memory=True),
+        Arm(ALL_ON, "package", "exact length", precision, reuses_memory=True),
     ]
 
 
@@ -270,7 +272,6 @@ def measure(
     options: argparse.Namespace,
     device: torch.device,
     precision: Precision,
-    peaks: Mapping[str, float],
 ) -> list[Row]:
     """Measure the ways to train one model in turns, at every ratio."""
     torch.manual_seed(options.seed)
@@ -291,7 +292,7 @@ def measure(
             turn = partial(take_turn, learner, arm, plans[arm.batches], ratio, name, sizes, data, device)
             contestants.append(Contestant(arm, parameters, turn))
         turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
-        rows += summarise(name, ratio, contestants, turns, measured_again(peaks, device))
+        rows += summarise(name, ratio, contestants, turns)
     return rows
 
 
@@ -301,7 +302,6 @@ def measure_peer(
     options: argparse.Namespace,
     device: torch.device,
     precision: Precision,
-    peaks: Mapping[str, float],
 ) -> list[Row]:
     """Measure JoeyNMT and the package's model of the same architecture in turns, at ratio 1."""
     package = Package(
@@ -329,7 +329,7 @@ def measure_peer(
         arm = Arm("JoeyNMT 2.3", "its loop, with input feeding", "random", Precision.fp32)
         contestants = [Contestant(arm, peer.parameters, peer.ask), *contestants]
         turns = in_turns(contestants, options.warm_up, options.rounds, options.steps)
-    return summarise("joeynmt", 1.0, contestants, turns, peaks)
+    return summarise("joeynmt", 1.0, contestants, turns)
 
 
 def both_plans(data: Data, options: argparse.Namespace) -> dict[str, list[Step]]:
@@ -350,7 +350,6 @@ def summarise(
     ratio: float,
     contestants: Sequence[Contestant],
     turns: Sequence[Sequence[Turn]],
-    peaks: Mapping[str, float],
 ) -> list[Row]:
     """Return a row a contestant; the first is the reference."""
     speeds = [[turn.tokens / turn.seconds for turn in own] for own in turns]
@@ -374,7 +373,7 @@ def summarise(
                 times_the_reference=statistics.median(times),
                 least_times=min(times),
                 most_times=max(times),
-                share=statistics.median(work) / peaks[arm.precision.value] if work else None,
+                operations_per_second=statistics.median(work) if work else None,
                 peak_bytes=max(turn.peak_bytes for turn in own),
             )
         )
@@ -386,20 +385,21 @@ def title(model: str) -> str:
     return MODELS[model].title if model in MODELS else PEER
 
 
-def cells(row: Row, first: Row) -> list[str]:
+def cells(row: Row, first: Row, peaks: Mapping[str, float]) -> list[str]:
     """Return a row of a model's table, in the order of `HEADS`; the number of parameters where it is not the first's."""
+    known = row.operations_per_second
     differs = "" if row.parameters == first.parameters else f", {row.parameters:,} parameters"
     return [
         f"{row.ratio:g}",
         f"{row.name}: {row.code}, {row.batches}, {row.precision}{differs}",
         f"{row.target_tokens_per_second:,.0f} ({row.slowest:,.0f}–{row.fastest:,.0f})",
         f"{row.times_the_reference:.2f} ({row.least_times:.2f}–{row.most_times:.2f})",
-        "–" if row.share is None else f"{row.share:.1%}",
+        "–" if known is None else f"{known / peaks[row.precision]:.1%}",
         f"{row.peak_bytes / 2**30:.2f} GiB",
     ]
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Row], peaks: Mapping[str, float]) -> Table:
     """Return one model's figures as a table."""
     made = Table(title=f"{title(rows[0].model)}, {rows[0].parameters:,} parameters")
     for number, column in enumerate(HEADS):
@@ -407,7 +407,7 @@ def table(rows: Sequence[Row]) -> Table:
     for number, row in enumerate(rows):
         if number and row.ratio != rows[number - 1].ratio:
             made.add_section()
-        made.add_row(*cells(row, rows[0]))
+        made.add_row(*cells(row, rows[0], peaks))
     return made
 
 

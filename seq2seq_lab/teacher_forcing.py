@@ -170,7 +170,9 @@ def choose_inputs(
         features_BF, state, _ = model.read(inputs[-1], state, source)
         token_B = inputs_BT[:, t]
         if needed_T[t]:
-            token_B = torch.where(coins_BT[:, t], token_B, model.readout(features_BF).argmax(-1))
+            # `max` and `argmax` both give the first of the largest; in bfloat16 on a CPU `max` is the faster one.
+            own_B = model.readout(features_BF).max(-1).indices
+            token_B = torch.where(coins_BT[:, t], token_B, own_B)
         inputs.append(token_B)
     # Autocast keeps the weights it has cast; without gradient, torch before 2.10 keeps them without their graph.
     torch.clear_autocast_cache()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import performance
+from benchmarks.learners import MODELS
 from benchmarks.page import Part
 from benchmarks.training import command, parser
 from seq2seq_lab.errors import UserError
@@ -27,7 +28,7 @@ def report() -> dict[str, Any]:
         "times_the_reference": 5.4321,
         "least_times": 5.0,
         "most_times": 6.0,
-        "share": 0.4567,
+        "operations_per_second": 4.156e11,
         "peak_bytes": 3 * 2**30 // 2,
     }
     return {
@@ -41,18 +42,25 @@ def report() -> dict[str, Any]:
         "peak_flops_per_second": {"fp32": 2.1e11, "bf16": 9.1e11},
         "rounds": 4,
         "updates_a_round": 5,
-        "rows": [row, row | {"model": "joeynmt", "name": "JoeyNMT", "share": None, "parameters": 13000000}],
+        "rows": [
+            row,
+            row
+            | {"model": "joeynmt", "name": "JoeyNMT", "operations_per_second": None, "parameters": 13000000},
+        ],
     }
 
 
 def test_the_page_shows_the_reports() -> None:
-    text = performance.PART.page.read_text("utf-8")
-    assert performance.PART.replaced(text, performance.tables(performance.DOCS)) == text
+    text = performance.PAGE.read_text("utf-8")
+    made = performance.parts(performance.DOCS)
+    assert len(made) == 3
+    for part, lines in made.items():
+        assert part.replaced(text, lines) == text, "run: python -m benchmarks.performance"
 
 
 def test_a_report_becomes_tables(tmp_path: Path) -> None:
     (tmp_path / "training.cpu.json").write_text(json.dumps(report()), "utf-8")
-    text = " ".join(performance.tables(tmp_path))
+    text = " ".join(performance.speed(tmp_path))
     assert (
         "| 0.5 | package, all on: package, exact length, bf16 | 5,432 (5,000–6,000) | 5.43 (5.00–6.00) | 45.7% | 1.50 GiB |"
         in text
@@ -67,10 +75,55 @@ def test_a_report_becomes_tables(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_stands_there_with_its_command(tmp_path: Path) -> None:
-    text = "\n".join(performance.tables(tmp_path))
+    text = "\n".join(performance.speed(tmp_path))
     assert text.count("Not yet measured. The command:") == 2
     assert "--device cpu --multi30k DIR --joeynmt PYTHON --json docs/training.cpu.json" in text
     assert "--device cuda --multi30k DIR --joeynmt PYTHON --json docs/training.cuda.json" in text
+
+
+def test_aims_stand_beside_what_was_reached() -> None:
+    row = report()["rows"][0]
+    reached = {
+        ("sutskever", 1.0): 6.281,
+        ("bahdanau", 1.0): 11.5,
+        ("luong", 1.0): 17.8,
+        ("joeynmt", 1.0): 5.3,
+    }
+    reached |= {(model, 0.5): 5 + number for number, model in enumerate(MODELS)}
+    rows = [
+        row | {"model": model, "ratio": ratio, "times_the_reference": times}
+        for (model, ratio), times in reached.items()
+    ]
+    others = [row | {"model": "sutskever", "ratio": 1.0, "name": "reference", "times_the_reference": 1.0}]
+    _, _, *lines = performance.aims(report() | {"rows": [*others, *rows]})
+    assert lines[0] == "| Sutskever, ratio 1 | 10 | 6.28 (5.00–6.00) |"
+    assert lines[4] == "| Cho, ratio 0.5 | 5 | 6.00 (5.00–6.00) |"
+    assert lines[-2:] == [
+        "| JoeyNMT's model, × JoeyNMT | 3 | 5.30 (5.00–6.00) |",
+        "| Luong, ratio 1, share of the bfloat16 peak | 30% | 45.7% |",
+    ]
+
+
+def test_a_report_on_translating_becomes_tables(tmp_path: Path) -> None:
+    row = {
+        "group": "a model",
+        "name": "package, greedy 1, bf16",
+        "sentences_per_second": 1038.27,
+        "tokens_per_second": 15028.8,
+        "slowest": 14314.2,
+        "fastest": 15817.0,
+        "times_the_first": 26.827,
+        "share": 0.1226,
+    }
+    rows = [row | {"name": "loop", "share": None}, row, row | {"group": "another"}]
+    rates = {"bytes_per_second": {"fp32": 2.4e10, "bf16": 1.91e10}, "rows": rows}
+    (tmp_path / "decoding.cpu.json").write_text(json.dumps(report() | rates), "utf-8")
+    text = "\n".join(performance.translating(tmp_path))
+    assert "| package, greedy 1, bf16 | 1,038.3 | 15,029 (14,314–15,817) | 26.83 | 12% |" in text
+    assert "| loop | 1,038.3 | 15,029 (14,314–15,817) | 26.83 | – |" in text
+    assert [text.count(f"**{group}**") for group in ("a model", "another")] == [1, 1]
+    assert "Memory read at 24.0 GB/s in fp32, 19.1 GB/s in bf16." in text.replace("\n", " ")
+    assert "--device cuda --json docs/decoding.cuda.json" in text
 
 
 def test_a_page_without_its_part_is_refused() -> None:
