@@ -174,14 +174,18 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
         "rows": [asdict(row) for row in rows],
     }
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    rates = ", ".join(f"{rate / 1e9:.1f} GB/s ({name})" for name, rate in speed.items())
     console.print(
         f"{data.name}, batches of {options.batch_size}; {report['machine']}, threads: {report['threads']}, torch "
-        f"{torch.__version__}. Memory read at {rates}."
+        f"{torch.__version__}. {rates_line(speed)}."
     )
     for group in dict.fromkeys(row.group for row in rows):
         console.print(table([row for row in rows if row.group == group]))
     return report
+
+
+def rates_line(speed: Mapping[str, float]) -> str:
+    """Return how fast memory is read."""
+    return "Memory read at " + ", ".join(f"{rate / 1e9:.1f} GB/s in {name}" for name, rate in speed.items())
 
 
 def beside_the_tutorial(given: Given, options: argparse.Namespace) -> list[Row]:

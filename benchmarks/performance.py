@@ -130,12 +130,10 @@ def translating(folder: Path) -> list[str]:
             ]
             continue
         report = json.loads(path.read_text("utf-8"))
-        rates = ", ".join(
-            f"{rate / 1e9:.1f} GB/s in {name}" for name, rate in report["bytes_per_second"].items()
-        )
         lines += filled(
             f"{report['data']}, batches of {report['batch_size']} sentences. {report['machine']}; {report['threads']} "
-            f"threads, torch {report['torch']}, commit {report['commit'][:7]}. Memory read at {rates}."
+            f"threads, torch {report['torch']}, commit {report['commit'][:7]}. "
+            f"{decoding.rates_line(report['bytes_per_second'])}."
         )
         rows = [decoding.Row(**row) for row in report["rows"]]
         for group in dict.fromkeys(row.group for row in rows):

@@ -17,10 +17,10 @@ CASES = [
     ("trainer.batch_size=60", "trainer.batch_unit=tokens", "decoder=bahdanau"),
     ("trainer.batch_size=1",),  # all ranks but one have no sentence
     *(
-        ("trainer.batch_size=8", "teacher_forcing.ratio=0.5", f"teacher_forcing.scope={scope}")
-        for scope in ("token", "step", "sequence")
+        ("trainer.batch_size=8", f"teacher_forcing.ratio={ratio}", f"teacher_forcing.scope={scope}")
+        for ratio, scope in ((0.5, "token"), (0.5, "step"), (0.5, "sequence"), (0.5, "batch"), (0.0, "token"))
     ),
-    ("trainer.batch_size=8", "trainer.r_drop=1", "teacher_forcing.ratio=0.5", "teacher_forcing.scope=batch"),
+    ("trainer.batch_size=8", "trainer.r_drop=1", "teacher_forcing.ratio=0.5"),
     ("trainer.batch_size=8", "trainer.stop_at_eos=true", "teacher_forcing.ratio=0"),
 ]
 

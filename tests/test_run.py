@@ -359,7 +359,10 @@ def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path
 
 
 class TestResume:
-    DROPOUT = ("model.dropout=0.3", "trainer.log_every_steps=3", "trainer.checkpoint_every_steps=2")
+    DROPOUT = (
+        *("model.dropout=0.3", "trainer.log_every_steps=3", "trainer.checkpoint_every_steps=2"),
+        "dataset.test_compositional=16",
+    )
 
     @pytest.mark.parametrize(
         "overrides",

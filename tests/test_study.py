@@ -112,33 +112,33 @@ def test_a_job_that_another_process_runs_is_left_to_it(
 
 
 def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None:
-    program("-m", "seed=1", "study.name=mine")
+    program("-m", "seed=1,2", "study.name=mine")
     folder = folder_of(program, 1)
     (folder / "result.json").unlink()
     holding = locked(folder)
     holding.__enter__()
     threading.Timer(0.5, holding.__exit__, (None, None, None)).start()
-    assert program("-m", "seed=1", "study.name=mine") == [1]
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
 
 
 def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_path: Path) -> None:
-    program.failing = {1}
-    program("-m", "seed=1", "study.name=mine")
-    folder = folder_of(program, 1)
+    program.failing = {2}
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 2)
     (folder / "checkpoints" / "step_00000005").mkdir(parents=True)  # damaged: it is empty
     index = tmp_path / "sweeps" / "mine" / "index.jsonl"
     index.write_text(index.read_text() + '{"number": 1, "ha')
     program.failing = set()
-    assert program("-m", "seed=1", "study.name=mine") == [1]
+    assert program("-m", "seed=1,2", "study.name=mine") == [2]
     assert [job.resume for job in program.jobs] == [False]
 
 
 def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
-    program("-m", "seed=1", "study.name=mine")
+    program("-m", "seed=1,2", "study.name=mine")
     config = folder_of(program, 1) / "config.yaml"
     config.write_text(config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
     (config.parent / "result.json").unlink()
-    assert program("-m", "seed=1", "study.name=mine") == [1]
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
 
 
 def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path: Path) -> None:
