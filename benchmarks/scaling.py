@@ -25,7 +25,7 @@ from benchmarks.learners import MODELS, MULTI30K_PAIRS, Package, num_parameters,
 from benchmarks.machine import machine, seconds
 from benchmarks.reference import Sizes
 from benchmarks.training import WIDTH, positive
-from seq2seq_lab.config import Device, Precision
+from seq2seq_lab.config import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.device import bound_primitives, choose_device, choose_precision, reuse_memory
 from seq2seq_lab.launch import joined, spawn
@@ -135,6 +135,7 @@ def on_a_rank(settings: Settings) -> Measured:
             torch.set_num_threads(settings.threads)
         bound_primitives()
         device = choose_device(Device(settings.device), ranks.local_rank)
+        ranks = ranks.connected(Backend.auto, device)
         reuse_memory(device)
         precision = ranks.broadcast(lambda: choose_precision(Precision.auto, device))
         data = synthetic(settings.pairs, settings.seed)
@@ -160,7 +161,7 @@ def on_a_rank(settings: Settings) -> Measured:
         return Measured(
             ranks.size,
             median(ranks),
-            median(Silent(ranks.rank, ranks.size, ranks.local_rank)),
+            median(Silent(ranks.rank, ranks.size, ranks.local_rank, ranks.group)),
             statistics.median(sharing[2:]) if ranks.size > 1 else 0.0,
             statistics.mean(tokens),
             num_parameters(package.model),

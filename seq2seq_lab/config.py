@@ -91,6 +91,14 @@ class Device(Enum):
     cpu = "cpu"
 
 
+class Backend(Enum):
+    """How the ranks of a run add up tensors; auto: NCCL between GPUs, else gloo."""
+
+    auto = "auto"
+    gloo = "gloo"
+    nccl = "nccl"
+
+
 class Precision(Enum):
     """In what the matrix products are computed."""
 
@@ -163,6 +171,7 @@ class TrainerConfig:
     length_bounds: list[int]
     device: Device
     devices: int
+    backend: Backend
     precision: Precision
     checkpoint_every_steps: int | None
     keep_checkpoints: int
@@ -213,6 +222,7 @@ MAY_CHANGE = (
     "trainer.patience",
     "trainer.keep_checkpoints",
     "trainer.devices",
+    "trainer.backend",
 )
 
 # What a run that is opened to translate may be given anew.

@@ -48,7 +48,10 @@ def choose_device(wanted: Device, number: int = 0) -> torch.device:
         found = ", ".join(device.value for device, present in there.items() if present)
         raise UserError(f"trainer.device={wanted.value} is not on this machine. Allowed here: auto, {found}.")
     if wanted is Device.cuda and number >= torch.cuda.device_count():
-        raise UserError(f"Rank {number} of this machine has no GPU: there are {torch.cuda.device_count()}.")
+        raise UserError(
+            f"Rank {number} of this machine has no GPU: there are {torch.cuda.device_count()}. Start fewer ranks, or set "
+            f"trainer.backend=gloo, which lets ranks share a GPU."
+        )
     return torch.device(wanted.value, number) if wanted is Device.cuda else torch.device(wanted.value)
 
 

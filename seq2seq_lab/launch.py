@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -22,20 +21,18 @@ import torch
 from torch import distributed
 
 from seq2seq_lab import own_parts, report
-from seq2seq_lab.config import Config
+from seq2seq_lab.config import Backend, Config
 from seq2seq_lab.device import choose_device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launcher import joins
 from seq2seq_lab.processes import cores
-from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.ranks import TIMEOUT, Ranks
 from seq2seq_lab.run import Job, note_end, run
 
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
-
-TIMEOUT = timedelta(hours=2)  # of waiting for another rank, which may be reading a large corpus
 
 
 def launch(job: Job) -> dict[str, Any]:
@@ -76,17 +73,21 @@ def follow() -> Path:
 
 
 def check_devices(config: Config) -> None:
-    """Refuse a number of ranks that the machine has no devices for.
+    """Refuse a number of ranks that the machine has no devices for; with gloo, ranks may share GPUs.
 
     Raises:
         UserError: says how many there are.
     """
     count, device = config.trainer.devices, choose_device(config.trainer.device)
+    on_gpus = device.type == "cuda"
+    if on_gpus and config.trainer.backend is Backend.gloo:
+        return
     there = {"cuda": torch.cuda.device_count(), "cpu": len(cores())}.get(device.type, 1)
     if count > there:
         raise UserError(
             f"trainer.devices={count}: this machine has {there} {device.type} "
-            f"{'cores' if device.type == 'cpu' else 'devices'}. Allowed: 1 to {there}."
+            f"{'cores' if device.type == 'cpu' else 'devices'}. Allowed: 1 to {there}"
+            f"{', or more with trainer.backend=gloo, which lets ranks share a GPU' if on_gpus else ''}."
         )
 
 
@@ -95,12 +96,11 @@ def joined() -> Iterator[Ranks]:
     """Join the other ranks, whose addresses stand in the environment."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     gpus = torch.cuda.device_count()
-    if local_rank < gpus:
-        torch.cuda.set_device(local_rank)
+    if gpus:
+        torch.cuda.set_device(local_rank % gpus)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    # Python values go through gloo even where gradients go from GPU to GPU: they never wait for one.
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=TIMEOUT)
+    distributed.init_process_group("gloo", timeout=TIMEOUT)  # of Python values; see `Ranks.connected`
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
     if not ranks.main:
         report.silence()

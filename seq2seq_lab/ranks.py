@@ -2,14 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seq2seq_lab.config import Backend
+from seq2seq_lab.errors import UserError
+
 Value = TypeVar("Value")
+
+TIMEOUT = timedelta(hours=2)  # of waiting for another rank, which may be reading a large corpus
 
 
 @dataclass(frozen=True)
@@ -21,17 +27,40 @@ class Ranks:
     Attributes:
         rank: this process, counted from 0.
         size: how many there are.
-        local_rank: this process among those on its machine, the number of its GPU.
+        local_rank: this process among those on its machine.
+        group: the process group that tensors are added up in; None for that of the Python values, gloo's.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    group: distributed.ProcessGroup | None = None
 
     @property
     def main(self) -> bool:
         """Whether this process writes the run folder and talks to the user."""
         return self.rank == 0
+
+    def gpu(self, backend: Backend) -> int:
+        """Return the number of this rank's GPU; gloo lets ranks share the GPUs of a machine that has fewer of them."""
+        gpus = torch.cuda.device_count()
+        return self.local_rank % gpus if gpus and backend is Backend.gloo else self.local_rank
+
+    def connected(self, backend: Backend, device: torch.device) -> "Ranks":
+        """Return these ranks with the process group of a backend to add up tensors; every rank calls it.
+
+        Python values always go through gloo, so that they never wait for a GPU.
+
+        Raises:
+            UserError: NCCL is asked for without GPUs.
+        """
+        if backend is Backend.nccl and device.type != "cuda":
+            raise UserError(
+                f"trainer.backend=nccl needs GPUs, and this run computes on {device.type}. Allowed here: auto, gloo."
+            )
+        if self.size == 1 or backend is Backend.gloo or device.type != "cuda":
+            return self
+        return replace(self, group=distributed.new_group(backend="nccl", timeout=TIMEOUT))
 
     def broadcast(self, make: Callable[[], Value]) -> Value:
         """Return what `make` gives on rank 0; it is called there alone."""
@@ -52,7 +81,7 @@ class Ranks:
     def add(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over the ranks, in place, and return it."""
         if self.size > 1:
-            distributed.all_reduce(tensor)
+            distributed.all_reduce(tensor, group=self.group)
         return tensor
 
     @contextmanager
@@ -79,6 +108,7 @@ class Ranks:
         return DistributedDataParallel(
             module,
             device_ids=[device] if device.type == "cuda" else None,
+            process_group=self.group,
             gradient_as_bucket_view=True,
         )
 

@@ -109,7 +109,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         )
     record = read_record(folder) if job.resume else None
     bound_primitives()
-    device = choose_device(settings.device, ranks.local_rank)
+    device = choose_device(settings.device, ranks.gpu(settings.backend))
+    ranks = ranks.connected(settings.backend, device)
     reuse_memory(device)
     reset_peak_memory(device)
     precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))

@@ -12,11 +12,14 @@ from typing import Any
 import command_line
 import pytest
 import torch
+from torch import distributed
 
 import seq2seq_lab
 from seq2seq_lab import launch
+from seq2seq_lab.config import Backend
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launcher import follows, joins
+from seq2seq_lab.ranks import Ranks
 
 SETTINGS = [
     *("dataset.train=60", "dataset.validation=6", "dataset.test=6", "dataset.test_compositional=0"),
@@ -188,3 +191,43 @@ def test_a_launcher_is_known_by_its_variables(
         else:
             monkeypatch.setenv(name, value)
     assert joins() == follows() == joined
+
+
+def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(launch, "choose_device", lambda wanted: torch.device("cuda"))
+    settings = seq2seq_lab.config.typed(
+        seq2seq_lab.compose.compose_run([*SETTINGS, "trainer.devices=3", "trainer.backend=gloo"])[0]
+    )
+    launch.check_devices(settings)
+    assert [Ranks(rank, 3, rank).gpu(settings.trainer.backend) for rank in range(3)] == [0, 1, 0]
+    assert Ranks(2, 3, 2).gpu(Backend.auto) == 2
+    settings.trainer.backend = Backend.nccl
+    with pytest.raises(UserError, match=r"trainer\.devices=3: .* 2 cuda devices.*trainer\.backend=gloo"):
+        launch.check_devices(settings)
+
+
+def test_nccl_needs_gpus(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"trainer\.backend=nccl needs GPUs.* cpu\. Allowed here: auto, gloo"):
+        seq2seq_lab.train([*SETTINGS, "trainer.backend=nccl"], folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "made"),
+    [
+        (Backend.auto, "cuda", ["nccl"]),
+        (Backend.nccl, "cuda", ["nccl"]),
+        (Backend.gloo, "cuda", []),
+        (Backend.auto, "cpu", []),
+    ],
+)
+def test_the_backend_adds_up_tensors(
+    backend: Backend, device: str, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(distributed, "new_group", lambda backend, timeout: asked.append(backend) or "group")
+    added: list[object] = []
+    monkeypatch.setattr(distributed, "all_reduce", lambda tensor, group: added.append(group))
+    ranks = Ranks(0, 2, 0).connected(backend, torch.device(device))
+    ranks.add(torch.ones(1))
+    assert (asked, added) == (made, ["group"] if made else [None])
