@@ -138,7 +138,7 @@ def attention_map(
 def replace_unknown(
     weights_TS: npt.NDArray[np.floating[Any]], tokenizers: "TokenizerPair", line: str, tokens: Sequence[int]
 ) -> str:
-    """Return the text of a search's hypothesis, with the source token of most attention in place of each `<unk>`.
+    """Return the text of a hypothesis with each unknown word replaced by the source token of most attention.
 
     Jean et al. 2015 (arXiv:1412.2007), §3.3, without a dictionary; `<sos>` and `<eos>` are no candidates. The arguments are
     those of `attention_map`.

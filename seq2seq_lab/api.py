@@ -111,7 +111,7 @@ class LoadedRun:
             join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
             with_attention: keep it; it takes memory where sentences are long.
             first: the number of the first sentence in the text that they are a part of, for a search that draws.
-            replace_unknown: have the source token of most attention in the text in place of each `<unk>`; the tokens stay.
+            replace_unknown: replace each unknown word (⁇) of the text (not of the tokens) by the most attended source token.
 
         Raises:
             UserError: a single text in place of a list, or unknown words to be replaced by a model that does not attend.

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--replace-unknown",
         action="store_true",
-        help="score once more, apart, the translations with the source word of most attention in place of each <unk>",
+        help="also score the translations with each unknown word (⁇) replaced by the source word of most attention",
     )
     add_opening(made)
     return made

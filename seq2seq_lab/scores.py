@@ -17,9 +17,12 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import estimate_ci
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import UserError
 
 SACREBLEU_SEED = 12345  # that its command line resamples with
+# Moses' rules treat this as a word and UNKNOWN as punctuation, which would split it off an elided article (l').
+_LETTER = "\N{CYRILLIC LETTER MULTIOCULAR O}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,8 @@ class LowercasedTokenisedBleu:
 def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
     """Return lines of Moses tokens, separated by spaces, special characters escaped (`&apos;`).
 
-    In the order of the data set's own `lc.norm.tok` files: lowercased, punctuation normalised, tokenised.
+    In the order of the data set's own `lc.norm.tok` files: lowercased, punctuation normalised, tokenised. `UNKNOWN` is
+    tokenised as a word.
     `language` is one of `moses_languages()`.
     """
     # Another language would be taken for English, without a word.
@@ -165,7 +169,10 @@ def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
 
     normalize = sacremoses.MosesPunctNormalizer(language).normalize
     tokenize = sacremoses.MosesTokenizer(language).tokenize
-    return [tokenize(normalize(line.lower()), return_str=True) for line in lines]
+    return [
+        tokenize(normalize(line.lower().replace(UNKNOWN, _LETTER)), return_str=True).replace(_LETTER, UNKNOWN)
+        for line in lines
+    ]
 
 
 def moses_languages() -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Translation as a task: what the trainer minimises, and how a split is scored."""
 
+import logging
 import math
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from seq2seq_lab.alignment import (
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
-from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.device import autocast
@@ -44,6 +45,8 @@ from seq2seq_lab.scores import (
 )
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.teacher_forcing import TeacherForcing, choose_inputs, until_eos
+
+log = logging.getLogger(__name__)
 
 CONFIDENCE_SAMPLES = 1000  # as many as sacreBLEU's command line takes
 LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, whatever a model of characters makes
@@ -169,7 +172,7 @@ class TranslationEvaluator:
 
     Args:
         replace_unknown: score once more, by names of their own, the translations with the source token of most attention in
-            place of each `<unk>`.
+            place of each unknown word (`UNKNOWN`).
     """
 
     def __init__(
@@ -204,6 +207,15 @@ class TranslationEvaluator:
             if split.target_language in moses_languages()
             else None
         )
+        ambiguous = sum(UNKNOWN in line for line in split.text.target)
+        if ambiguous and ranks.main:
+            log.warning(
+                "%s references of %s contain %s, which in translations stands for an unknown word. Such a word may "
+                "count as correct there; a tokenizer without unknown words (tokenizer=bpe) avoids this.",
+                ambiguous,
+                split.prefix,
+                UNKNOWN,
+            )
 
     @torch.no_grad()  # not inference_mode: autocast would cast every weight anew at every step
     def __call__(self, with_attention: Sequence[int], final: bool = False) -> Evaluation:
@@ -332,7 +344,7 @@ class _GoldAlignments:
 
 
 def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:
-    """Return a translation in plain text with the source token of most attention in place of each `<unk>`.
+    """Return a translation in plain text with the source token of most attention in place of each unknown word.
 
     Raises:
         UserError: the model does not attend.

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--replace-unknown",
         action="store_true",
-        help="put the source word of most attention in place of each <unk>",
+        help="replace each unknown word (⁇) by the source word of most attention",
     )
     made.add_argument(
         "--attention", type=Path, metavar="FILE.png", help="draw the attention, a picture a line"

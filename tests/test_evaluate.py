@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 import seq2seq_lab
 from seq2seq_lab import evaluate
+from seq2seq_lab.data.corpus import UNKNOWN
 
 SETTINGS = [
     *("dataset.train=800", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
@@ -193,9 +194,9 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp
         assert again[f"test/{name}_unknown_replaced_signature"] == again[f"test/{name}_signature"]
         assert name == "ter" or again[f"test/{name}_unknown_replaced"] != again[f"test/{name}"]
     lines = folder / "scored" / "test.hypotheses.txt"
-    assert "<unk>" in lines.read_text("utf-8")
+    assert UNKNOWN in lines.read_text("utf-8")
     replaced = lines.with_name("test.unknown_replaced.hypotheses.txt").read_text("utf-8")
-    assert "<unk>" not in replaced
+    assert UNKNOWN not in replaced
     rows = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
     sources = [json.loads(row)["source"] for row in rows]
     opened = seq2seq_lab.load(run.folder, precision="auto")

@@ -2,9 +2,14 @@
 
 import math
 import re
+from collections.abc import Callable
 
 import pytest
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
+from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.tokenizers import UNK, CharTokenizer, Tokenizer, WhitespaceTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.scores import (
     Accuracy,
@@ -16,6 +21,7 @@ from seq2seq_lab.scores import (
     lowercased_tokens,
     moses_languages,
     sentence_bleu,
+    ter,
 )
 
 REFERENCES = ["the cat sat on the mat", "a dog runs in the park today"]
@@ -104,6 +110,58 @@ def test_moses_has_rules_for_codes_of_languages_alone() -> None:
     known = moses_languages()
     assert {"cs", "de", "en", "fr"} <= known
     assert known.isdisjoint({"source", "target", "english", "xx", ""})
+
+
+def translation_with_unknown(kind: type[Tokenizer], line: str, unknown: str) -> str:
+    """Encode and decode a line with a tokenizer that has not learned one of its words."""
+    tokenizer = kind(joint=False, lowercase=False, min_frequency=1, max_size=None)  # type: ignore[call-arg]
+    tokenizer.train([line.replace(unknown, "chat")])
+    (ids,) = tokenizer.encode([line])
+    assert UNK in ids
+    return tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "unknown"),
+    [
+        (WordTokenizer, "Un chien voit l'okapi.", "okapi"),
+        (WordTokenizer, "Un chien (okapi), dit-il.", "okapi"),
+        (WordTokenizer, "okapi dort.", "okapi"),
+        (WhitespaceTokenizer, "Un chien voit okapi .", "okapi"),
+        (CharTokenizer, "Un chien voit l'okzpi.", "z"),
+    ],
+)
+@pytest.mark.parametrize(
+    "tokenize",
+    [
+        Tokenizer13a(),  # type: ignore[no-untyped-call]
+        TercomTokenizer(),
+        lambda line: lowercased_tokens([line], "fr")[0],
+        lambda line: lowercased_tokens([line], "de")[0],
+    ],
+    ids=["13a", "ter", "moses-fr", "moses-de"],
+)
+def test_an_unknown_word_is_scored_as_one_token_that_matches_nothing(
+    kind: type[Tokenizer], line: str, unknown: str, tokenize: Callable[[str], str]
+) -> None:
+    translated = tokenize(translation_with_unknown(kind, line, unknown)).split()
+    reference = tokenize(line).split()
+    assert len(translated) == len(reference)
+    differing = [pair for pair in zip(translated, reference, strict=True) if pair[0] != pair[1]]
+    ((found, _),) = differing
+    assert UNKNOWN in found
+
+
+def test_an_unknown_word_costs_bleu_chrf_and_ter_one_word() -> None:
+    reference = ["le vieux chien noir dort dans la rue"]
+    unknown, wrong = (
+        [reference[0].replace("noir", word)] for word in (UNKNOWN, "\N{CJK UNIFIED IDEOGRAPH-4E00}")
+    )
+    for score in (Bleu(unknown, reference).score().value, chrf(unknown, reference).value):
+        assert score < 100
+    assert Bleu(unknown, reference).score() == Bleu(wrong, reference).score()
+    assert chrf(unknown, reference) == chrf(wrong, reference)
+    assert ter(unknown, reference).value == pytest.approx(100 / 8)
 
 
 def test_chrf() -> None:

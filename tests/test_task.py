@@ -16,7 +16,7 @@ from torch.nn import functional
 from seq2seq_lab import build, config
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
@@ -335,6 +335,21 @@ def test_sentences_whose_links_cross_most_come_first() -> None:
     reverse = Gold(words, words, frozenset((i, 6 - i) for i in range(7)))
     text = ParallelText([" ".join(words)] * 3, [" ".join(words)] * 3, [straight, reverse, straight])
     assert choose_samples(text, 2) == [1, 0]
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+def test_references_that_contain_the_mark_of_unknown_words_are_reported(
+    unknown: bool,
+    corpus: Corpus,
+    tokenized: TokenizedCorpus,
+    model: Seq2Seq,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mark = UNKNOWN if unknown else "<unk>"
+    targets = [f"{mark} {line}" for line in corpus.validation.target[:2]]
+    text = ParallelText(corpus.validation.source, [*targets, *corpus.validation.target[2:]])
+    evaluator(model, text, tokenized, greedy())
+    assert ("2 references of val contain ⁇" in caplog.text) == unknown
 
 
 def test_perplexity() -> None:

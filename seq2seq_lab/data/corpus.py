@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+# How decoded text shows an unknown token (SentencePiece's convention). BLEU, chrF and TER count it as one wrong token;
+# "<unk>" would be three wrong tokens under sacreBLEU's tokenization.
+UNKNOWN = "\N{DOUBLE QUESTION MARK}"
+
 
 @dataclass(frozen=True, slots=True)
 class Gold:

@@ -1,5 +1,6 @@
 """From plain text to the ids of a vocabulary and back."""
 
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers.base import (
     EOS,
     PAD,
@@ -24,6 +25,7 @@ __all__ = [
     "SOS",
     "SPECIALS",
     "UNK",
+    "UNKNOWN",
     "BpeTokenizer",
     "CharTokenizer",
     "SpacyTokenizer",

@@ -76,7 +76,7 @@ class Tokenizer(ABC):
         """A printable form of each id, for plots and tables."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Plain text. `<pad>`, `<sos>` and `<eos>` are left out; an unknown is written `<unk>`."""
+        """Plain text. `<pad>`, `<sos>` and `<eos>` are left out; an unknown token becomes `UNKNOWN`."""
         return self.decode_spans(ids)[0]
 
     @property

@@ -6,7 +6,8 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import Model
 
-from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, Tokenizer, visible
+from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer, visible
 from seq2seq_lab.errors import UserError
 
 NUM_BYTES = 256
@@ -69,7 +70,8 @@ class ByteLevelTokenizer(Tokenizer):
 
         Spans are cut as in `spans`. A byte that belongs to no character, as a model may produce, is "�".
         """
-        pieces = [b"" if number in (PAD, SOS, EOS) else self._bytes[number] for number in ids]
+        written = {PAD: b"", SOS: b"", EOS: b"", UNK: UNKNOWN.encode()}
+        pieces = [written.get(number, self._bytes[number]) for number in ids]
         letters = b"".join(pieces).decode("utf-8", errors="surrogateescape")
         # The place in `letters` of each byte; an undecodable byte is one lone surrogate there.
         place = [i for i, letter in enumerate(letters) for _ in letter.encode("utf-8", "surrogateescape")]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tokenizers
 from tokenizers.models import WordLevel
 
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers.base import (
     EOS,
     PAD,
@@ -90,7 +91,7 @@ class VocabularyTokenizer(Tokenizer):
                 text += " "
             previous = token
             start = len(text)
-            text += self._plain(token)
+            text += UNKNOWN if number == UNK else self._plain(token)
             spans.append((start, len(text)))
         return text, spans
 
