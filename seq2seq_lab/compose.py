@@ -67,24 +67,20 @@ def preflight(arguments: Sequence[str]) -> study.Study | None:
         if line.help or line.cfg or line.info:
             return None
         multirun = line.multirun or first.hydra.mode is RunMode.MULTIRUN
-        if multirun:
-            params = first.hydra.sweeper.get("params") or {}
-            overrides = [*parse_overrides([f"{key}={value}" for key, value in params.items()]), *overrides]
         for override in overrides:
             if override.is_sweep_override() and not multirun:
                 raise UserError(
                     f"{override.input_line} gives several values, a job each. Add -m to run them all; "
                     f"a list is written [a,b], a text with a comma in quotation marks."
                 )
-        for job in jobs(overrides):
+        every = alternatives(first.hydra.sweeper, overrides) if multirun else [overrides]
+        for job in (job for one in every for job in jobs(one)):
             node = compose(job) if multirun else first
             check_hydra(node.hydra)
             if not multirun:
                 check_output(node)
             check_job(node, parse_overrides(job))
-        last = {override.get_key_element(): override for override in overrides}
-        varies = [override.key_or_group for override in last.values() if override.is_sweep_override()]
-        return study.planned(first, varies) if multirun else None
+        return study.planned(first, varying(every)) if multirun else None
 
 
 @contextmanager
@@ -180,16 +176,56 @@ def check_choice(override: Override) -> None:
         )
 
 
-def jobs(overrides: Sequence[Override]) -> Iterator[list[str]]:
+def alternatives(sweeper: DictConfig, overrides: Sequence[Override]) -> list[list[Override]]:
+    """Return the overrides of a multirun for each cell of its sweeper; for a sweeper without cells, once.
+
+    A key given in `overrides` replaces the values that `sweeper.params` lists for it. If the cells set it, it replaces
+    all of them.
+    """
+    params = parse_overrides([f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()])
+    cells: list[Mapping[str, Any]] = list(sweeper.get("cells") or [{}])
+    if any(override.key_or_group in cell for override in overrides for cell in cells):
+        cells = [{}]
+    return [
+        [*parse_overrides([f"{key}={value}" for key, value in cell.items()]), *params, *overrides]
+        for cell in cells
+    ]
+
+
+def varying(every: Sequence[Sequence[Override]]) -> list[str]:
+    """Return the keys that differ between the jobs of a multirun, given the overrides of each of its cells."""
+    given: dict[str, list[Override]] = {}
+    for overrides in sorted(every, key=len, reverse=True):  # so that all keys of the cells come first
+        for key, override in {override.get_key_element(): override for override in overrides}.items():
+            given.setdefault(key, []).append(override)
+    return [
+        found[0].key_or_group
+        for found in given.values()
+        if any(override.is_sweep_override() for override in found)
+        or len(found) < len(every)
+        or len({override.input_line for override in found}) > 1
+    ]
+
+
+def combinations(overrides: Sequence[Override]) -> Iterator[list[str]]:
     """Yield the overrides of each job, combined as Hydra's basic sweeper does; a single run is one job."""
-    choices = list({override.get_key_element(): values(override) for override in overrides}.values())
-    combinations = itertools.product(*choices)
-    yield from map(list, itertools.islice(combinations, MOST_JOBS_CHECKED))
-    if next(combinations, None) is not None:
+    yield from map(list, itertools.product(*_choices(overrides)))
+
+
+def jobs(overrides: Sequence[Override]) -> Iterator[list[str]]:
+    """Yield the jobs to check: the first combinations, then each value that they leave out."""
+    every = combinations(overrides)
+    yield from itertools.islice(every, MOST_JOBS_CHECKED)
+    if next(every, None) is not None:
+        choices = _choices(overrides)
         firsts = [choice[0] for choice in choices]
         for number, choice in enumerate(choices):
             for value in choice[1:]:
                 yield [*firsts[:number], value, *firsts[number + 1 :]]
+
+
+def _choices(overrides: Sequence[Override]) -> list[list[str]]:
+    return list({override.get_key_element(): values(override) for override in overrides}.values())
 
 
 def values(override: Override) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
-from seq2seq_lab import checkpoint, cli, compose
+from seq2seq_lab import build, checkpoint, cli, compose
 from seq2seq_lab.config import Device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import locked
@@ -187,33 +187,67 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "count"),
+    ("line", "count", "varies"),
     [
-        ("study=attention", 15),
-        ("study=encoder", 18),
-        ("study=teacher_forcing", 15),
-        ("study=everything", 180),
-        ("study=attention seed=7", 5),
-        ("study=attention attention=additive,dot encoder=gru", 6),
+        ("study=attention", 18, "model,attention,seed"),
+        ("study=encoder", 18, "encoder,seed"),
+        ("study=teacher_forcing", 15, "teacher_forcing.ratio,seed"),
+        ("study=everything", 180, "model,attention,encoder,teacher_forcing.ratio,seed"),
+        ("study=attention seed=7", 6, "model,attention"),
+        ("study=attention attention=additive,dot encoder=gru", 6, "seed,attention"),
+        ("study=attention model=luong", 3, "seed"),
     ],
 )
-def test_the_ready_studies(line: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compose, "MOST_JOBS_CHECKED", 0)  # each value alone: test_sweeps composes every job
     with compose.composer():
-        overrides = compose.parse_overrides(line.split())
-        params = compose.compose(line.split()[:1]).hydra.sweeper.params
-        every = [*compose.parse_overrides([f"{key}={value}" for key, value in params.items()]), *overrides]
-        jobs = 1
-        for values in {one.get_key_element(): compose.values(one) for one in every}.values():
-            jobs *= len(values)
-    assert jobs == count
+        sweeper = compose.compose(line.split()[:1]).hydra.sweeper
+        every = compose.alternatives(sweeper, compose.parse_overrides(line.split()))
+        assert sum(1 for overrides in every for _ in compose.combinations(overrides)) == count
     planned = compose.preflight(line.split())
     assert planned is not None
-    varied = [one.get_key_element() for one in every if one.is_sweep_override()]
-    own = [one.get_key_element() for one in overrides if not one.is_sweep_override()]
-    expected = [key for key in dict.fromkeys(varied) if key not in own]
-    assert planned.settings[1] == f"study.varies=[{','.join(expected)}]"
+    assert planned.settings[1] == f"study.varies=[{varies}]"
     assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
+
+
+def test_the_cells_of_a_study_are_its_jobs(program: Program) -> None:
+    program("study=attention", "seed=7,8", "encoder=gru")
+    jobs = [(job.choices["model"], job.choices["attention"], job.config.seed) for job in program.jobs]
+    functions = ["additive", "multiplicative", "scaled_dot", "location"]
+    models = [("vanilla", "none"), ("vanilla_wide", "none"), *(("attn", name) for name in functions)]
+    assert jobs == [(*model, seed) for model in models for seed in (7, 8)]
+    assert {job.choices["encoder"] for job in program.jobs} == {"gru"}
+
+
+def test_a_key_that_the_cells_set_replaces_them(program: Program) -> None:
+    program("study=attention", "seed=7", "attention=dot,none", "encoder=gru")
+    assert [job.choices["attention"] for job in program.jobs] == ["dot", "none"]
+    assert {job.choices["model"] for job in program.jobs} == {"attn"}
+
+
+def test_a_mistake_in_a_cell_is_refused_before_any_job(program: Program) -> None:
+    line = [
+        "-m",
+        "hydra/sweeper=cells",
+        "study.name=mine",
+        "hydra.sweeper.cells=[{model: vanilla}, {attention: aditive}]",
+    ]
+    assert command_line.run(*line) == 2
+    assert program.jobs == []
+
+
+def test_the_wide_baseline_has_as_many_parameters_as_the_attention_models() -> None:
+    def parameters(*choices: str) -> int:
+        with compose.composer():
+            overrides = [*choices]
+            config = compose.check_job(compose.compose(overrides), compose.parse_overrides(overrides))
+        model = build.model(config, 700, 700, False)
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    functions = ("additive", "multiplicative", "scaled_dot", "location")
+    attending = [parameters(f"attention={name}") for name in functions]
+    assert min(attending) < parameters("model=vanilla_wide") < max(attending)
+    assert parameters("model=vanilla") < min(attending)
 
 
 def jobs_of(*devices: tuple[Device, int]) -> list[LocalJob]:

@@ -1,0 +1,72 @@
+"""A sweeper that runs listed combinations of settings, cells, instead of every combination: `hydra/sweeper=cells`.
+
+Hydra looks for plugins in the namespace package `hydra_plugins`, whose modules it imports at every start.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+
+@dataclass
+class CellsSweeperConfig:
+    """The settings of `CellsSweeper`."""
+
+    _target_: str = "hydra_plugins.seq2seq_lab_sweeper.CellsSweeper"
+    cells: list[dict[str, Any]] = field(default_factory=list)
+    params: dict[str, str] = field(default_factory=dict)
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper", name="cells", node=CellsSweeperConfig, provider="seq2seq_lab"
+)
+
+
+class CellsSweeper(Sweeper):
+    """Runs each cell once for every combination of the other settings.
+
+    Args:
+        cells: settings that belong together, by key: `{model: attn, attention: additive}`.
+        params: settings of every cell, by key; several values with commas between them, as on the command line.
+    """
+
+    def __init__(self, cells: Sequence[dict[str, Any]], params: dict[str, str]) -> None:
+        self.cells = cells
+        self.params = params
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Create the launcher. Hydra calls this before `sweep`."""
+        self.hydra_context = hydra_context
+        self.config = config
+        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Sequence[JobReturn]:
+        """Run all jobs and return their results in order; raises the error of the first job that failed.
+
+        Args:
+            arguments: the overrides of the command line.
+        """
+        from seq2seq_lab import compose
+
+        assert self.config is not None, "Hydra calls setup first"
+        alternatives = compose.alternatives(self.config.hydra.sweeper, compose.parse_overrides(arguments))
+        jobs = [job for overrides in alternatives for job in compose.combinations(overrides)]
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        self.validate_batch_is_legal(jobs)
+        results = self.launcher.launch(jobs, initial_job_idx=0)
+        for result in results:
+            _ = result.return_value  # raises the error of a job that failed
+        return results
