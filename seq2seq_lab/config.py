@@ -169,6 +169,7 @@ class TrainerConfig:
     samples: int
     join_subwords: bool
     length_bounds: list[int]
+    multi_reference: bool
     device: Device
     devices: int
     backend: Backend
@@ -227,7 +228,7 @@ MAY_CHANGE = (
 
 # What a run that is opened to translate may be given anew.
 OPENED_GROUPS = ("search", "dataset")
-OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds")
+OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds", "trainer.multi_reference")
 
 SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot)
 

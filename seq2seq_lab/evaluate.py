@@ -127,6 +127,7 @@ def evaluate(options: argparse.Namespace) -> None:
             run.precision,
             Ranks(),
             options.replace_unknown,
+            settings.multi_reference,
         )
         scored.append((split, evaluator(choose_samples(split.text, KEPT_ATTENTION), final=True)))
     folder = options.output or numbered_folder(run.folder / "evaluations")

@@ -142,6 +142,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             device,
             precision,
             ranks,
+            multi_reference=settings.multi_reference,
         )
         for split in (validation, *tests)
     ]

@@ -1,15 +1,16 @@
-"""BLEU and chrF by sacreBLEU, over a corpus, a sentence, or sentences grouped by source length.
+"""BLEU, chrF and TER by sacreBLEU, over a corpus, a sentence, or sentences grouped by source length.
 
-There are two BLEUs, and their figures are not to be compared: `Bleu` is of plain text, as sacreBLEU means it;
-`LowercasedTokenisedBleu` is of lowercased Moses tokens, as papers on Multi30k report it.
+There are two conditions, and their scores are not comparable: `Bleu`, `chrf` and `ter` score plain text, as sacreBLEU
+intends; `LowercasedTokenised` scores lowercased Moses tokens, as papers on Multi30k do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -29,8 +30,7 @@ _LETTER = "\N{CYRILLIC LETTER MULTIOCULAR O}"
 class Score:
     """A score from 0 to 100 (TER has no upper end) and the sacreBLEU signature that says how it was computed.
 
-    `confidence` is half the width of the 95% interval that resampling the sentences gives (Koehn 2004), if it was asked
-    for.
+    `confidence` is half the width of the 95% interval from resampling the source sentences (Koehn 2004), if requested.
     """
 
     value: float
@@ -68,8 +68,82 @@ class Accuracy:
     accuracy: float
 
 
+class References:
+    """The references of a test set, and which of its pairs share a source sentence.
+
+    Translations of one source sentence are not independent observations. The pairs of one source therefore form a
+    cluster, and confidence intervals and tests resample clusters. If no two pairs share a source, this is the usual
+    resampling of pairs.
+
+    Args:
+        lines: the reference of each pair.
+        sources: the source sentence of each pair; None if all are distinct.
+        multiple: score each source sentence once, against the references of all its pairs. The translation is that of the
+            first pair.
+
+    Attributes:
+        pairs: the indices of the pairs whose translations are scored.
+        streams: the references as sacreBLEU takes them: the first of each scored translation, the second (None where
+            there is none), and so on.
+        clusters: the number of the source sentence of each scored translation.
+    """
+
+    def __init__(
+        self, lines: Sequence[str], sources: Sequence[str] | None = None, multiple: bool = False
+    ) -> None:
+        keys = range(len(lines)) if sources is None else sources
+        assert len(keys) == len(lines)
+        groups: dict[object, list[int]] = {}
+        for pair, key in enumerate(keys):
+            groups.setdefault(key, []).append(pair)
+        self.pairs: Sequence[int] = range(len(lines))
+        self.streams: list[list[Any]] = [list(lines)]
+        number = {key: cluster for cluster, key in enumerate(groups)}
+        self.clusters = np.array([number[key] for key in keys], dtype=np.int64)
+        self._total = len(lines)
+        if multiple:
+            self.pairs = [pairs[0] for pairs in groups.values()]
+            rows = [[lines[pair] for pair in pairs] for pairs in groups.values()]
+            self.streams = [list(stream) for stream in zip_longest(*rows)]
+            self.clusters = np.arange(len(rows))
+
+    def __len__(self) -> int:
+        return self._total
+
+    def scored(self, hypotheses: Sequence[str]) -> list[str]:
+        """Return the translations that are scored, of one for each pair.
+
+        Raises:
+            UserError: their number is not that of the references, or there are none.
+        """
+        # sacreBLEU cuts the longer list in silence and fails on empty ones with an IndexError.
+        if len(hypotheses) != len(self):
+            raise UserError(
+                f"scores: {len(hypotheses)} hypotheses for {len(self)} references; "
+                "give one hypothesis a reference, one a line and in the same order (an empty line counts)."
+            )
+        if not hypotheses:
+            raise UserError("scores: no sentence to score; give at least one hypothesis and its reference.")
+        return [hypotheses[pair] for pair in self.pairs]
+
+    def padded(self) -> list[list[str]]:
+        """Return the streams with the first reference where there is none, to be written to files.
+
+        Repeated references change neither BLEU nor chrF, but TER, which divides by their mean length.
+        """
+        first = self.streams[0]
+        return [
+            [start if line is None else line for start, line in zip(first, stream, strict=True)]
+            for stream in self.streams
+        ]
+
+    def of(self, index: int) -> list[str]:
+        """Return the references of a scored translation."""
+        return [line for stream in self.streams if (line := stream[index]) is not None]
+
+
 class Bleu:
-    """sacreBLEU of detokenised text, mixed case, one reference a sentence (Post 2018), of all sentences and of groups.
+    """sacreBLEU of detokenised text, mixed case (Post 2018), of all sentences and of groups.
 
     The n-grams of each sentence are counted once.
 
@@ -81,29 +155,35 @@ class Bleu:
     Raises `UserError` where the two lists differ in length or are empty.
     """
 
-    def __init__(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-        _check(hypotheses, references)
-        self._references = references
-        self._metric = BLEU(effective_order=not _has_4_gram(references))
-        self._counts = self._metric._extract_corpus_statistics(hypotheses, [references])
+    def __init__(self, hypotheses: Sequence[str], references: Sequence[str] | References) -> None:
+        self._references = _references(references)
+        scored = self._references.scored(hypotheses)
+        everything = range(len(self._references.pairs))
+        self._metric = BLEU(effective_order=not _has_4_gram(self._references, everything))
+        self._counts = self._metric._extract_corpus_statistics(scored, self._references.streams)
 
     def score(self, samples: int = 0) -> Score:
         """Return the score of all; `samples` is how often they are resampled for its confidence, 0 leaves it out."""
-        return _score(self._metric, self._counts, samples)
+        return _score(self._metric, self._counts, samples, self._references)
+
+    def resampled(self, samples: int) -> npt.NDArray[np.float64]:
+        """Return the score of each of so many samples, which are the same for every system."""
+        return _resampled(self._metric, self._counts, samples, self._references)
 
     def by_length(self, lengths: Sequence[int], bounds: Sequence[int]) -> list[LengthBin]:
         """Return the score in bins of source length; n bounds make n + 1 bins.
 
-        `lengths` are the source lengths in words. A bound is the greatest length of its bin: (6, 18) makes
+        `lengths` are the source lengths of the pairs in words. A bound is the greatest length of its bin: (6, 18) makes
         ≤6, 7–18 and >18. A bin has `bleu=None` where it is empty, or where every one of its references is
         under 4 tokens: there BLEU would be 0 for a perfect translation, and BLEU with effective order cannot
         stand beside the other bins. The bins are scored with `eff:no`.
 
         Raises `UserError` where there are not as many lengths, or the bounds do not rise or are not positive.
         """
-        if len(lengths) != len(self._counts):
+        count = len(self._references)
+        if len(lengths) != count:
             raise UserError(
-                f"bleu_by_length: {len(lengths)} source lengths for {len(self._counts)} hypotheses; "
+                f"bleu_by_length: {len(lengths)} source lengths for {count} hypotheses; "
                 "give one length a sentence, in the same order."
             )
         if any(bound < 1 for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
@@ -115,45 +195,87 @@ class Bleu:
         highs = [*bounds, None]
         bins = []
         for low, high in zip(lows, highs, strict=True):
-            members = [i for i, n in enumerate(lengths) if low <= n and (high is None or n <= high)]
+            members = [
+                i
+                for i, pair in enumerate(self._references.pairs)
+                if low <= lengths[pair] and (high is None or lengths[pair] <= high)
+            ]
             value = None
-            if _has_4_gram([self._references[i] for i in members]):
+            if _has_4_gram(self._references, members):
                 value = BLEU()._aggregate_and_compute([self._counts[i] for i in members]).score
             bins.append(LengthBin(low, high, len(members), value))
         return bins
 
 
-class LowercasedTokenisedBleu:
-    """BLEU of lowercased text in Moses tokens, one reference a sentence: the condition of papers on Multi30k.
+def paired_bootstrap(
+    baseline: Sequence[str],
+    systems: Sequence[Sequence[str]],
+    references: Sequence[str] | References,
+    samples: int,
+) -> list[float]:
+    """Return the p-value of each system's difference in BLEU from a baseline.
+
+    Paired bootstrap resampling (Koehn 2004) as in sacreBLEU's `PairedTest`, but of source sentences: see `References`.
+    Systems with equal scores in every sample have p = 1, not sacreBLEU's 1 / (samples + 1).
+    Raises `UserError` as `Bleu` does.
+    """
+    first = Bleu(baseline, references)
+    score, resampled = first.score().value, first.resampled(samples)
+    found = []
+    for hypotheses in systems:
+        system = Bleu(hypotheses, references)
+        differences = np.abs(system.resampled(samples) - resampled)
+        greater = differences - differences.mean() >= abs(system.score().value - score)
+        found.append((int(greater.sum()) + 1) / (samples + 1))
+    return found
+
+
+class LowercasedTokenised:
+    """BLEU, chrF and TER of lowercased text in Moses tokens: the condition of papers on Multi30k.
 
     The papers' systems put out such tokens (Caglayan et al. 2017, arXiv:1707.04481); here both sides are
-    plain text and go through `lowercased_tokens`. The signature is sacreBLEU's and what made the tokens.
+    plain text and go through `lowercased_tokens`. The signature is sacreBLEU's and what made the tokens. chrF ignores
+    white space, as sacreBLEU's default does: only the escapes and the normalised punctuation of the tokens matter to it.
     """
 
-    def __init__(self, references: Sequence[str], language: str) -> None:
-        """Tokenise the references by the rules of `language`, one of `moses_languages()`."""
+    def __init__(
+        self,
+        references: Sequence[str],
+        language: str,
+        sources: Sequence[str] | None = None,
+        multiple: bool = False,
+    ) -> None:
+        """Tokenise the references by the rules of `language`, one of `moses_languages()`; see `References`."""
         import sacremoses  # type: ignore[import-untyped]
 
         self._language = language
-        self.references = lowercased_tokens(references, language)
+        self.references = References(lowercased_tokens(references, language), sources, multiple)
         self._tokenizer = f"moses:sacremoses-{sacremoses.__version__}-{language}"
-
-    def __call__(self, hypotheses: Sequence[str]) -> Score:
-        """Return the score; effective order and `UserError` are as in `Bleu`."""
-        return self.of_tokens(self.tokens(hypotheses))
-
-    def of_tokens(self, tokens: Sequence[str], samples: int = 0) -> Score:
-        """Return the score of hypotheses as `tokens` gives them; `samples` is as in `Bleu.score`."""
-        _check(tokens, self.references)
-        short = all(len(reference.split()) < 4 for reference in self.references)
-        # `force` only silences the warning about tokenised input, which is meant here.
-        metric = BLEU(lowercase=True, tokenize="none", force=True, effective_order=short)
-        score = _score(metric, metric._extract_corpus_statistics(tokens, [self.references]), samples)
-        return replace(score, signature=f"{score.signature}|{self._tokenizer}")
 
     def tokens(self, hypotheses: Sequence[str]) -> list[str]:
         """Return what is scored of hypotheses: lines of lowercased tokens."""
         return lowercased_tokens(hypotheses, self._language)
+
+    def bleu(self, tokens: Sequence[str], samples: int = 0) -> Score:
+        """Return BLEU of `tokens`; `samples`, effective order and `UserError` are as in `Bleu`."""
+        streams = self.references.streams
+        short = all(len(line.split()) < 4 for stream in streams for line in stream if line is not None)
+        # `force` only silences the warning about tokenised input, which is meant here.
+        return self._score(
+            BLEU(lowercase=True, tokenize="none", force=True, effective_order=short), tokens, samples
+        )
+
+    def chrf(self, tokens: Sequence[str], samples: int = 0) -> Score:
+        """Return chrF2 of `tokens`."""
+        return self._score(CHRF(lowercase=True), tokens, samples)
+
+    def ter(self, tokens: Sequence[str], samples: int = 0) -> Score:
+        """Return TER of `tokens`."""
+        return self._score(TER(), tokens, samples)
+
+    def _score(self, metric: Metric, tokens: Sequence[str], samples: int) -> Score:
+        score = _corpus_score(metric, tokens, self.references, samples)
+        return replace(score, signature=f"{score.signature}|{self._tokenizer}")
 
 
 def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -182,35 +304,51 @@ def moses_languages() -> frozenset[str]:
     return frozenset(NonbreakingPrefixes().available_langs.values())
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
+def chrf(hypotheses: Sequence[str], references: Sequence[str] | References, samples: int = 0) -> Score:
     """Return chrF2 by sacreBLEU (Popović 2015); `samples` and `UserError` are as in `Bleu`."""
-    _check(hypotheses, references)
-    metric = CHRF()
-    return _score(metric, metric._extract_corpus_statistics(hypotheses, [references]), samples)
+    return _corpus_score(CHRF(), hypotheses, references, samples)
 
 
-def ter(hypotheses: Sequence[str], references: Sequence[str], samples: int = 0) -> Score:
+def ter(hypotheses: Sequence[str], references: Sequence[str] | References, samples: int = 0) -> Score:
     """Return TER by sacreBLEU (Snover 2006), the fewer the better; `samples` and `UserError` are as in `Bleu`."""
-    _check(hypotheses, references)
-    metric = TER()
-    return _score(metric, metric._extract_corpus_statistics(hypotheses, [references]), samples)
+    return _corpus_score(TER(), hypotheses, references, samples)
 
 
-def _score(metric: Metric, statistics: list[list[Any]], samples: int) -> Score:
-    # What `corpus_score(n_bootstrap=…)` does, but for two faults of sacreBLEU 2.6: its mean fails where some scores are 0,
-    # and it holds the statistics of all samples at once, gigabytes for a large test set.
+def _references(references: Sequence[str] | References) -> References:
+    return references if isinstance(references, References) else References(references)
+
+
+def _corpus_score(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[str] | References, samples: int
+) -> Score:
+    known = _references(references)
+    statistics = metric._extract_corpus_statistics(known.scored(hypotheses), known.streams)
+    return _score(metric, statistics, samples, known)
+
+
+def _score(metric: Metric, statistics: list[list[Any]], samples: int, references: References) -> Score:
     value = metric._aggregate_and_compute(statistics).score
     signature = str(metric.get_signature())
     if not samples:
         return Score(value, signature)
-    generator = np.random.default_rng(SACREBLEU_SEED)
-    rows = np.array(statistics, dtype=np.float32)
-    resampled = [
-        metric._compute_score_from_stats(rows[generator.choice(len(rows), size=len(rows))].sum(0)).score
-        for _ in range(samples)
-    ]
-    _, confidence = estimate_ci(np.array(resampled))
+    _, confidence = estimate_ci(_resampled(metric, statistics, samples, references))
     return Score(value, signature, float(confidence))
+
+
+def _resampled(
+    metric: Metric, statistics: list[list[Any]], samples: int, references: References
+) -> npt.NDArray[np.float64]:
+    # What `corpus_score(n_bootstrap=…)` does, but for two faults of sacreBLEU 2.6 (its mean fails where some scores are 0,
+    # and it holds the statistics of all samples at once, gigabytes for a large test set), and of clusters.
+    generator = np.random.default_rng(SACREBLEU_SEED)
+    rows = np.zeros((references.clusters.max() + 1, len(statistics[0])), dtype=np.float32)
+    np.add.at(rows, references.clusters, np.array(statistics, dtype=np.float32))
+    return np.array(
+        [
+            metric._compute_score_from_stats(rows[generator.choice(len(rows), size=len(rows))].sum(0)).score
+            for _ in range(samples)
+        ]
+    )
 
 
 def sentence_bleu(hypothesis: str, reference: str) -> float:
@@ -228,7 +366,7 @@ def accuracy_by_phenomenon(
 
     A sentence counts for every phenomenon it shows. Raises `UserError` as `Bleu` does.
     """
-    _check(hypotheses, references)
+    References(references).scored(hypotheses)
     assert len(phenomena) == len(references)
     exact: dict[str, list[bool]] = {}
     for hypothesis, reference, names in zip(hypotheses, references, phenomena, strict=True):
@@ -237,17 +375,6 @@ def accuracy_by_phenomenon(
     return [Accuracy(name, len(hits), sum(hits) / len(hits)) for name, hits in sorted(exact.items())]
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    # sacreBLEU cuts the longer list in silence and fails on empty ones with an IndexError.
-    if len(hypotheses) != len(references):
-        raise UserError(
-            f"scores: {len(hypotheses)} hypotheses for {len(references)} references; "
-            "give one hypothesis a reference, one a line and in the same order (an empty line counts)."
-        )
-    if not hypotheses:
-        raise UserError("scores: no sentence to score; give at least one hypothesis and its reference.")
-
-
-def _has_4_gram(references: Sequence[str]) -> bool:
+def _has_4_gram(references: References, indices: Iterable[int]) -> bool:
     tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
-    return any(len(tokenize(reference).split()) >= 4 for reference in references)
+    return any(len(tokenize(line).split()) >= 4 for index in indices for line in references.of(index))

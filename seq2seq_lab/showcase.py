@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 0.25  # share of unknown training tokens from which something is likely to be wrong
 EXAMPLES = 3  # tokenised training pairs shown before training
-SIGNED = ("bleu", "chrf", "ter", "bleu_lowercased_tokenised")  # scores shown with their signatures
+# scores shown with their signatures
+SIGNED = (
+    *("bleu", "chrf", "ter"),
+    *("bleu_lowercased_tokenised", "chrf_lowercased_tokenised", "ter_lowercased_tokenised"),
+)
 TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
@@ -222,10 +226,11 @@ def write_translations(path: Path, text: ParallelText, translations: Sequence[st
 
 
 def write_scored_lines(folder: Path, name: str, evaluation: Evaluation) -> None:
-    """Write hypotheses and references as the scores see them, a line each: `sacrebleu REFERENCES -i HYPOTHESES`."""
+    """Write hypotheses and references as the scores see them, a line each: `sacrebleu REFERENCES… -i HYPOTHESES`."""
     folder.mkdir(exist_ok=True)
     for kind, sides in evaluation.scored_lines.items():
-        for side, lines in zip(("hypotheses", "references"), sides, strict=True):
+        more = [f"references.{number}" for number in range(2, len(sides))]
+        for side, lines in zip(("hypotheses", "references", *more), sides, strict=True):
             write_atomically(folder / f"{name}{kind}.{side}.txt", "".join(f"{line}\n" for line in lines))
 
 

@@ -36,7 +36,8 @@ from seq2seq_lab.scores import (
     Accuracy,
     Bleu,
     LengthBin,
-    LowercasedTokenisedBleu,
+    LowercasedTokenised,
+    References,
     Score,
     accuracy_by_phenomenon,
     chrf,
@@ -140,7 +141,8 @@ class Evaluation:
         by_phenomenon: exact translations by what the sentences show; empty where the data set does not say.
         translations: plain text in the order of the split.
         hypotheses: the hypotheses of the sentences whose attention was asked for.
-        scored_lines: the lines that each kind of score is of, hypotheses and references.
+        scored_lines: the lines that each kind of score is of: hypotheses, references, and further references of the same
+            sentences if there are any.
     """
 
     values: dict[str, float]
@@ -149,7 +151,7 @@ class Evaluation:
     by_phenomenon: list[Accuracy]
     translations: list[str]
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
-    scored_lines: dict[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
+    scored_lines: dict[str, list[list[str]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -167,12 +169,14 @@ class _Share:
 class TranslationEvaluator:
     """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention.
 
-    Where the target language is one that Moses has rules for, BLEU lowercased and tokenised is there too.
+    If Moses has rules for the target language, it also computes BLEU of lowercased tokens; the final evaluation adds
+    TER, and chrF and TER of lowercased tokens.
     Of several ranks each translates its share of the batches; all return the same evaluation.
 
     Args:
         replace_unknown: score once more, by names of their own, the translations with the source token of most attention in
             place of each unknown word (`UNKNOWN`).
+        multi_reference: score each source sentence once, against the references of all its pairs; see `References`.
     """
 
     def __init__(
@@ -187,6 +191,7 @@ class TranslationEvaluator:
         precision: Precision,
         ranks: Ranks,
         replace_unknown: bool = False,
+        multi_reference: bool = False,
     ) -> None:
         self.model = model
         self.replace_unknown = replace_unknown
@@ -202,8 +207,10 @@ class TranslationEvaluator:
         self._batches = [*BatchMaker(split.tokens, device).all(plan[ranks.rank :: ranks.size])]
         self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
         self._lengths = source_lengths_in_words(split.text)
+        text = split.text
+        self._references = References(text.target, text.source, multi_reference)
         self._lowercased_tokenised = (
-            LowercasedTokenisedBleu(split.text.target, split.target_language)
+            LowercasedTokenised(text.target, split.target_language, text.source, multi_reference)
             if split.target_language in moses_languages()
             else None
         )
@@ -264,13 +271,13 @@ class TranslationEvaluator:
         }
         for mode in ("teacher_forced", "free_running"):
             values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
-        references, phenomena = self.split.text.target, self.split.text.phenomena
-        bleu = Bleu(translations, references)
+        phenomena = self.split.text.phenomena
+        bleu = Bleu(translations, self._references)
         scores, lines = self._scores(translations, bleu, final)
         if self.replace_unknown:
             texts = {i: text for share in shares for i, text in share.replaced.items()}
             copied = [texts[i] for i in numbers]
-            more, more_lines = self._scores(copied, Bleu(copied, references), final)
+            more, more_lines = self._scores(copied, Bleu(copied, self._references), final)
             scores |= {f"{name}_unknown_replaced": score for name, score in more.items()}
             lines |= {f".unknown_replaced{kind}": sides for kind, sides in more_lines.items()}
         values |= {name: score.value for name, score in scores.items()}
@@ -291,7 +298,7 @@ class TranslationEvaluator:
             by_length=bleu.by_length(self._lengths, self.length_bounds),
             by_phenomenon=[]
             if phenomena is None
-            else accuracy_by_phenomenon(translations, references, phenomena),
+            else accuracy_by_phenomenon(translations, self.split.text.target, phenomena),
             translations=translations,
             hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
             scored_lines=lines if final else {},
@@ -299,20 +306,20 @@ class TranslationEvaluator:
 
     def _scores(
         self, translations: Sequence[str], bleu: Bleu, final: bool
-    ) -> tuple[dict[str, Score], dict[str, tuple[Sequence[str], Sequence[str]]]]:
-        """Return the scores of translations, and the lines that each kind is of, hypotheses and references."""
-        references, samples = self.split.text.target, CONFIDENCE_SAMPLES if final else 0
-        scores = {
-            "bleu": bleu.score(samples),
-            "chrf": chrf(translations, references, samples),
-        }
+    ) -> tuple[dict[str, Score], dict[str, list[list[str]]]]:
+        """Return the scores of translations, and the lines that each kind is of, as `Evaluation.scored_lines`."""
+        references, samples = self._references, CONFIDENCE_SAMPLES if final else 0
+        scores = {"bleu": bleu.score(samples), "chrf": chrf(translations, references, samples)}
         if final:
             scores["ter"] = ter(translations, references, samples)
-        lines: dict[str, tuple[Sequence[str], Sequence[str]]] = {"": (translations, references)}
+        lines = {"": [references.scored(translations), *references.padded()]}
         if (papers := self._lowercased_tokenised) is not None:
             tokens = papers.tokens(translations)
-            scores["bleu_lowercased_tokenised"] = papers.of_tokens(tokens, samples)
-            lines[".lc.tok"] = (tokens, papers.references)
+            scores["bleu_lowercased_tokenised"] = papers.bleu(tokens, samples)
+            if final:
+                scores["chrf_lowercased_tokenised"] = papers.chrf(tokens, samples)
+                scores["ter_lowercased_tokenised"] = papers.ter(tokens, samples)
+            lines[".lc.tok"] = [papers.references.scored(tokens), *papers.references.padded()]
         return scores, lines
 
 

@@ -83,12 +83,50 @@ def sacrebleu(folder: Path, kind: str, *options: str) -> list[dict[str, Any]]:
 def test_sacrebleu_finds_the_same_in_the_written_files(run: seq2seq_lab.LoadedRun) -> None:
     assert run.result is not None
     bleu, chrf, ter = sacrebleu(run.folder, "", "-m", "bleu", "chrf", "ter")
-    (papers,) = sacrebleu(run.folder, ".lc.tok", "-m", "bleu", "-tok", "none", "-lc", "--force")
-    for name, found in (("bleu", bleu), ("chrf", chrf), ("ter", ter), ("bleu_lowercased_tokenised", papers)):
+    papers = sacrebleu(
+        run.folder,
+        ".lc.tok",
+        "-m",
+        "bleu",
+        "chrf",
+        "ter",
+        "-tok",
+        "none",
+        "-lc",
+        "--chrf-lowercase",
+        "--force",
+    )
+    names = [f"{name}_lowercased_tokenised" for name in ("bleu", "chrf", "ter")]
+    pairs = (("bleu", bleu), ("chrf", chrf), ("ter", ter), *zip(names, papers, strict=True))
+    for name, found in pairs:
         assert round(run.result[f"test/{name}"], 10) == found["score"]
         assert round(run.result[f"test/{name}_confidence"], 10) == found["confidence_var"]
         signature = found["signature"].replace("bs:1000|seed:12345|", "")
         assert run.result[f"test/{name}_signature"].startswith(signature)
+
+
+def test_pairs_of_one_source_are_scored_once_against_all_their_references(
+    run: seq2seq_lab.LoadedRun, tmp_path: Path
+) -> None:
+    pairs = [
+        ("the king sleeps.", "le roi dort."),
+        ("the king sleeps.", "le souverain dort."),
+        ("I sing.", "je chante."),
+    ]
+    (tmp_path / "own.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    own = ("dataset=parallel", f"dataset.test={tmp_path / 'own.tsv'}", "trainer.multi_reference=true")
+    result = scored(str(run.folder), *own)
+    assert result["test/bleu_signature"].startswith("nrefs:var|")
+    assert sum(row["count"] for row in result["test/bleu_by_length"]) == 2
+    newest = max((run.folder / "evaluations").iterdir(), key=lambda path: int(path.name))
+    for name in ("test", "test.lc.tok"):
+        written = [
+            (newest / "scored" / f"{name}.{side}.txt").read_text("utf-8").split("\n")
+            for side in ("hypotheses", "references", "references.2")
+        ]
+        assert [len(lines) for lines in written] == [3, 3, 3]
+        assert [lines[0].split()[1] for lines in written[1:]] == ["roi", "souverain"]
+        assert written[1][1] == written[2][1]
 
 
 def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedRun) -> None:
@@ -190,9 +228,14 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp
     assert {name: again[name] for name in plain if name.startswith("test/")} == {
         name: value for name, value in plain.items() if name.startswith("test/")
     }
-    for name in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised"):
+    for name in (
+        "bleu",
+        "chrf",
+        "ter",
+        *(f"{kind}_lowercased_tokenised" for kind in ("bleu", "chrf", "ter")),
+    ):
         assert again[f"test/{name}_unknown_replaced_signature"] == again[f"test/{name}_signature"]
-        assert name == "ter" or again[f"test/{name}_unknown_replaced"] != again[f"test/{name}"]
+        assert name.startswith("ter") or again[f"test/{name}_unknown_replaced"] != again[f"test/{name}"]
     lines = folder / "scored" / "test.hypotheses.txt"
     assert UNKNOWN in lines.read_text("utf-8")
     replaced = lines.with_name("test.unknown_replaced.hypotheses.txt").read_text("utf-8")

@@ -5,6 +5,10 @@ import re
 from collections.abc import Callable
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
@@ -15,11 +19,14 @@ from seq2seq_lab.scores import (
     Accuracy,
     Bleu,
     LengthBin,
-    LowercasedTokenisedBleu,
+    LowercasedTokenised,
+    References,
+    Score,
     accuracy_by_phenomenon,
     chrf,
     lowercased_tokens,
     moses_languages,
+    paired_bootstrap,
     sentence_bleu,
     ter,
 )
@@ -68,10 +75,15 @@ def test_moses_tokens(language: str, line: str, tokens: str) -> None:
     assert lowercased_tokens([line], language) == [tokens]
 
 
+def lowercased_tokenised_bleu(hypotheses: list[str], references: list[str], language: str) -> Score:
+    papers = LowercasedTokenised(references, language)
+    return papers.bleu(papers.tokens(hypotheses))
+
+
 def test_lowercased_tokenised_bleu_by_hand() -> None:
     # The full stop is a token; n-gram matches 6 of 7, 4 of 6, 2 of 5, 1 of 4.
     expected = 100 * math.prod([6 / 7, 4 / 6, 2 / 5, 1 / 4]) ** 0.25
-    score = LowercasedTokenisedBleu(["The cat sat on the mat."], "en")(["the CAT sat on a mat."])
+    score = lowercased_tokenised_bleu(["the CAT sat on a mat."], ["The cat sat on the mat."], "en")
     assert score.value == pytest.approx(expected)
     assert re.fullmatch(
         r"nrefs:1\|case:lc\|eff:no\|tok:none\|smooth:exp\|version:[\d.]+\|moses:sacremoses-[\d.]+-en",
@@ -86,24 +98,38 @@ def test_lowercased_tokenised_bleu_hangs_on_the_language() -> None:
         # No 3-gram of 3 and no 4-gram of 2 match: half and a quarter of one count; 5 tokens for 7.
         return 100 * math.exp(1 - 7 / 5) * math.prod([words, pairs, 0.5 / 3, 0.25 / 2]) ** 0.25
 
-    french, english = (LowercasedTokenisedBleu([reference], language) for language in ("fr", "en"))
-    assert french([hypothesis]).value == pytest.approx(expected(5 / 5, 2 / 4))  # l' eau: il aime, eau et
-    assert english([hypothesis]).value == pytest.approx(expected(3 / 5, 1 / 4))  # l 'eau: il aime
-    assert french([hypothesis]).signature.endswith("-fr")
+    french, english = (lowercased_tokenised_bleu([hypothesis], [reference], code) for code in ("fr", "en"))
+    assert french.value == pytest.approx(expected(5 / 5, 2 / 4))  # l' eau: il aime, eau et
+    assert english.value == pytest.approx(expected(3 / 5, 1 / 4))  # l 'eau: il aime
+    assert french.signature.endswith("-fr")
 
 
 def test_lowercased_tokenised_bleu_treats_both_sides_alike() -> None:
-    score = LowercasedTokenisedBleu(["« L’eau » <est> [là] & 'ici' | fin."], "fr")
-    assert score(["\"l'eau\" <EST> [Là] & 'Ici' | fin ."]).value == pytest.approx(100)
-    assert score(["\"l'eau\" <est> [là] &amp; 'ici' | fin."]).value < 90
+    reference = "« L’eau » <est> [là] & 'ici' | fin."
+    same, other = "\"l'eau\" <EST> [Là] & 'Ici' | fin .", "\"l'eau\" <est> [là] &amp; 'ici' | fin."
+    assert lowercased_tokenised_bleu([same], [reference], "fr").value == pytest.approx(100)
+    assert lowercased_tokenised_bleu([other], [reference], "fr").value < 90
 
 
 def test_lowercased_tokenised_bleu_of_short_references_and_of_lists_that_do_not_match() -> None:
-    short = LowercasedTokenisedBleu(["Jean aime Marie"], "fr")(["jean aime marie"])
+    short = lowercased_tokenised_bleu(["jean aime marie"], ["Jean aime Marie"], "fr")
     assert short.value == pytest.approx(100)
     assert "eff:yes" in short.signature
     with pytest.raises(UserError, match="2 hypotheses for 1 references"):
-        LowercasedTokenisedBleu(REFERENCES[:1], "en")(HYPOTHESES)
+        lowercased_tokenised_bleu(HYPOTHESES, REFERENCES[:1], "en")
+
+
+def test_lowercased_tokenised_chrf_and_ter() -> None:
+    papers = LowercasedTokenised(["Le chat dort."], "fr")
+    tokens = papers.tokens(["le CHAT dort ."])
+    assert (papers.chrf(tokens).value, papers.ter(tokens).value) == (pytest.approx(100), 0)
+    tokens = papers.tokens(["Le chien dort."])
+    assert papers.ter(tokens).value == pytest.approx(100 / 4)
+    assert 0 < papers.chrf(tokens).value < 100
+    for score in (papers.chrf(tokens, samples=10), papers.ter(tokens, samples=10)):
+        assert re.match(r"nrefs:1\|case:lc\|", score.signature)
+        assert re.search(r"\|moses:sacremoses-[\d.]+-fr$", score.signature)
+        assert score.confidence is not None
 
 
 def test_moses_has_rules_for_codes_of_languages_alone() -> None:
@@ -175,6 +201,97 @@ def test_sentence_bleu() -> None:
     assert sentence_bleu("Jean aime Marie", "Jean aime Marie") == pytest.approx(100)
     assert sentence_bleu("", "Jean aime Marie") == 0
     assert 0 < sentence_bleu("Jean aime Anne", "Jean aime Marie") < 100
+
+
+SOURCES = ["un", "deux", "trois", "quatre", "cinq"]
+LONG_REFERENCES = [f"{word} cats sat on the mat and slept" for word in ("the", "two", "big", "red", "old")]
+LONG_HYPOTHESES = [
+    "the cats sat on the mat and slept",
+    "two dogs sat on the mat and slept",
+    "big cats ran to the mat and slept",
+    "a red cat sat on a mat",
+    "old cats sat on the mat",
+]
+OTHER_HYPOTHESES = [
+    "the cat sat on the mat and slept",
+    "two cats sat on the mat and slept",
+    "big cats ran to a mat and slept",
+    "red cats sat on a mat and slept",
+    "old dogs sat on the mat",
+]
+
+
+def scorers() -> dict[str, Callable[[list[str], References], Score]]:
+    return {
+        "bleu": lambda hypotheses, references: Bleu(hypotheses, references).score(samples=200),
+        "chrf": lambda hypotheses, references: chrf(hypotheses, references, samples=200),
+        "ter": lambda hypotheses, references: ter(hypotheses, references, samples=200),
+    }
+
+
+@pytest.mark.parametrize("name", scorers())
+def test_confidence_resamples_source_sentences(name: str) -> None:
+    score = scorers()[name]
+    once = score(LONG_HYPOTHESES, References(LONG_REFERENCES))
+    assert once == score(LONG_HYPOTHESES, References(LONG_REFERENCES, SOURCES))
+    # The same pair three times is one observation, wherever its copies are.
+    thrice = [*SOURCES, *SOURCES[::-1], *SOURCES]
+    hypotheses = [*LONG_HYPOTHESES, *LONG_HYPOTHESES[::-1], *LONG_HYPOTHESES]
+    references = [*LONG_REFERENCES, *LONG_REFERENCES[::-1], *LONG_REFERENCES]
+    clustered = score(hypotheses, References(references, thrice))
+    assert clustered.confidence == pytest.approx(once.confidence, rel=1e-5)
+    independent = score(hypotheses, References(references))
+    assert independent.confidence is not None
+    assert once.confidence is not None
+    assert independent.confidence < 0.75 * once.confidence
+    assert clustered.value == pytest.approx(independent.value) == pytest.approx(once.value)
+
+
+def test_paired_bootstrap_is_sacrebleus_where_all_sources_are_distinct() -> None:
+    third = [*LONG_HYPOTHESES[:4], "old cats lay on the mat"]
+    systems = [("base", LONG_HYPOTHESES), ("other", OTHER_HYPOTHESES), ("third", third)]
+    metric = BLEU(references=[LONG_REFERENCES])
+    _, found = PairedTest(systems, {"BLEU": metric}, None, "bs", 500)()
+    expected = [result.p_value for result in found["BLEU"][1:]]
+    assert 0.05 < min(expected) < max(expected) < 0.9
+    for references in (LONG_REFERENCES, References(LONG_REFERENCES, SOURCES)):
+        found_p = paired_bootstrap(LONG_HYPOTHESES, [OTHER_HYPOTHESES, third], references, 500)
+        assert found_p == pytest.approx(expected)
+
+
+def test_paired_bootstrap_of_a_system_against_itself() -> None:
+    assert paired_bootstrap(LONG_HYPOTHESES, [LONG_HYPOTHESES], LONG_REFERENCES, 100) == [1]
+
+
+def test_paired_bootstrap_resamples_source_sentences() -> None:
+    once = paired_bootstrap(LONG_HYPOTHESES, [OTHER_HYPOTHESES], LONG_REFERENCES, 500)
+    references = References(LONG_REFERENCES * 8, SOURCES * 8)
+    assert paired_bootstrap(LONG_HYPOTHESES * 8, [OTHER_HYPOTHESES * 8], references, 500) == once
+    assert paired_bootstrap(LONG_HYPOTHESES * 8, [OTHER_HYPOTHESES * 8], LONG_REFERENCES * 8, 500) < once
+
+
+def test_sentences_of_one_source_are_scored_once_against_all_their_references() -> None:
+    sources = ["un", "deux", "un", "trois", "un"]
+    references = References(LONG_REFERENCES, sources, multiple=True)
+    streams = [
+        [LONG_REFERENCES[0], LONG_REFERENCES[1], LONG_REFERENCES[3]],
+        [LONG_REFERENCES[2], None, None],
+        [LONG_REFERENCES[4], None, None],
+    ]
+    hypotheses = [LONG_HYPOTHESES[i] for i in (0, 1, 3)]
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
+        found = scorers()[name](LONG_HYPOTHESES, references)
+        expected = metric.corpus_score(hypotheses, streams)  # type: ignore[arg-type]
+        assert found.value == pytest.approx(expected.score)
+        assert found.signature == str(metric.get_signature())
+        assert found.signature.startswith("nrefs:var|")
+    bins = Bleu(LONG_HYPOTHESES, references).by_length([3, 9, 3, 3, 3], [5])
+    assert [one.count for one in bins] == [2, 1]
+    assert references.padded()[1:] == [[LONG_REFERENCES[i], *streams[0][1:]] for i in (2, 4)]
+    papers = LowercasedTokenised(LONG_REFERENCES, "en", sources, multiple=True)
+    assert papers.bleu(papers.tokens(LONG_HYPOTHESES)).signature.startswith("nrefs:var|case:lc")
+    with pytest.raises(UserError, match="3 hypotheses for 5 references"):
+        Bleu(hypotheses, references)
 
 
 @pytest.mark.parametrize("score", [Bleu, chrf])

@@ -23,7 +23,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.ranks import Ranks
-from seq2seq_lab.scores import LowercasedTokenisedBleu
+from seq2seq_lab.scores import LowercasedTokenised
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.showcase import gold_links
@@ -253,9 +253,39 @@ def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
     found, name = evaluate(()), "val/bleu_lowercased_tokenised"
     assert (name in found.values) == (f"{name}_signature" in found.signatures) == scored
     if scored:
-        again = LowercasedTokenisedBleu(corpus.validation.target, "fr")(found.translations)
+        papers = LowercasedTokenised(corpus.validation.target, "fr")
+        again = papers.bleu(papers.tokens(found.translations))
         assert (found.values[name], found.signatures[f"{name}_signature"]) == (again.value, again.signature)
         assert 0 < again.value != found.values["val/bleu"]
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_pairs_of_one_source_are_scored_once_if_asked_for(
+    multiple: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = corpus.validation
+    half = len(text) // 2
+    shared = ParallelText([*text.source[:half], *text.source[:half]], text.target)
+    evaluate = TranslationEvaluator(
+        model,
+        Split("val", shared, tokenized.validation, "fr"),
+        tokenized.tokenizers,
+        greedy(),
+        5,
+        BOUNDS,
+        CPU,
+        Precision.fp32,
+        Ranks(),
+        multi_reference=multiple,
+    )
+    found = evaluate((), final=True)
+    assert len(found.translations) == 2 * half
+    for score in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised", "ter_lowercased_tokenised"):
+        assert found.signatures[f"val/{score}_signature"].startswith("nrefs:2|" if multiple else "nrefs:1|")
+    for kind in ("", ".lc.tok"):
+        sides = found.scored_lines[kind]
+        assert [len(lines) for lines in sides] == ([half] * 3 if multiple else [2 * half] * 2)
+    assert sum(one.count for one in found.by_length) == (half if multiple else 2 * half)
 
 
 def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
