@@ -1,13 +1,13 @@
 """The machine that a benchmark runs on: its name, and how fast it multiplies matrices."""
 
 import os
-import platform
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 
 import torch
+
+from seq2seq_lab.device import device_name
 
 # Edges of the square matrices: large enough to fill the machine, small enough for a measurement of seconds.
 CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)
@@ -16,12 +16,7 @@ TIMES = 5
 
 def machine() -> str:
     """Name the machine: cores and kind."""
-    kind = platform.processor() or platform.machine()
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.is_file():
-        names = [line for line in cpu_info.read_text().splitlines() if line.startswith("model name")]
-        kind = names[0].partition(": ")[2] if names else kind
-    return f"{os.cpu_count()} cores, {kind}"
+    return f"{os.cpu_count()} cores, {device_name(torch.device('cpu'))}"
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:

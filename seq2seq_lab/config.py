@@ -174,6 +174,7 @@ class TrainerConfig:
     devices: int
     backend: Backend
     precision: Precision
+    test_precision: Precision
     checkpoint_every_steps: int | None
     keep_checkpoints: int
     log_every_steps: int

@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -53,6 +55,17 @@ def choose_device(wanted: Device, number: int = 0) -> torch.device:
             f"trainer.backend=gloo, which lets ranks share a GPU."
         )
     return torch.device(wanted.value, number) if wanted is Device.cuda else torch.device(wanted.value)
+
+
+@cache
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or, elsewhere, of the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpu_info = Path("/proc/cpuinfo")  # Linux only
+    lines = cpu_info.read_text().split("\n") if cpu_info.is_file() else []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def bound_primitives() -> None:

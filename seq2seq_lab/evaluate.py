@@ -75,7 +75,10 @@ def add_opening(to: argparse.ArgumentParser) -> None:
     )
     to.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
     to.add_argument(
-        "--precision", default="auto", help="fp32, bf16, fp16, or auto for the run's own (default: auto)"
+        "--precision",
+        default="auto",
+        help="fp32, bf16, fp16, or auto for that of the run's test scores, and of the validation split that of its training "
+        "(default: auto)",
     )
 
 
@@ -93,10 +96,12 @@ def opened(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
 def evaluate(options: argparse.Namespace) -> None:
     """Score a run and write and print what it comes to."""
     from seq2seq_lab import build, own_parts, report, showcase
+    from seq2seq_lab.config import Precision
     from seq2seq_lab.data.tokenized import tokenize_text
+    from seq2seq_lab.provenance import provenance
     from seq2seq_lab.ranks import Ranks
-    from seq2seq_lab.run import KEPT_ATTENTION, splits, write_result
-    from seq2seq_lab.task import TranslationEvaluator, choose_samples
+    from seq2seq_lab.run import KEPT_ATTENTION, make_evaluators, read_record, splits, write_result
+    from seq2seq_lab.task import choose_samples
     from seq2seq_lab.tracker import Trackers
 
     if options.output is not None and options.output.exists():
@@ -105,42 +110,49 @@ def evaluate(options: argparse.Namespace) -> None:
     with own_parts.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
         corpus = build.dataset(run.config).load()
+        origin = provenance(run.config, corpus, run.device, Ranks().size)
     if options.validation and not corpus.validation:
         raise UserError(
             "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
         )
     corpus = with_languages(corpus, run)
-    settings = run.config.trainer
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
-    scored = []
-    for split in splits(corpus, validation, tests, None)[0 if options.validation else 1 :]:
+    chosen = splits(corpus, validation, tests, None)[0 if options.validation else 1 :]
+    for split in chosen:
         run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
-        evaluator = TranslationEvaluator(
-            run.model,
-            split,
-            run.tokenizers,
-            run.search,
-            settings.eval_batch_size,
-            settings.length_bounds,
-            run.device,
-            run.precision,
-            Ranks(),
-            options.replace_unknown,
-            settings.multi_reference,
-        )
-        scored.append((split, evaluator(choose_samples(split.text, KEPT_ATTENTION), final=True)))
+    # As in the run: its validation split is scored in the precision of its training.
+    trained_in = Precision(read_record(run.folder)["precision"])
+    of_validation = trained_in if options.precision == "auto" else run.precision
+    evaluators = make_evaluators(
+        run.config.trainer,
+        run.model,
+        chosen,
+        run.tokenizers,
+        run.search,
+        device=run.device,
+        precisions={"val": of_validation, "test": run.precision},
+        ranks=Ranks(),
+        replace_unknown=options.replace_unknown,
+    )
+    scored = [
+        (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
+        for evaluator in evaluators
+    ]
     folder = options.output or numbered_folder(run.folder / "evaluations")
     if options.output is not None:
         folder.mkdir(parents=True)
     scores = showcase.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
-    about = {
+    about: dict[str, object] = {
         "run": str(run.folder),
         "checkpoint": run.checkpoint,
         "precision": run.precision.value,
         "search": dict(run.config.search),
         "dataset": dict(run.config.dataset),
+        "provenance": {"precision": run.precision.value, **origin},
     }
+    if options.validation:
+        about["validation_precision"] = of_validation.value
     write_result(folder, about | scores)
     facts = [*showcase.signatures(scores), ("checkpoint", run.checkpoint), ("written to", str(folder))]
     report.say(report.result_table(showcase.scores_by_split(scores), facts, ()))

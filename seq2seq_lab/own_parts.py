@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -83,14 +83,26 @@ def load(module: str) -> ModuleType:
     return loaded
 
 
+def hashes(modules: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of each Python file of the trusted folder by its path in it; {} if none of the modules is there.
+
+    Files that no import statement can name, as those of a virtual environment in the folder, are left out.
+    """
+    if _folder is None or not any(file_of(module) for module in modules):
+        return {}
+    named = [(path, path.relative_to(_folder)) for path in sorted(_folder.rglob("*.py"))]
+    return {
+        name.as_posix(): sha256(path)
+        for path, name in named
+        if all(part.isidentifier() for part in name.with_suffix("").parts)
+    }
+
+
 def fingerprint(module: str) -> str:
     """Return a hash of the trusted folder's Python files if a module lies there, else an empty string."""
-    if _folder is None or file_of(module) is None:
-        return ""
-    digest = hashlib.sha256()
-    for path in sorted(_folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(_folder)} {sha256(path)}\n".encode())
-    return digest.hexdigest()
+    files = hashes([module])
+    text = "".join(f"{name} {digest}\n" for name, digest in files.items())
+    return hashlib.sha256(text.encode()).hexdigest() if files else ""
 
 
 def where(error: BaseException) -> str:

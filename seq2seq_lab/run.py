@@ -13,8 +13,8 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build, checkpoint, showcase
-from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, check, flat_keys
+from seq2seq_lab import build, checkpoint, provenance, showcase
+from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, TrainingText, tokenize_corpus
@@ -30,12 +30,13 @@ from seq2seq_lab.device import (
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finished_result, write_atomically
+from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
 from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.search.base import Search
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
 from seq2seq_lab.tracker import FILE_NAME, FileTracker, Logger, NoTracker, Tracker, Trackers
-from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 from seq2seq_lab.trainer import Trainer, TrainState
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ RESULT_FORMAT = 1
 DEV_RUN_SENTENCES = 16
 # What opening a run reads besides its checkpoint and its configuration.
 READ_OF_A_RUN = ("tokenizer", "run.json", "result.json", FILE_NAME)
+NO_PROVENANCE = ("choices", "run_id")  # in run.json, not in result.json
 KEPT_ATTENTION = 20  # sentences of each split whose attention a finished run keeps
 
 
@@ -114,9 +116,13 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     reuse_memory(device)
     reset_peak_memory(device)
     precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))
+    test_precision = resolve_test_precision(settings.test_precision, precision, record)
 
     with ranks.main_first():
         corpus, tokenized = read_data(job)
+    began = {"precision": precision.value, "test_precision": test_precision.value}
+    began |= provenance.provenance(config, corpus, device, ranks.size)
+    began = began if record is None else resumed_record(folder, record, began)
     tokenizers = tokenized.tokenizers
     text = TrainingText(corpus.train, tokenized.train, tokenizers, settings.max_length, config.seed)
     validation, *tests = splits(
@@ -130,24 +136,18 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         machine = f"{ranks.size} ranks, each {machine}"
     showcase.describe(model, corpus, tokenized, machine)
 
-    search = build.search(config)
-    evaluators = [
-        TranslationEvaluator(
-            model,
-            split,
-            tokenizers,
-            search,
-            settings.eval_batch_size,
-            settings.length_bounds,
-            device,
-            precision,
-            ranks,
-            multi_reference=settings.multi_reference,
-        )
-        for split in (validation, *tests)
-    ]
+    evaluators = make_evaluators(
+        settings,
+        model,
+        (validation, *tests),
+        tokenizers,
+        build.search(config),
+        device=device,
+        precisions={"val": precision, "test": test_precision},
+        ranks=ranks,
+    )
     resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
-    with tracking(job, precision, record, resumed, ranks) as (tracker, logger):
+    with tracking(job, began, resumed, ranks) as (tracker, logger):
         samples = choose_samples(validation.text, settings.samples)
         show = showcase.Showcase(
             folder, validation.text, tokenizers, tracker, samples, settings.join_subwords
@@ -206,7 +206,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
                 for evaluator in evaluators
             ]
-            result = training_result(trainer, model)
+            result = training_result(trainer, model, began)
             if ranks.main:
                 scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
                 result |= scores
@@ -246,6 +246,41 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
         corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
     )
     return corpus, tokenized
+
+
+def make_evaluators(
+    settings: TrainerConfig,
+    model: Seq2Seq | Ensemble,
+    splits: Sequence[Split],
+    tokenizers: TokenizerPair,
+    search: Search,
+    *,
+    device: torch.device,
+    precisions: Mapping[str, Precision],
+    ranks: Ranks,
+    replace_unknown: bool = False,
+) -> list[TranslationEvaluator]:
+    """Return an evaluator for each split.
+
+    Args:
+        precisions: "val" of the validation split, "test" of the test sets.
+    """
+    return [
+        TranslationEvaluator(
+            model,
+            split,
+            tokenizers,
+            search,
+            settings.eval_batch_size,
+            settings.length_bounds,
+            device,
+            precisions[split.prefix.partition("/")[0]],
+            ranks,
+            replace_unknown,
+            settings.multi_reference,
+        )
+        for split in splits
+    ]
 
 
 def untrained_model(job: Job, tokenized: TokenizedCorpus, ranks: Ranks) -> Seq2Seq:
@@ -296,32 +331,27 @@ def check_lengths(model: Seq2Seq, text: TrainingText, held_out: Sequence[Split])
 
 @contextmanager
 def tracking(
-    job: Job, precision: Precision, record: Mapping[str, Any] | None, resumed: Path | None, ranks: Ranks
+    job: Job, began: Mapping[str, Any], resumed: Path | None, ranks: Ranks
 ) -> Iterator[tuple[Tracker, Logger]]:
-    """Open the run's own record of figures and its logger, and note in `run.json` what a resumed run needs.
+    """Open the run's own record of figures and its logger, and write `run.json`.
 
     Ranks other than 0 have none.
 
-    The commit there, of the package, is the one that the run began with; `dirty` says if files differed from it.
-
     Both are closed whatever happens, with exit code 1 after an error.
+
+    Args:
+        began: what the run began with, besides its configuration; of a resumed run, its `run.json`.
     """
     if not ranks.main:
         yield Trackers(()), NoTracker(job.folder, {}, {}, None)
         return
-    run_id = None if record is None else record["run_id"]
+    run_id = began.get("run_id")
     update = None if resumed is None else checkpoint.load_state(resumed)["train_state"]["update"]
     logger = build.logger(job.config, job.folder, job.plain, flat_keys(job.plain, job.choices), run_id)
     opened: list[Tracker] = [logger]
     exit_code = 1
     try:
-        # What a resumed run asks for may yet be refused: the precision stays what the run began in.
-        noted = {
-            "choices": job.choices,
-            "precision": precision.value,
-            **(record or {"commit": git_commit(), "dirty": git_is_dirty()}),
-            "run_id": logger.run_id,
-        }
+        noted = {"choices": job.choices, **began, "run_id": logger.run_id}
         write_atomically(job.folder / "run.json", json.dumps(noted, indent=2) + "\n")
         opened.append(FileTracker(job.folder, update))
         yield Trackers(opened), logger
@@ -335,6 +365,35 @@ def resolve_precision(wanted: Precision, device: torch.device, record: Mapping[s
     if wanted is Precision.auto and record is not None:
         return Precision(record["precision"])
     return choose_precision(wanted, device)
+
+
+def resolve_test_precision(
+    wanted: Precision, precision: Precision, record: Mapping[str, Any] | None
+) -> Precision:
+    """Return the precision of the test scores; for `auto` and for a run without a record of it that of training."""
+    if record is not None:
+        return Precision(record.get("test_precision", record["precision"]))
+    return precision if wanted is Precision.auto else wanted
+
+
+def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `run.json` of a resumed run: what it began with, and under "changed" what differed since.
+
+    Raises:
+        UserError: the data differ.
+    """
+    differing = provenance.differences({**record, "changed": []}, now)
+    if (unknown := differing.pop("record", None)) is not None:
+        log.warning("%s has %s: a change since then is not noticed.", folder / "run.json", unknown)
+    if "data" in differing:
+        raise UserError(
+            f"resume={folder}: the run began with other {differing['data']}. Put the data back as they were, or start a "
+            f"new run from its weights with init_from={folder}."
+        )
+    for what in differing.values():
+        log.warning("The run is resumed with a change since it began: %s.", what)
+    changed = sorted({*record.get("changed", ()), *differing})
+    return {**record, **({"changed": changed} if changed else {})}
 
 
 def inherited_tokenizers(job: Job) -> TokenizerPair | None:
@@ -392,8 +451,12 @@ def first_sentences(split: Split, count: int) -> Split:
     return replace(split, text=cut, tokens=split.tokens.select(torch.arange(min(count, len(text)))))
 
 
-def training_result(trainer: Trainer, model: nn.Module) -> dict[str, Any]:
-    """Return what `result.json` holds of the training; a throughput not measured (warm-up) is null."""
+def training_result(trainer: Trainer, model: nn.Module, began: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `result.json` holds of the training; a throughput not measured (warm-up) is null.
+
+    Args:
+        began: what the run began with; see `tracking`.
+    """
     state = trainer.state
     parameters = list(model.parameters())
     return {
@@ -409,7 +472,9 @@ def training_result(trainer: Trainer, model: nn.Module) -> dict[str, Any]:
         "peak_memory_mib": round(max(trainer.ranks.gather(peak_memory(trainer.device))) / 2**20),
         "device": trainer.device.type,
         "precision": trainer.precision.value,
+        "test_precision": began.get("test_precision", trainer.precision.value),
         "ranks": trainer.ranks.size,
+        "provenance": {name: value for name, value in began.items() if name not in NO_PROVENANCE},
     }
 
 
@@ -427,7 +492,9 @@ def best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result as a logger's summary has it."""
-    others = {name: value for name, value in result.items() if not name.startswith("val/")}
+    others = {
+        name: value for name, value in result.items() if not name.startswith("val/") and name != "provenance"
+    }
     return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
 
 
@@ -439,7 +506,7 @@ def write_config(job: Job) -> None:
 def read_record(folder: Path) -> dict[str, Any]:
     """Return what a run notes of itself besides its configuration.
 
-    That is the groups' choices, the logger's run id, the resolved precision and the commit.
+    That is the groups' choices, the logger's run id, the precisions, and what `provenance.provenance` returns.
 
     Raises:
         UserError: the run was cut off before it began to train.

@@ -31,6 +31,7 @@ SETTINGS = [
         "trainer.batch_size=16",
     ),
     *("trainer.samples=0", "logger=none", "tokenizer.min_frequency=12"),  # many words are unknown
+    "trainer.precision=bf16",
 ]
 
 
@@ -55,6 +56,11 @@ def test_it_finds_what_the_run_found(run: seq2seq_lab.LoadedRun, capsys: pytest.
     names = [name for name in run.result if name.startswith(("test/", "val/")) and name != "val/seconds"]
     assert {"test/ter", "test/bleu_confidence", "test/compositional/bleu", "val/aer"} <= {*names}
     assert {name: again[name] for name in names} == {name: run.result[name] for name in names}
+    assert (again["precision"], again["validation_precision"]) == ("fp32", "bf16")
+    assert again["provenance"]["data"] == run.result["provenance"]["data"]
+    as_trained = scored(str(run.folder), "--precision", "bf16")
+    assert as_trained["provenance"]["precision"] == "bf16"
+    assert as_trained["test/loss_teacher_forced"] != run.result["test/loss_teacher_forced"]
     shown = capsys.readouterr().out
     assert f"{again['test/bleu']:.2f} ± {again['test/bleu_confidence']:.2f}" in shown
     assert again["test/ter_signature"] in shown

@@ -65,8 +65,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.txt").write_text("".join(pairs), "utf-8")
     own = f"dataset.path={folder}/pairs.txt cache_dir={folder}/cache logger=none trainer.device=auto"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seq2seq_lab.run.git_commit", lambda: COMMIT)
-        patch.setattr("seq2seq_lab.run.git_is_dirty", lambda: False)
+        patch.setattr("seq2seq_lab.provenance.git_commit", lambda: COMMIT)
+        patch.setattr("seq2seq_lab.provenance.git_is_dirty", lambda: False)
         seq2seq_lab.train(["experiment=char_tatoeba", *SETTINGS.split(), *own.split()], folder / "run")
     return folder / "run"
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from tracker.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import checkpoint, run, showcase
+from seq2seq_lab import checkpoint, provenance, run, showcase
 from seq2seq_lab import config as configuration
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.corpus import Corpus, ParallelText
@@ -226,7 +226,7 @@ class TestFolder:
             assert set(bins[0]) == {"low", "high", "count", "bleu"}
             (row, *_) = result[f"{split}/accuracy_by_phenomenon"]
             assert set(row) == {"phenomenon", "count", "accuracy"}
-        flat = {name: value for name, value in result.items() if "_by_" not in name}
+        flat = {name: value for name, value in result.items() if "_by_" not in name and name != "provenance"}
         assert not any(isinstance(value, dict | list) for value in flat.values())
         weights = load_file(recorded[0] / "checkpoints" / result["best_checkpoint"] / "model.safetensors")
         assert result["num_parameters"] == sum(tensor.numel() for tensor in weights.values())
@@ -248,18 +248,39 @@ class TestFolder:
         moved = ended.rename(tmp_path / "moved")
         assert go_on(moved, "trainer.keep_checkpoints=2", "trainer.max_epochs=3")["updates"] == 3 * UPDATES
 
-    def test_it_says_which_commit_the_run_began_with(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_it_records_data_code_and_machine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(provenance, "git_commit", lambda: "abc1234")
+        monkeypatch.setattr(provenance, "git_is_dirty", lambda: False)
+        result = start(tmp_path, "trainer.fast_dev_run=true", "seed=3")
+        record = run.read_record(tmp_path)
+        assert (record["seed"], record["commit"], record["dirty"]) == (3, "abc1234", False)
+        assert record["data"]["sizes"] == {"train": 150, "validation": 16, "test": 16}
+        assert record["data"]["tests"].keys() == {"test"}
+        assert record["data"]["counts"] == {}  # of a grammar nothing is counted
+        assert (record["components"], len(record["source"])) == ({}, 64)
+        machine = record["machine"]
+        assert (machine["device"], machine["ranks"], machine["torch"]) == ("cpu", 1, torch.__version__)
+        assert machine["threads"] == torch.get_num_threads()
+        assert machine["device_name"]
+        kept = {name: value for name, value in record.items() if name not in ("choices", "run_id")}
+        assert kept == result["provenance"] == result_of(tmp_path)["provenance"]
+
+    def test_a_resumed_run_keeps_the_record_and_warns_of_other_code(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(run, "git_commit", lambda: "abc1234")
-        monkeypatch.setattr(run, "git_is_dirty", lambda: False)
+        monkeypatch.setattr(provenance, "git_commit", lambda: "abc1234def")
         start(tmp_path, "trainer.fast_dev_run=true")
         record = run.read_record(tmp_path)
-        assert (record["commit"], record["dirty"]) == ("abc1234", False)
-        monkeypatch.setattr(run, "git_commit", lambda: "def5678")
-        monkeypatch.setattr(run, "git_is_dirty", lambda: True)
+        monkeypatch.setattr(provenance, "git_commit", lambda: "def5678")
         go_on(tmp_path, "trainer.fast_dev_run=true")
         assert run.read_record(tmp_path) == record
+        assert "change" not in caplog.text
+        monkeypatch.setattr(provenance, "source", lambda: "0" * 64)
+        go_on(tmp_path, "trainer.fast_dev_run=true")
+        assert "resumed with a change since it began: source of seq2seq_lab (recorded at commit abc1234)" in (
+            caplog.text
+        )
+        assert run.read_record(tmp_path) == record | {"changed": ["source"]}
 
     def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
         result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")
@@ -448,8 +469,10 @@ class TestResume:
 
     def test_changed_data_and_precision_are_refused(self, ended: Path) -> None:
         before = {path: path.read_bytes() for path in ended.rglob("*.json")}
-        with pytest.raises(UserError, match="the data or the tokenizer was"):
+        with pytest.raises(UserError, match=r"began with other data \(test: other sentences\)"):
             go_on(ended, "dataset.seed=2")
+        with pytest.raises(UserError, match="the data or the tokenizer was"):
+            go_on(ended, "tokenizer.lowercase=true")
         with pytest.raises(UserError, match=r"trainer\.precision was fp32 and is now bf16"):
             go_on(ended, "trainer.precision=bf16")
         assert before == {path: path.read_bytes() for path in ended.rglob("*.json")}
@@ -462,6 +485,32 @@ class TestResume:
         (tmp_path / "result.json").unlink()
         monkeypatch.setattr(run, "choose_precision", lambda *_: Precision.bf16)
         assert go_on(tmp_path, *auto)["precision"] == "fp32"
+
+    def test_the_test_sets_are_scored_in_fp32_and_validation_as_in_training(self, tmp_path: Path) -> None:
+        short = ("trainer.precision=bf16", "trainer.max_epochs=1")
+        result = start(tmp_path / "default", *short)
+        as_trained = start(tmp_path / "auto", *short, "trainer.test_precision=auto")
+        assert [(one["precision"], one["test_precision"]) for one in (result, as_trained)] == [
+            ("bf16", "fp32"),
+            ("bf16", "bf16"),
+        ]
+        assert result["test/loss_teacher_forced"] != as_trained["test/loss_teacher_forced"]
+        (row,) = [row for row in read_metrics(tmp_path / "default" / "metrics.jsonl") if "val/bleu" in row]
+        monitored = {name: value for name, value in row.items() if name.startswith("val/")}
+        assert {name: result[name] for name in monitored} == monitored
+
+    def test_a_run_without_a_record_of_its_test_precision_is_tested_as_it_was_trained(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        short = ("trainer.precision=bf16", "trainer.fast_dev_run=true")
+        start(tmp_path, *short)
+        record = run.read_record(tmp_path)
+        old = {name: record[name] for name in ("choices", "precision", "commit", "dirty", "run_id")}
+        (tmp_path / "run.json").write_text(json.dumps(old))
+        (tmp_path / "result.json").unlink()
+        assert go_on(tmp_path, *short)["test_precision"] == "bf16"
+        assert "run.json has no record of data and code" in caplog.text
+        assert run.read_record(tmp_path) == old
 
     def test_run_that_never_began(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"no run\.json"):
