@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from seq2seq_lab.data.corpus import Gold
+
 if TYPE_CHECKING:
     from seq2seq_lab.data.tokenizers import TokenizerPair
 
@@ -231,6 +233,27 @@ class AlignmentCounts:
     def recall(self) -> float:
         """Return |A∩S| / |S|."""
         return _ratio(self.predicted_and_sure, self.sure)
+
+
+def oracle_aer(gold: Sequence[Gold]) -> float:
+    """Return the lowest AER that one link per target word can reach.
+
+    It is above 0 if target words have several gold links, or none.
+    """
+    counts = AlignmentCounts()
+    for one in gold:
+        best = {target: source for source, target in one.links}
+        counts.add({(best.get(word, 0), word) for word in range(len(one.target_words))}, one.links)
+    return counts.aer()
+
+
+def diagonal_aer(gold: Sequence[Gold]) -> float:
+    """Return the AER of links from each target word to the source word at its position, or to the last one."""
+    counts = AlignmentCounts()
+    for one in gold:
+        last = len(one.source_words) - 1
+        counts.add({(min(word, last), word) for word in range(len(one.target_words))}, one.links)
+    return counts.aer()
 
 
 def _ratio(numerator: int, denominator: int) -> float:

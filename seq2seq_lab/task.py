@@ -17,6 +17,8 @@ from seq2seq_lab.alignment import (
     AlignmentCounts,
     Link,
     WordLinks,
+    diagonal_aer,
+    oracle_aer,
     replace_unknown,
     whitespace_words,
     word_spans,
@@ -170,7 +172,7 @@ class TranslationEvaluator:
     """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention.
 
     If Moses has rules for the target language, it also computes BLEU of lowercased tokens; the final evaluation adds
-    TER, and chrF and TER of lowercased tokens.
+    TER, chrF and TER of lowercased tokens, and the AER of an oracle and of a diagonal.
     Of several ranks each translates its share of the batches; all return the same evaluation.
 
     Args:
@@ -292,6 +294,9 @@ class TranslationEvaluator:
                 "alignment_precision": alignments.precision(),
                 "alignment_recall": alignments.recall(),
             }
+            gold = self.split.text.gold
+            if final and gold is not None:
+                values |= {"aer_oracle": oracle_aer(gold), "aer_diagonal": diagonal_aer(gold)}
         return Evaluation(
             values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
             signatures={f"{self.split.prefix}/{name}_signature": s.signature for name, s in scores.items()},

@@ -8,13 +8,16 @@ import pytest
 from seq2seq_lab.alignment import (
     AlignmentCounts,
     WordLinks,
+    diagonal_aer,
     group_tokens,
     join_subwords,
+    oracle_aer,
     replace_unknown,
     whitespace_words,
     word_spans,
 )
-from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.corpus import Gold, ParallelText
+from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenizers import UNK, WordTokenizer, fit_tokenizers
 
 
@@ -140,6 +143,29 @@ def test_rates_of_nothing_are_not_numbers() -> None:
     assert math.isnan(counts.precision())
     assert counts.aer() == 1.0
     assert math.isnan(AlignmentCounts().aer())
+
+
+def test_aer_of_the_best_links_and_of_a_diagonal() -> None:
+    # "ne … pas" is one source word; the second target word of the second pair has two source words.
+    gold = [
+        Gold(("I", "not", "sleep"), ("je", "ne", "dors", "pas"), frozenset({(0, 0), (1, 1), (2, 2), (1, 3)})),
+        Gold(("the", "red", "cat"), ("le", "chat"), frozenset({(0, 0), (1, 1), (2, 1)})),
+        Gold(("a", "b"), ("x", "y", "z"), frozenset({(1, 2)})),  # two target words have no gold link
+    ]
+    # 9 links for 9 target words, 8 gold links; of the best links 7 are right, of the diagonal's
+    # 3 in the first pair (not the fourth word, at the last source word), 2 in the second and 1 in the third.
+    assert oracle_aer(gold) == pytest.approx(1 - 2 * 7 / (9 + 8))
+    assert diagonal_aer(gold) == pytest.approx(1 - 2 * 6 / (9 + 8))
+
+
+def test_aer_bounds_of_the_grammars_test_sets() -> None:
+    corpus = Grammar(
+        train=100, validation=10, test=300, test_compositional=300, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
+    for text in corpus.tests.values():
+        assert text.gold is not None
+        assert 0.03 < oracle_aer(text.gold) < 0.06
+        assert 0.5 < diagonal_aer(text.gold) < 0.7
 
 
 def test_unknown_words_are_replaced_by_the_source_word_of_most_attention() -> None:

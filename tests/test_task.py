@@ -303,8 +303,10 @@ def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: Toke
     oracle = Oracle(cells, pair.target.size)
     evaluate = evaluator(oracle, text, tokenized, Reference())
     oracle.order = [i for batch in evaluate._batches for i in batch.index_B.tolist()]
-    values = evaluate(()).values
+    values = evaluate((), final=True).values
     assert values["val/alignment_recall"] == 1
+    assert values["val/aer_oracle"] == pytest.approx(values["val/aer"])
+    assert values["val/aer_diagonal"] > values["val/aer_oracle"]
     assert values["val/aer"] < 0.2  # words without a gold link get one too
     assert values["val/loss_teacher_forced"] == pytest.approx(math.log(oracle.vocabulary), rel=1e-5)
 
