@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -180,18 +180,28 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     reason = damage(checkpoint)
     if reason is not None:
         raise UserError(f"The checkpoint {checkpoint} cannot be used: {reason}.")
+    difference = mismatch(checkpoint, model)
+    if difference is not None:
+        raise UserError(
+            f"The weights in {checkpoint} are not of this model: {difference}. Use the model, embedding, encoder, decoder, "
+            f"attention and readout of the run that they are from (its config.yaml)."
+        )
     saved, weights = load_file(checkpoint / "model.safetensors"), _weights(model)
-    for name in sorted(saved.keys() | weights.keys()):
-        there, here = (tuple(of[name].shape) if name in of else "not there" for of in (saved, weights))
-        if there != here:
-            raise UserError(
-                f"The weights in {checkpoint} are not of this model: {name} is {there} in the checkpoint and {here} in the "
-                f"model. Use the model, embedding, encoder, decoder, attention and readout of the run that they are from "
-                f"(its config.yaml)."
-            )
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(saved[name])
+
+
+def mismatch(checkpoint: Path, model: nn.Module) -> str | None:
+    """Return the first weight whose shape differs between a checkpoint and a model, or None; no weight is read."""
+    with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
+        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    weights = {name: tuple(weight.shape) for name, weight in _weights(model).items()}
+    for name in sorted(saved.keys() | weights.keys()):
+        there, here = (of.get(name, "not there") for of in (saved, weights))
+        if there != here:
+            return f"{name} is {there} in the checkpoint and {here} in the model"
+    return None
 
 
 def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:

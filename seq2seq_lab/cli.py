@@ -53,10 +53,10 @@ def main() -> None:
             elif any(item.startswith(RESUME) for item in line.overrides):
                 resume(line)
             else:
-                many = preflight(arguments)
+                settings, many = preflight(arguments)
                 # Hydra's parser wants the settings together.
                 options = [argument for argument in arguments if argument not in line.overrides]
-                sys.argv[1:] = [*options, *line.overrides, *(many.settings if many else ())]
+                sys.argv[1:] = [*options, *settings, *line.overrides, *(many.settings if many else ())]
                 launcher = hydra.main(
                     version_base="1.3", config_path=str(configuration.CONF_DIR), config_name="config"
                 )

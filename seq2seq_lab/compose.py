@@ -5,7 +5,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,7 @@ from omegaconf.errors import (
 )
 
 from seq2seq_lab import config as configuration
-from seq2seq_lab import own_parts, study
+from seq2seq_lab import own_parts, study, warm_start
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
 
@@ -51,21 +51,26 @@ PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env|job_hash):
 study.register()
 
 
-def preflight(arguments: Sequence[str]) -> study.Study | None:
-    """Compose and check what the command line asks for, every job of a multirun, and return the study that this is.
+def preflight(arguments: Sequence[str]) -> tuple[list[str], study.Study | None]:
+    """Compose and check what the command line asks for, every job of a multirun.
+
+    Returns:
+        The settings that come before those given (see `inherited`), and of a multirun its study.
 
     Raises:
         UserError: names the key, the value, what is allowed and the nearest spelling.
     """
     line = parse_line(arguments)
     if line.hydra_help or line.shell_completion:
-        return None
+        return [], None
     with own_parts.using(line.config_dir), composer():
         overrides = parse_overrides(line.overrides)
+        settings = inherited(overrides)
+        overrides = [*parse_overrides(settings), *overrides]
         first = compose([values(override)[0] for override in overrides])
         check_hydra(first.hydra)
         if line.help or line.cfg or line.info:
-            return None
+            return settings, None
         multirun = line.multirun or first.hydra.mode is RunMode.MULTIRUN
         for override in overrides:
             if override.is_sweep_override() and not multirun:
@@ -80,7 +85,7 @@ def preflight(arguments: Sequence[str]) -> study.Study | None:
             if not multirun:
                 check_output(node)
             check_job(node, parse_overrides(job))
-        return study.planned(first, varying(every)) if multirun else None
+        return settings, study.planned(first, varying(every)) if multirun else None
 
 
 @contextmanager
@@ -157,9 +162,86 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
     return overrides
 
 
+def inherited(overrides: Sequence[Override]) -> list[str]:
+    """Return the settings that a run takes from the run that `init_from` names, as overrides to put before those given.
+
+    They win over an experiment's, and those given win over them.
+
+    Raises:
+        UserError: the run or one of its parts is missing, or it names several runs whose settings differ.
+    """
+    bundles = [
+        values(override)[0]
+        for override in overrides
+        if override.key_or_group in ("experiment", "study", "hydra.searchpath")
+    ]
+    if bundles:
+        every = alternatives(compose(bundles).hydra.sweeper, overrides)
+        overrides = [override for one in every for override in one]
+    named = [override for override in overrides if override.key_or_group == "init_from"]
+    if not bundles and not named:
+        return []
+    given = {override.key_or_group for override in overrides}
+    lines = [[line] for line in values(named[-1])] if named else [[]]
+    origins = [compose([*bundles, *line]).init_from for line in lines]
+    found = [[] if origin is None else settings_of(Path(origin), given) for origin in origins]
+    if any(settings != found[0] for settings in found):
+        raise UserError(
+            f"init_from={','.join(map(str, origins))}: these runs differ in their model or tokenizer, which one command "
+            f"cannot inherit from both. Start one command for each."
+        )
+    return found[0]
+
+
+def settings_of(folder: Path, given: Collection[str]) -> list[str]:
+    """Return the settings of a saved run that a run of `init_from` inherits, as overrides.
+
+    Args:
+        given: the groups and keys that are set on the command line.
+
+    Raises:
+        UserError: the folder contains no run that has begun to train, or a part of the run is missing.
+    """
+    from seq2seq_lab.run import read_record
+
+    try:
+        saved, chosen = configuration.plain(read_config(folder)), read_record(folder)["choices"]
+    except UserError as error:
+        raise UserError(f"init_from={error}") from error
+    groups = warm_start.inherited_groups(given)
+    there = {
+        group: chosen[group]
+        for group in warm_start.GROUPS
+        if chosen.get(group) in configuration.group_values(group)
+    }
+    for group in groups:
+        if group in chosen and group not in there:
+            raise UserError(
+                f"init_from={folder}: its {group}={chosen[group]} does not exist here. If it is in a folder of your own, give "
+                f"that folder: --config-dir FOLDER."
+            )
+    template = compose([f"{group}={value}" for group, value in there.items()])
+    settings = warm_start.inherited_settings(saved, study.without_hydra(template), given)
+    return [
+        *(f"{group}={there[group]}" for group in groups if group in there),
+        *(f"++{key}={literal(value)}" for key, value in settings.items()),
+    ]
+
+
+def literal(value: object) -> str:
+    """Return a plain value as Hydra's grammar for overrides reads it."""
+    if isinstance(value, str):
+        return QuotedString(value, Quote.single).with_quotes()
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{literal(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(literal, value))}]"
+    return "null" if value is None else str(value)
+
+
 def setting(key: str, path: Path) -> str:
     """Return `key=path` as Hydra reads it, whatever characters the path has."""
-    return f"{key}={QuotedString(str(path), Quote.single).with_quotes()}"
+    return f"{key}={literal(str(path))}"
 
 
 def check_choice(override: Override) -> None:
@@ -330,6 +412,7 @@ def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = F
     build.check_parts(config)
     if not resumed:
         build.check_vectors(config)
+        warm_start.check(config)
     return config
 
 
@@ -347,6 +430,7 @@ def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]
             )
     with composer():
         overrides = parse_overrides(lines)
+        lines = [*inherited(overrides), *lines]
         several = [str(override.input_line) for override in overrides if override.is_sweep_override()]
         node = compose(lines) if not several else None
         if node is None or node.hydra.mode is RunMode.MULTIRUN:

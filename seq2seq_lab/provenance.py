@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from seq2seq_lab import build, own_parts
+from seq2seq_lab import build, checkpoint, own_parts
 from seq2seq_lab.config import CONF_DIR, SLOTS, Config, user_trusted
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
@@ -34,6 +34,7 @@ def provenance(config: Config, corpus: Corpus, device: torch.device, ranks: int)
         "data": data(corpus),
         "components": components(config),
         "source": source(),
+        "weights": initial_weights(config),
         "machine": {
             "device": device.type,
             "device_name": device_name(device),
@@ -85,15 +86,27 @@ def source() -> str:
     return digest.hexdigest()
 
 
+def initial_weights(config: Config) -> str | None:
+    """Return the SHA-256 of the weights that `init_from` names; None without it, or where its checkpoints are gone."""
+    if config.init_from is None or not checkpoint.any_in(Path(config.init_from) / "checkpoints"):
+        return None
+    return sha256(checkpoint.best(Path(config.init_from) / "checkpoints") / "model.safetensors")
+
+
 def today(config: Config) -> dict[str, Any]:
-    """Return data, components and source that a run would have if it started now.
+    """Return data, components, source and initial weights that a run would have if it started now.
 
     Each data set is loaded once until `forget` is called.
     """
     key = json.dumps(config.dataset, sort_keys=True)
     if key not in _data_today:
         _data_today[key] = data(build.dataset(config).load())
-    return {"data": _data_today[key], "components": components(config), "source": source()}
+    return {
+        "data": _data_today[key],
+        "components": components(config),
+        "source": source(),
+        "weights": initial_weights(config),
+    }
 
 
 def forget() -> None:
@@ -102,7 +115,7 @@ def forget() -> None:
 
 
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Return which of data, components and source differ between a run's record and now, each with a description."""
+    """Return which of data, components, source and initial weights differ between a run's record and now, each with a description."""
     if not recorded.keys() >= {*INPUTS}:
         return {"record": "no record of data and code (a run of an earlier version)"}
     found = {part: f"{part}: changed when the run was resumed" for part in recorded.get("changed", ())}
@@ -115,6 +128,8 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
     if recorded["source"] != now["source"]:
         commit = recorded["commit"]
         found["source"] = f"source of seq2seq_lab{f' (recorded at commit {commit[:7]})' if commit else ''}"
+    if recorded.get("weights") != now.get("weights"):
+        found["weights"] = "weights of init_from"
     return found
 
 

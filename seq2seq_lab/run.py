@@ -13,7 +13,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build, checkpoint, provenance, showcase
+from seq2seq_lab import build, checkpoint, provenance, showcase, warm_start
 from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
@@ -104,6 +104,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     config, settings, folder = job.config, job.config.trainer, job.folder
     check(config)
     build.check_parts(config)
+    if not job.resume:
+        warm_start.check(config)
     if not all(ranks.gather(folder.is_dir())):
         raise UserError(
             f"{folder} is not there on every machine of this run. Put it on a file system that all of them share, with "
@@ -382,6 +384,7 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     Raises:
         UserError: the data differ.
     """
+    now = {**now, "weights": record.get("weights")}  # those of init_from are read once
     differing = provenance.differences({**record, "changed": []}, now)
     if (unknown := differing.pop("record", None)) is not None:
         log.warning("%s has %s: a change since then is not noticed.", folder / "run.json", unknown)
@@ -400,27 +403,10 @@ def inherited_tokenizers(job: Job) -> TokenizerPair | None:
     """Return the tokenizers of the run that `init_from` names: weights mean nothing without their vocabulary.
 
     A resumed run has them in its own folder.
-
-    Raises:
-        UserError: there is no run, or its tokenizers are not of the kind this run is to have.
     """
     if job.config.init_from is None:
         return None
-    origin = Path(job.config.init_from)
-    if not job.resume and not (origin / "config.yaml").is_file():
-        raise UserError(
-            f"init_from={origin}: no run lies there (no config.yaml). "
-            f"Give the folder of a run, outputs/DATE/TIME."
-        )
-    pair = TokenizerPair.load((job.folder if job.resume else origin) / "tokenizer")
-    wanted = build.tokenizer(job.config)()
-    if type(pair.source) is not type(wanted) or pair.source.options() != wanted.options():
-        raise UserError(
-            f"init_from={origin} brings its vocabulary, of a {type(pair.source).__name__} with "
-            f"{pair.source.options()}; this run asks for a {type(wanted).__name__} with {wanted.options()}. "
-            f"Set tokenizer=… and tokenizer.… as that run has them."
-        )
-    return pair
+    return TokenizerPair.load((job.folder if job.resume else Path(job.config.init_from)) / "tokenizer")
 
 
 def splits(

@@ -556,7 +556,7 @@ class TestInitFrom:
             start(tmp_path, f"init_from={finished}", *overrides)
 
     def test_folder_that_is_no_run(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"init_from=.*no run lies there"):
+        with pytest.raises(UserError, match=r"init_from=.*no config\.yaml"):
             start(tmp_path / "new", f"init_from={tmp_path}")
 
 
