@@ -545,8 +545,8 @@ class TestInitFrom:
     @pytest.mark.parametrize(
         ("overrides", "said"),
         [
-            (("model.hidden_size=20",), "not of this model"),
-            (("tokenizer.lowercase=true",), "brings its vocabulary"),
+            (("model.hidden_size=20",), r"model\.hidden_size=20 \(there 16\)"),
+            (("tokenizer.lowercase=true",), r"tokenizer\.lowercase=True \(there False\)"),
         ],
     )
     def test_other_model_or_tokenizer_is_refused(

@@ -204,7 +204,7 @@ def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pyte
         sweeper = compose.compose(line.split()[:1]).hydra.sweeper
         every = compose.alternatives(sweeper, compose.parse_overrides(line.split()))
         assert sum(1 for overrides in every for _ in compose.combinations(overrides)) == count
-    planned = compose.preflight(line.split())
+    _, planned = compose.preflight(line.split())
     assert planned is not None
     assert planned.settings[1] == f"study.varies=[{varies}]"
     assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
