@@ -217,8 +217,8 @@ def settings_of(folder: Path, given: Collection[str]) -> list[str]:
     for group in groups:
         if group in chosen and group not in there:
             raise UserError(
-                f"init_from={folder}: its {group}={chosen[group]} does not exist here. If it is in a folder of your own, give "
-                f"that folder: --config-dir FOLDER."
+                f"init_from={folder}: its {group}={chosen[group]} does not exist here. If it is in a folder of your own, "
+                f"give that folder: --config-dir FOLDER."
             )
     template = compose([f"{group}={value}" for group, value in there.items()])
     settings = warm_start.inherited_settings(saved, study.without_hydra(template), given)

@@ -115,7 +115,7 @@ def forget() -> None:
 
 
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Return which of data, components, source and initial weights differ between a run's record and now, each with a description."""
+    """Return which of data, components, source and initial weights differ between a record and now, and how."""
     if not recorded.keys() >= {*INPUTS}:
         return {"record": "no record of data and code (a run of an earlier version)"}
     found = {part: f"{part}: changed when the run was resumed" for part in recorded.get("changed", ())}

@@ -20,7 +20,9 @@ CORPUS = Corpus("en", "fr", TRAIN, HELD_OUT, {"one": TEST, "two": HELD_OUT}, {"l
 def config_of(**targets: str) -> Any:
     """Return a configuration whose slots name classes of this program, or those given."""
     known = {slot: {"_target_": f"seq2seq_lab.{slot}.Class"} for slot in SLOTS}
-    return SimpleNamespace(**known | {slot: {"_target_": target} for slot, target in targets.items()})
+    return SimpleNamespace(
+        init_from=None, **known | {slot: {"_target_": target} for slot, target in targets.items()}
+    )
 
 
 def record_of(**changes: Any) -> dict[str, Any]:

@@ -120,7 +120,9 @@ def test_a_new_run_has_the_model_and_the_weights_of_the_run(
     ).read_bytes()
     record = json.loads((folder / "run.json").read_text())
     assert record["weights"] == sha256(checkpoint.best(Path("RUN/checkpoints")) / "model.safetensors")
-    assert provenance.differences(record, {**record, "weights": "others"}) == {"weights": "weights of init_from"}
+    assert provenance.differences(record, {**record, "weights": "others"}) == {
+        "weights": "weights of init_from"
+    }
     # It needs the other run no more once it has begun.
     (here / "RUN").unlink()
     assert command_line.run(f"resume={folder}") == 0
