@@ -23,7 +23,7 @@ from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distin
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import setting
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, write_atomically
+from seq2seq_lab.files import finished_result, read_json_lines, write_atomically
 from seq2seq_lab.processes import Command, Devices, cores, side_by_side
 from seq2seq_lab.report import spread
 from seq2seq_lab.run import read_record
@@ -402,7 +402,7 @@ def check_configuration(folder: Path, command: str, had: Mapping[str, object]) -
 
 def read_lines(path: Path) -> list[GridRun]:
     """Return the lines of the file."""
-    return [GridRun(**json.loads(line)) for line in path.read_text("utf-8").split("\n") if line]
+    return [GridRun(**row) for row in read_json_lines(path)]
 
 
 def write_lines(path: Path, runs: Iterable[GridRun]) -> None:

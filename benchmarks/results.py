@@ -25,7 +25,7 @@ from benchmarks.page import Part, table
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import check_job, choices, compose, composer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, write_atomically
+from seq2seq_lab.files import finished_result, read_json_lines, write_atomically
 from seq2seq_lab.report import spread
 from seq2seq_lab.run import read_record
 
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def read_results(path: Path) -> list[Measured]:
     """Return the lines of the file."""
-    return [Measured(**json.loads(line)) for line in path.read_text("utf-8").split("\n") if line]
+    return [Measured(**row) for row in read_json_lines(path)]
 
 
 def write_results(path: Path, results: Iterable[Measured]) -> None:

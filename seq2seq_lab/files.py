@@ -56,6 +56,40 @@ def finished_result(folder: Path) -> dict[str, Any] | None:
     return result if result.get("status") == "finished" else None
 
 
+def read_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file, without their ends. Only "\\n" ends a line, not U+0085, U+2028 and the like."""
+    lines = path.read_bytes().split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file with one JSON object per line, without a last line that a crash cut short.
+
+    Raises:
+        UserError: a line is not a JSON object.
+    """
+    rows: list[dict[str, Any]] = []
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            if number == len(lines) and not path.read_bytes().endswith(b"\n"):
+                break
+            raise damaged_line(path, number, repr(line)) from None
+        if not isinstance(row, dict):
+            raise damaged_line(path, number, repr(line))
+        rows.append(row)
+    return rows
+
+
+def damaged_line(path: Path, number: int, line: str) -> UserError:
+    """Return the error for a line that does not hold what it should."""
+    return UserError(
+        f"{path}, line {number} is damaged: {line[:80]}. Delete that line to use the rest of the file."
+    )
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq_lab import config as configuration
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import InUse, locked, read_result
+from seq2seq_lab.files import InUse, locked, read_lines, read_result
 
 INDEX = "index.jsonl"
 RESOLVER = "job_hash"
@@ -169,9 +169,9 @@ def read_index(folder: Path, first: int = 0) -> list[Entry]:
     return sorted(entries.values(), key=lambda entry: entry.number)
 
 
-def _lines(folder: Path) -> list[str]:
+def _lines(folder: Path) -> list[bytes]:
     path = folder / INDEX
-    return path.read_text("utf-8").splitlines() if path.is_file() else []
+    return read_lines(path) if path.is_file() else []
 
 
 def status(folder: Path) -> str:

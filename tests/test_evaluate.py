@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 import seq2seq_lab
 from seq2seq_lab import evaluate
 from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.files import read_json_lines
 
 SETTINGS = [
     *("dataset.train=800", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
@@ -246,8 +247,7 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp
     assert UNKNOWN in lines.read_text("utf-8")
     replaced = lines.with_name("test.unknown_replaced.hypotheses.txt").read_text("utf-8")
     assert UNKNOWN not in replaced
-    rows = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
-    sources = [json.loads(row)["source"] for row in rows]
+    sources = [row["source"] for row in read_json_lines(folder / "translations.test.jsonl")]
     opened = seq2seq_lab.load(run.folder, precision="auto")
     found = opened.nbest(sources, with_attention=False, replace_unknown=True)
     assert [one.text for one, *_ in found] == replaced.splitlines()
@@ -258,9 +258,7 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
     run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.result is not None
-    first = json.loads(
-        (run.folder / "scored" / "..").joinpath("translations.test.jsonl").read_text().splitlines()[0]
-    )
+    first, *_ = read_json_lines(run.folder / "translations.test.jsonl")
     (tmp_path / "own.tsv").write_text(f"{first['source']}\t{first['reference']}\n" * 2)
     own = ("dataset=parallel", f"dataset.test={tmp_path / 'own.tsv'}")
     result = scored(str(run.folder), *own)

@@ -18,7 +18,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import locked
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
-from seq2seq_lab.study import Entry, job_hash, read_index
+from seq2seq_lab.study import Entry, job_hash, note, read_index
 
 
 class Program:
@@ -131,6 +131,13 @@ def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_p
     program.failing = set()
     assert program("-m", "seed=1,2", "study.name=mine") == [2]
     assert [job.resume for job in program.jobs] == [False]
+
+
+def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path) -> None:
+    entry = Entry(0, "abc", {"dataset.train": "a\u2028b\x85c"})
+    note(tmp_path, entry)
+    assert read_index(tmp_path) == [entry]
+    assert read_index(tmp_path, first=1) == []
 
 
 def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,17 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config import flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import finished_result, read_result
+from seq2seq_lab.files import finished_result, read_json_lines, read_result
 from seq2seq_lab.study import NOT_COMPUTED
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
 
 SEED = "seed"
+PARTS_OF_A_RUN = (
+    "artifacts",
+    "checkpoints",
+    "evaluations",
+    "wandb",
+)  # folders in a run folder, not searched for runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +32,13 @@ class Run:
         folder: where it lies.
         settings: what it was told: the flat keys of the dashboard, then every dotted key of its configuration.
         result: what its `result.json` holds.
+        record: what its `run.json` holds.
     """
 
     folder: Path
     settings: dict[str, str]
     result: dict[str, Any]
+    record: dict[str, Any]
 
     @property
     def seed(self) -> str:
@@ -85,19 +93,24 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     Raises:
         UserError: there is no such folder, or no finished run in them.
     """
-    runs: dict[Path, Run] = {}
+    runs: dict[str, Run] = {}
     left_out = []
+    seen: set[Path] = set()
     for path in paths:
         if not path.is_dir():
             raise UserError(f"{path}: there is no such folder. Give folders of runs or of studies.")
-        for folder in sorted({config.parent for config in path.rglob("config.yaml")}):
-            if folder.name == ".hydra" or folder.resolve() in runs:
-                continue
+        for folder in run_folders(path, seen):
             result = finished_result(folder)
             if result is None:
                 left_out.append(f"{folder}: {read_result(folder).get('status', 'not finished')}")
-            else:
-                runs[folder.resolve()] = Run(folder, settings_of(folder), result)
+                continue
+            run = read_run(folder, result)
+            run_id = run.record.get("run_id") or str(folder)
+            if run_id in runs:
+                # A copy fetched from W&B has no translations.
+                run, copy = sorted((runs[run_id], run), key=lambda one: not one.translations)
+                left_out.append(f"{copy.folder}: a copy of {run.folder} (run_id={run_id})")
+            runs[run_id] = run
     if not runs:
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run lies there{''.join(f'; {one}' for one in left_out)}. Give "
@@ -106,12 +119,42 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     return list(runs.values()), left_out
 
 
-def settings_of(folder: Path) -> dict[str, str]:
-    """Return what a run was told, by key."""
+def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield the run folders in a folder, at any depth, or the folder itself; those in `seen` are left out.
+
+    Copies of a run that its logger keeps, its checkpoints and its evaluations are not searched.
+
+    Args:
+        seen: resolved paths of the folders that were searched; those found here are added.
+    """
+    if (resolved := folder.resolve()) in seen:
+        return
+    seen.add(resolved)
+    is_run = (folder / "config.yaml").is_file() and any(
+        (folder / name).is_file() for name in ("run.json", "result.json")
+    )
+    if is_run:
+        yield folder
+    for inner in sorted(folder.iterdir()):
+        if (
+            inner.is_dir()
+            and not inner.name.startswith(".")
+            and not (is_run and inner.name in PARTS_OF_A_RUN)
+        ):
+            yield from run_folders(inner, seen)
+
+
+def read_run(folder: Path, result: dict[str, Any]) -> Run:
+    """Return a run with what it notes of itself.
+
+    Args:
+        result: what its `result.json` holds.
+    """
     config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    choices = json.loads((folder / "run.json").read_text("utf-8"))["choices"]
+    record = json.loads((folder / "run.json").read_text("utf-8"))
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
-    return {**{k: _text(v) for k, v in flat_keys(config, choices).items()}, **dict(_dotted(computed))}
+    settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}
+    return Run(folder, settings | dict(_dotted(computed)), result, record)
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
@@ -178,6 +221,4 @@ def _text(value: object) -> str:
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return read_json_lines(path) if path.is_file() else []

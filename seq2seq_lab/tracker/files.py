@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import damaged_line, read_json_lines
 
 FILE_NAME = "metrics.jsonl"
 
@@ -64,23 +65,14 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
     Raises `UserError` where the file is missing or a line is not a row.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: is {path.parent} the folder of a run?") from None
-    rows = []
-    # Each row ends with a newline, so what follows the last one is nothing or a torn row.
-    for number, line in enumerate(lines[:-1], start=1):
+    if not path.is_file():
+        raise UserError(f"{path} is missing: is {path.parent} the folder of a run?")
+    rows: list[dict[str, float]] = []
+    for number, row in enumerate(read_json_lines(path), start=1):
         try:
-            row = json.loads(line)
-            rows.append(
-                {name: value if isinstance(value, int) else float(value) for name, value in row.items()}
-            )
-        except (ValueError, TypeError, AttributeError):
-            raise UserError(
-                f"{path}, line {number} is not a row of figures: {line[:80]!r}. "
-                "The file is damaged; delete that line to go on without it."
-            ) from None
+            rows.append({name: v if isinstance(v, int) else float(v) for name, v in row.items()})
+        except (ValueError, TypeError):
+            raise damaged_line(path, number, str(row)) from None
     return rows
 
 

@@ -17,6 +17,7 @@ from seq2seq_lab.compare import page, table
 from seq2seq_lab.compare.__main__ import main
 from seq2seq_lab.compare.runs import find_runs, group_runs
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import read_json_lines
 
 WORDS = [
     "the",
@@ -91,10 +92,12 @@ def make_run(
     metrics += [
         {"step": n, "time": 1.0, "val/bleu": n / 100, "val/loss_teacher_forced": 2.0} for n in (100, 200, 499)
     ]
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(json.dumps(config))
-    (folder / "run.json").write_text(json.dumps({"choices": choices}))
-    (folder / "result.json").write_text(json.dumps(result))
+    kept = folder / "wandb" / "artifacts" / "1"  # what the default logger keeps
+    kept.mkdir(parents=True)
+    for place in (folder, kept):
+        (place / "config.yaml").write_text(json.dumps(config))
+        (place / "run.json").write_text(json.dumps({"choices": choices}))
+        (place / "result.json").write_text(json.dumps(result))
     for name, lines in (
         ("translations.test", rows),
         ("metrics", metrics),
@@ -192,7 +195,7 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
 def test_runs_of_an_earlier_version_and_runs_of_one_name(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study / "none1", tmp_path / "none1")
     path = tmp_path / "none1" / "translations.test.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = read_json_lines(path)
     path.write_text(
         "".join(json.dumps({k: v for k, v in row.items() if k != "source_words"}) + "\n" for row in rows)
     )
