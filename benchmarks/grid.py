@@ -19,7 +19,16 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.page import Part, filled, table
-from benchmarks.results import PLACEHOLDER, PROGRAM, commit_of, composed, distinct, settings
+from benchmarks.results import (
+    PLACEHOLDER,
+    PROGRAM,
+    UNKNOWN,
+    UNKNOWN_NOTE,
+    commit_of,
+    composed,
+    distinct,
+    settings,
+)
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import setting
 from seq2seq_lab.errors import UserError
@@ -36,6 +45,7 @@ PART = Part(
     last="<!-- end of the grid -->",
 )
 MARK = "¹"  # of a cell that has settings of its own
+COMMIT_MARKS = "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐ"  # of the commits of a grid's runs, where there are several
 
 DECODERS = {
     "plain": ("model=vanilla",),
@@ -159,6 +169,7 @@ class GridRun:
         machine: in words: cores, kind of processor, torch's version, precision, what ran beside.
         figures: the grid's measures, by their names in `result.json`; one that the run has not is left out.
         signatures: of the figures that have one, by the same names.
+        unknown: how `<unk>` was scored, where that is not how it is scored now: "three tokens".
     """
 
     grid: str
@@ -170,6 +181,7 @@ class GridRun:
     machine: str
     figures: dict[str, float]
     signatures: dict[str, str]
+    unknown: str | None = None
 
     @property
     def cell(self) -> Cell:
@@ -446,6 +458,7 @@ def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:
                 f"{grid.command(run.cell, run.seed)!r}. Take the line out, or run the cell anew."
             )
     machines = distinct(run.machine for run in runs)
+    marks = commit_marks(runs)
     # Rates of several machines say nothing beside one another.
     measures = [name for name in grid.measures if name != RATE or len(machines) <= 1]
     tables = crossed(grid, runs, measures) if grid.crossed else [listed(grid, runs, measures)]
@@ -457,10 +470,10 @@ def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:
     }
     facts = [
         ("machine", machines),
-        ("commit", distinct(run.commit[:7] for run in runs)),
+        ("commit", [f"{mark} {commit[:7]}".strip() for commit, mark in marks.items()]),
         *((BLEU[name][0], [f"`{text}`" for text in texts]) for name, texts in signatures.items() if texts),
     ]
-    lines = [f"## {grid.title}", "", f"`{command}`", "", *filled(f"{grid.note} {legend(grid)}")]
+    lines = [f"## {grid.title}", "", f"`{command}`", "", *filled(f"{grid.note} {legend(grid, runs)}")]
     for rows in tables:
         lines += ["", *rows]
     if not runs:
@@ -472,7 +485,17 @@ def section(grid: Grid, runs: Sequence[GridRun]) -> list[str]:
     ]
 
 
-def legend(grid: Grid) -> str:
+def commit_marks(runs: Iterable[GridRun]) -> dict[str, str]:
+    """Return the mark of each commit that the runs are of; a single commit has an empty one."""
+    commits = distinct(run.commit for run in runs)
+    return (
+        dict(zip(commits, COMMIT_MARKS[: len(commits)], strict=True))
+        if len(commits) > 1
+        else dict.fromkeys(commits, "")
+    )
+
+
+def legend(grid: Grid, runs: Sequence[GridRun]) -> str:
     """Return what the cells mean."""
     words = [
         "All but decoder and attention function is as `model=attn` has it (`plain` is `model=vanilla`, the same "
@@ -486,6 +509,13 @@ def legend(grid: Grid) -> str:
         words.append(
             "–: no such model, since `plain` and `context` have no attention and `conditional` is made of it."
         )
+    if len(marks := commit_marks(runs)) > 1:
+        words.append(
+            f"{', '.join(marks.values())}: the commit of the code, listed below the tables. Differences between cells "
+            f"with different letters are not comparable: they may come from the code."
+        )
+    if any(run.unknown for run in runs):
+        words.append(f"{UNKNOWN} {UNKNOWN_NOTE}.")
     return " ".join(words)
 
 
@@ -522,9 +552,15 @@ def text(cell: Cell, runs: Sequence[GridRun], name: str) -> str:
     if not figures:
         return "not measured" if ran else "not run"
     form = MEASURES[name][1]
-    counted = name.startswith("test/")
-    shown = f"{spread(figures, form)} ({len(figures)})" if counted else f"{statistics.mean(figures):{form}}"
-    return f"{shown} {MARK}" if cell.attention == "dot" else shown
+    if not name.startswith("test/"):
+        shown = f"{statistics.mean(figures):{form}}"
+        return f"{shown} {MARK}" if cell.attention == "dot" else shown
+    marks = [
+        MARK if cell.attention == "dot" else "",
+        UNKNOWN if name in BLEU and any(run.unknown for run in ran) else "",
+        "".join(mark for commit, mark in commit_marks(runs).items() if commit in {run.commit for run in ran}),
+    ]
+    return " ".join([f"{spread(figures, form)} ({len(figures)})", *(mark for mark in marks if mark)])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The presets' headers and docs/results.jsonl: what one says, the other says; what is taken from a run, and what not."""
+"""docs/results.jsonl and what is generated from it: they agree; what is taken from a run or an evaluation, and what not."""
 
 import json
 import re
@@ -12,11 +12,17 @@ import pytest
 
 import seq2seq_lab
 from benchmarks import results
+from benchmarks.page import Part
 from benchmarks.results import FIRST, LAST, Measured
+from seq2seq_lab import evaluate
 from seq2seq_lab.errors import UserError
 
 PRESETS = sorted(results.EXPERIMENTS.glob("*.yaml"))
 LINES = results.read_results(results.RESULTS)
+CURRENT = results.current(LINES)
+OLD_COMMITS = {  # that scored `<unk>` as three tokens
+    line.commit for line in LINES if line.unknown
+}
 SETTINGS = (
     "trainer.max_epochs=1 trainer.samples=0 model.num_layers=1 model.embedding_size=8 model.hidden_size=8 "
     "model.encoder_hidden_size=4 dataset.validation_share=0.1 dataset.test_share=0.1"
@@ -86,32 +92,49 @@ def test_header_of_a_preset_says_what_the_file_says(path: Path) -> None:
     assert results.with_header(text, path.stem, LINES) == text, "run: python -m benchmarks.results headers"
 
 
+@pytest.mark.parametrize(
+    "part", results.PARTS, ids=lambda part: part.first.split(":")[0].removeprefix("<!-- ")
+)
+def test_a_generated_table_says_what_the_file_says(part: Part) -> None:
+    text = part.page.read_text("utf-8")
+    lines = results.PARTS[part](LINES)
+    assert part.replaced(text, lines) == text, "run: python -m benchmarks.results headers"
+    assert lines[1].startswith("|---"), lines
+
+
 def test_the_page_has_a_row_for_every_preset() -> None:
-    text = results.PART.page.read_text("utf-8")
-    rows = results.overview(LINES)
-    assert results.PART.replaced(text, rows) == text, "run: python -m benchmarks.results headers"
-    assert {row.split("`")[1] for row in rows[2:]} == {path.stem for path in PRESETS}
+    rows = [row for row in results.overview(LINES) if row.startswith("| `")]
+    assert {row.split("`")[1] for row in rows} == {path.stem for path in PRESETS}
 
 
 def test_the_walks_are_not_empty() -> None:
     assert {"multi30k_de_en", "char_tatoeba"} <= {path.stem for path in PRESETS}
-    assert {"multi30k_de_en", "char_tatoeba"} <= {line.experiment for line in LINES}
+    assert {"multi30k_de_en", "char_tatoeba"} <= {line.experiment for line in CURRENT}
+    assert any(line.evaluation for line in LINES)
+    assert any(line.superseded for line in LINES)
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.experiment}-{line.seed}")
-def test_command_of_a_line_gives_its_preset(line: Measured) -> None:
-    assert line.experiment in {path.stem for path in PRESETS}
-    config, choices = results.composed(line.command)
-    assert (choices["experiment"], config["seed"]) == (line.experiment, line.seed)
-    assert not any(results.OWN_PATH.search(word) for word in shlex.split(line.command))
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_command_of_a_line_gives_its_preset(number: int) -> None:
+    line = LINES[number]
+    for command in (line.command, *line.others):
+        config, choices = results.composed(command)
+        assert (choices["experiment"], config["seed"]) == (str(line.experiment), line.seed)
+        assert not any(results.OWN_PATH.search(word) for word in shlex.split(command))
     assert line.scores
+    assert set(line.signatures) <= set(line.scores)
+    # The grammar's vocabulary is closed: every word of its test sets occurs in training.
+    words = config["tokenizer"]["_target_"].endswith(("WordTokenizer", "SpacyTokenizer"))
+    can_be_unknown = words and choices["dataset"] != "grammar"
+    assert line.unknown in (("three tokens", None) if can_be_unknown else (None,))
+    assert line.unknown or not can_be_unknown or line.commit not in OLD_COMMITS
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.experiment}-{line.seed}")
+@pytest.mark.parametrize("line", CURRENT, ids=lambda line: f"{line.experiment}-{line.seed}")
 def test_a_preset_is_still_what_was_measured(line: Measured) -> None:
     """Who changes a preset measures it anew, or takes its line out."""
-    assert len(line.settings) > 50
-    results.check_command(line.command, line.experiment, line.settings)
+    assert len(line.settings) > 50 or line.note is not None
+    results.check_command(line.command, str(line.experiment), line.settings)
 
 
 def test_lines_are_such_as_add_writes() -> None:
@@ -119,6 +142,8 @@ def test_lines_are_such_as_add_writes() -> None:
     for line in LINES:
         rebuilt = results.with_line(rebuilt, line)
     assert rebuilt == LINES
+    # Every figure was read from a run folder, or says that it was not.
+    assert all(line.settings or line.note for line in LINES if not line.evaluation)
 
 
 def test_header_shows_one_run() -> None:
@@ -179,7 +204,7 @@ def test_lines_are_sorted_and_replaced_by_experiment_and_seed(tmp_path: Path) ->
     lines: list[Measured] = []
     for line in (second, ONE, other, replace(ONE, commit="new")):
         lines = results.with_line(lines, line)
-    assert lines == [other, replace(ONE, commit="new"), second]
+    assert lines == [other, replace(ONE, commit="new"), replace(ONE, superseded=True), second]
     results.write_results(tmp_path / "results.jsonl", lines)
     assert results.read_results(tmp_path / "results.jsonl") == lines
     with pytest.raises(UserError, match=r"seed 1 of preset was 'python.*a preset of its own"):
@@ -214,9 +239,9 @@ def test_runs_that_say_nothing_are_refused(run: Path, tmp_path: Path) -> None:
         results.measured(run, COMMAND, MACHINE, None)
 
 
-def test_a_run_of_no_preset_is_refused(run: Path) -> None:
-    change(run / "run.json", choices={"experiment": "None"})
-    with pytest.raises(UserError, match=r"experiment=None is no preset\. Allowed: .*char_tatoeba"):
+def test_a_run_of_an_unknown_preset_is_refused(run: Path) -> None:
+    change(run / "run.json", choices={"experiment": "mine"})
+    with pytest.raises(UserError, match=r"experiment=mine is no preset\. Allowed: .*char_tatoeba"):
         results.measured(run, COMMAND, MACHINE, None)
 
 
@@ -224,7 +249,7 @@ def test_a_run_of_no_preset_is_refused(run: Path) -> None:
     ("command", "message"),
     [
         ("seq2seq-lab experiment=char_tatoeba", "begins with `python -m seq2seq_lab`"),
-        ("python -m seq2seq_lab", "one of experiment=char_tatoeba"),
+        ("python -m seq2seq_lab", "the run had experiment=char_tatoeba"),
         (COMMAND.replace("FILE", "/home/me/pairs.txt"), "path=/home/me/pairs.txt is a path of this machine"),
         (COMMAND.replace("hidden_size=8", "hidden_size=16"), "model.hidden_size=16, and the run had 8"),
         (f"{COMMAND} seed=2", "gives seed=2, and the run had 1"),
@@ -273,18 +298,96 @@ def test_the_tool_adds_writes_headers_and_checks(
     (presets / "char_tatoeba.yaml").write_text("# By hand.\ndefaults: []\n", "utf-8")
     monkeypatch.setattr(results, "RESULTS", file)
     monkeypatch.setattr(results, "EXPERIMENTS", presets)
-    page = results.PART.page.read_text("utf-8")
-    monkeypatch.setattr(results, "PART", replace(results.PART, page=tmp_path / "results.md"))
-    results.PART.page.write_text(results.PART.replaced(page, []), "utf-8")
+    part = results.part(tmp_path / "results.md", "presets")
+    monkeypatch.setattr(results, "PARTS", {part: results.overview})
+    part.page.write_text(f"{part.first}\n{part.last}\n", "utf-8")
     results.main(["add", str(run), "--command", COMMAND, "--machine", MACHINE])
     assert [line.seed for line in results.read_results(file)] == [1]
     with pytest.raises(SystemExit, match=r"^error: char_tatoeba\.yaml, results\.md: not what"):
         results.main(["check"])
     results.main(["headers"])
     results.main(["check"])
-    assert "| `char_tatoeba` | " in results.PART.page.read_text("utf-8")
+    assert "| `char_tatoeba` | " in part.page.read_text("utf-8")
     assert f"on {MACHINE}:" in (presets / "char_tatoeba.yaml").read_text("utf-8")
     assert (
         "Now: python -m benchmarks.results headers\nchar_tatoeba.yaml\nresults.md\n"
         in capsys.readouterr().out
     )
+
+
+def test_a_score_with_unknown_words_is_marked_and_explained() -> None:
+    marked = replace(ONE, experiment="words", unknown="three tokens")
+    page = results.overview([ONE, marked])
+    assert "| `preset` | 1 | 30.00 |" in page[2]
+    assert "| `words` | 1 | 30.00 ‡ |" in page[3]
+    assert page[5].startswith("‡ Scored with `<unk>` as three tokens")
+    assert "‡" not in "".join(results.overview([ONE]))
+    assert "scores          scored with `<unk>` as three tokens" in "\n".join(results.header([marked], ""))
+
+
+def test_a_superseded_line_is_shown_among_the_earlier_runs_alone() -> None:
+    old = replace(
+        ONE, superseded=True, note="twice the dropout", scores={"val/bleu": 21.5, "test/bleu": 20.5}
+    )
+    assert (
+        "| `experiment=preset` | greedy | twice the dropout | 21.50 | – | 20.50 | – | 0123456 |"
+        in results.earlier([ONE, old])
+    )
+    assert len(results.earlier([ONE])) == 2  # the head of the table
+    assert "20.50" not in "".join(
+        [*results.overview([ONE, old]), *results.header(results.current([ONE, old]), "")]
+    )
+
+
+def evaluation_of(run: Path, command: str) -> Path:
+    evaluate.main([str(run), *command.split()])
+    (folder,) = (run / "evaluations").iterdir()
+    return folder
+
+
+def test_an_evaluation_is_added_and_shown(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = evaluation_of(run, "search=beam search.size=2 --device cpu")
+    file = tmp_path / "results.jsonl"
+    results.write_results(file, [ONE])
+    monkeypatch.setattr(results, "RESULTS", file)
+    add = ["add", str(folder), "--command", COMMAND, "--machine", MACHINE, "--evaluation"]
+    results.main([*add, "python -m seq2seq_lab.evaluate RUN search=beam search.size=2"])
+    (line,) = (line for line in results.read_results(file) if line.evaluation)
+    result = json.loads((folder / "result.json").read_text("utf-8"))
+    assert line.scores["test/bleu"] == pytest.approx(result["test/bleu"], abs=1e-4)
+    assert (line.commit, line.seed, line.experiment) == (COMMIT, 1, "char_tatoeba")
+    assert line.train_seconds is None
+    shown = "\n".join(results.evaluations([ONE, line]))
+    half = result["test/bleu_confidence"]
+    bleu = f"{result['test/bleu']:.2f} ± {half:.2f}"
+    assert f" | 1 | `search=beam search.size=2` | {bleu} | " in shown
+    assert "`char_tatoeba`" not in "".join(results.overview([ONE, line])), (
+        "an evaluation is no run of the preset"
+    )
+    for evaluation, message in (
+        ("python -m seq2seq_lab.evaluate RUN search=beam search.size=3", "gives search="),
+        ("python -m seq2seq_lab.evaluate RUN --with RUN search=beam search.size=2", "has 1 times --with"),
+        ("seq2seq-lab-evaluate RUN", "does not begin with"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            results.main([*add, evaluation])
+    with pytest.raises(SystemExit, match="no evaluation was written there"):
+        results.main(["add", str(run), *add[2:], "python -m seq2seq_lab.evaluate RUN"])
+    capsys.readouterr()
+
+
+def test_copied_figures_of_an_evaluation_have_a_note() -> None:
+    copied = replace(ONE, evaluation="python -m seq2seq_lab.evaluate RUN search=beam", note="Copied by hand.")
+    lines = results.evaluations([copied, replace(copied, seed=2, note=None)])
+    assert "| 0123456 ¹ |" in lines[2]
+    assert "| 0123456 |" in lines[3]
+    assert "¹ Copied by hand." in lines
+
+
+def test_the_two_runs_of_the_readme_are_asked_for_by_command() -> None:
+    with pytest.raises(
+        UserError, match=r"no run of `model=vanilla`\. Run python -m seq2seq_lab model=vanilla and add"
+    ):
+        results.readme([line for line in LINES if "model=vanilla" not in line.command])

@@ -240,6 +240,40 @@ def test_a_cell_shows_mean_and_deviation_over_its_seeds() -> None:
     assert page.count(MARK) == 2  # in the legend, and where it was run
 
 
+def test_cells_say_which_commit_they_are_of() -> None:
+    bleu = {"test/bleu": 30.0, "num_parameters": 5}
+    old, new = a_run(GRAMMAR, ADDITIVE, 1, bleu), a_run(GRAMMAR, Cell("bahdanau", "additive"), 1, bleu)
+    both = replace(a_run(GRAMMAR, ADDITIVE, 2, bleu), commit="f" * 40)
+    page = "\n".join(grid.section(GRAMMAR, [old, replace(new, commit="f" * 40)]))
+    assert "| `luong` | not run | 30.00 (1) ᵃ |" in page
+    assert "| `bahdanau` | not run | 30.00 (1) ᵇ |" in page
+    assert "| `bahdanau` | not run | 5 |" in page, "a number of parameters does not depend on the version"
+    assert "- commit: ᵃ 0123456; ᵇ fffffff\n" in page
+    assert "with different letters are not comparable" in page
+    assert "| `luong` | not run | 30.00 (2) ᵃᵇ |" in "\n".join(grid.section(GRAMMAR, [old, both]))
+    page = "\n".join(grid.section(GRAMMAR, [old, new]))
+    assert "| `bahdanau` | not run | 30.00 (1) |" in page
+    assert "- commit: 0123456\n" in page
+    assert "not comparable" not in page
+
+
+def test_the_recorded_grammar_is_of_several_commits_and_says_so() -> None:
+    runs = [run for run in RUNS if run.grid == "grammar"]
+    marks = grid.commit_marks(runs)
+    for run in runs:
+        shown = grid.text(run.cell, runs, "test/bleu")
+        assert marks[run.commit] in shown
+        assert [mark for mark in grid.COMMIT_MARKS if mark in shown] == [marks[run.commit]][: len(marks) > 1]
+
+
+def test_scores_with_unknown_words_are_marked() -> None:
+    run = a_run(MULTI30K, ADDITIVE, 1, {"test/bleu": 30.0})
+    assert "‡" not in "".join(grid.section(MULTI30K, [run]))
+    page = "\n".join(grid.section(MULTI30K, [replace(run, unknown="three tokens")]))
+    assert "| `luong` | `additive` | 30.00 (1) ‡ |" in page
+    assert "‡ scored with `<unk>` as three tokens" in page
+
+
 def test_rates_of_several_machines_are_not_set_beside_one_another() -> None:
     bahdanau = Cell("bahdanau", "additive")
     runs = [a_run(MULTI30K, cell, 1, {RATE: 7030.4, "num_parameters": 5}) for cell in (ADDITIVE, bahdanau)]
