@@ -24,6 +24,7 @@ from benchmarks.results import (
     PROGRAM,
     UNKNOWN,
     UNKNOWN_NOTE,
+    aer_bounds,
     commit_of,
     composed,
     distinct,
@@ -59,6 +60,7 @@ DECODERS = {
 # Its sizes have to agree. A narrower encoder leaves the decoder as it is, and no score is bought by more weights.
 DOT = "model.encoder_hidden_size=128"
 
+AER_BOUNDS = ("test/aer_oracle", "test/aer_diagonal")  # recorded, and shown above the tables
 RATE = "train/target_tokens_per_second"
 BLEU = {
     "test/bleu": ("test BLEU", ".2f"),
@@ -381,7 +383,9 @@ def grid_run(grid: Grid, cell: Cell, seed: int, folder: Path, machine: str, comm
     assert result is not None, folder
     says = record.get("commit") is not None and not record["dirty"]
     figures = {
-        name: round(result[name], 4) for name in grid.measures if isinstance(result.get(name), (int, float))
+        name: round(result[name], 4)
+        for name in (*grid.measures, *AER_BOUNDS)
+        if isinstance(result.get(name), (int, float))
     }
     return GridRun(
         grid=grid.name,
@@ -514,6 +518,8 @@ def legend(grid: Grid, runs: Sequence[GridRun]) -> str:
             f"{', '.join(marks.values())}: the commit of the code, listed below the tables. Differences between cells "
             f"with different letters are not comparable: they may come from the code."
         )
+    if bounds := distinct(aer_bounds(run.figures, "test") for run in runs):
+        words.append(f"AER of one link per target word has bounds on this test set: {'; '.join(bounds)}.")
     if any(run.unknown for run in runs):
         words.append(f"{UNKNOWN} {UNKNOWN_NOTE}.")
     return " ".join(words)

@@ -546,11 +546,26 @@ def by_length(found: Mapping[str, Sequence[Measured]], name: str) -> list[list[s
     """Return the rows of BLEU by source length: how many sentences, then a row for each label."""
     first = next(iter(found.values()))[0].groups[f"{name}/bleu_by_length"]
     counts = [group["count"] for group in first]
-    rows = [[f"{name}: sentences", f"{sum(counts):,}", *(f"{count:,}" for count in counts), ""]]
+    bounds = next(iter(found.values()))[0].scores
+    rows = [
+        [
+            f"{name}: sentences",
+            f"{sum(counts):,}",
+            *(f"{count:,}" for count in counts),
+            aer_bounds(bounds, name),
+        ]
+    ]
     for label, runs in found.items():
         bleu = [grouped(runs, f"{name}/bleu_by_length", place, "bleu", ".2f") for place in range(len(first))]
         rows.append([label, score(runs, f"{name}/bleu"), *bleu, score(runs, f"{name}/aer")])
     return rows
+
+
+def aer_bounds(scores: Mapping[str, float], name: str) -> str:
+    """Return the AER of an oracle and of a diagonal on a test set, in words; nothing where they were not computed."""
+    if f"{name}/aer_oracle" not in scores:
+        return ""
+    return f"oracle {scores[f'{name}/aer_oracle']:.3f}, diagonal {scores[f'{name}/aer_diagonal']:.3f}"
 
 
 def lengths(groups: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -638,7 +653,10 @@ def readme(results: Sequence[Measured]) -> list[str]:
             ]
             for name in ("negation", "relative clause")
         ),
-        ["alignment error rate (lower is better)", *(score(of, "test/aer") for of in every)],
+        [
+            f"alignment error rate (with one link per target word: {aer_bounds(runs[0].scores, 'test')})",
+            *(score(of, "test/aer") for of in every),
+        ],
         [
             "training, validation",
             *(", ".join(f"{statistics.mean(known(of, name)):.0f} s" for name in TIMES) for of in every),

@@ -78,7 +78,7 @@ def test_page_says_what_the_file_says() -> None:
 def test_lines_are_such_as_add_writes() -> None:
     assert grid.with_runs(RUNS[::-1], []) == RUNS
     for run in RUNS:
-        assert set(run.figures) <= set(GRIDS[run.grid].measures)
+        assert set(run.figures) <= {*GRIDS[run.grid].measures, *grid.AER_BOUNDS}
         assert set(run.signatures) == {name for name in run.figures if "bleu" in name}
 
 
@@ -184,7 +184,7 @@ def test_a_run_is_read(folder: Path) -> None:
     result = json.loads((folder / "grammar-luong-additive-1" / "result.json").read_text("utf-8"))
     assert (line.cell, line.seed, line.commit, line.machine) == (ADDITIVE, 1, COMMIT, MACHINE)
     assert line.command == SMALL.command(ADDITIVE, 1)
-    assert set(line.figures) == set(SMALL.measures)
+    assert set(line.figures) == {*SMALL.measures, *grid.AER_BOUNDS}
     assert line.figures["test/aer"] == pytest.approx(result["test/aer"], abs=1e-4)
     assert line.signatures == {
         name: result[f"{name}_signature"] for name in ("test/bleu", "test/compositional/bleu")
@@ -264,6 +264,15 @@ def test_the_recorded_grammar_is_of_several_commits_and_says_so() -> None:
         shown = grid.text(run.cell, runs, "test/bleu")
         assert marks[run.commit] in shown
         assert [mark for mark in grid.COMMIT_MARKS if mark in shown] == [marks[run.commit]][: len(marks) > 1]
+
+
+def test_the_bounds_of_the_aer_stand_above_the_tables() -> None:
+    run = a_run(GRAMMAR, ADDITIVE, 1, {"test/aer": 0.1})
+    assert "bounds" not in "".join(grid.section(GRAMMAR, [run]))
+    run = replace(run, figures=run.figures | {"test/aer_oracle": 0.0450, "test/aer_diagonal": 0.5981})
+    page = " ".join(grid.section(GRAMMAR, [run]))
+    assert "bounds on this test set: oracle 0.045, diagonal 0.598." in page
+    assert page.index("oracle 0.045") < page.index("| AER |")
 
 
 def test_scores_with_unknown_words_are_marked() -> None:
