@@ -97,6 +97,8 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score a run and write and print what it comes to."""
     from seq2seq_lab import build, own_parts, report, showcase
     from seq2seq_lab.config import Precision
+    from seq2seq_lab.data.download import cache_folder
+    from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
     from seq2seq_lab.provenance import provenance
     from seq2seq_lab.ranks import Ranks
@@ -109,7 +111,7 @@ def evaluate(options: argparse.Namespace) -> None:
     run = opened(options, options.changes)
     with own_parts.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
-        corpus = build.dataset(run.config).load()
+        corpus = with_near_duplicates(build.dataset(run.config).load(), cache_folder(run.config.cache_dir))
         origin = provenance(run.config, corpus, run.device, Ranks().size)
     if options.validation and not corpus.validation:
         raise UserError(

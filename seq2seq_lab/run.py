@@ -17,6 +17,7 @@ from seq2seq_lab import build, checkpoint, provenance, showcase, warm_start
 from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
+from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
@@ -247,7 +248,7 @@ def read_data(job: Job) -> tuple[Corpus, TokenizedCorpus]:
     tokenized = tokenize_corpus(
         corpus, build.tokenizer(config), config.tokenizer, cache_folder(config.cache_dir), fitted
     )
-    return corpus, tokenized
+    return with_near_duplicates(corpus, cache_folder(config.cache_dir)), tokenized
 
 
 def make_evaluators(

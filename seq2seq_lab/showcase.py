@@ -13,6 +13,7 @@ from torch import nn
 from seq2seq_lab import own_parts, plots, report
 from seq2seq_lab.alignment import Link, Span, attention_map, group_tokens, word_spans
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically
@@ -50,9 +51,21 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
     source_tokens = map(pair.source.tokens, pair.source.encode(sources))
     target_tokens = map(pair.target.tokens, pair.target.encode(targets))
     report.say(report.pairs_table(list(zip(source_tokens, target_tokens, strict=True))))
-    counts = [f"{count:,} {what.replace('_', ' ')}" for what, count in corpus.counts.items() if count]
+    counts = [
+        f"{count:,} {what.replace('_', ' ')}"
+        for what, count in corpus.counts.items()
+        if count and "/" not in what
+    ]
     if counts:
         log.info("Found in the corpus: %s.", ", ".join(counts))
+    for name, text in {"validation": corpus.validation, **corpus.tests}.items():
+        near = [
+            f"{what.replace('_', ' ')} {count:,} ({count / len(text):.1%})"
+            for what in NEAR_DUPLICATES
+            if (count := corpus.counts.get(f"{name}/{what}", 0))
+        ]
+        if near:
+            log.info("Near-duplicates, %s, of %s pairs: %s.", name, f"{len(text):,}", ", ".join(near))
     leaks = corpus.counts.get("leaked_pairs", 0)
     if leaks and not corpus.counts.get("dropped_leaks", 0):
         held_out = len(corpus.validation) + sum(map(len, corpus.tests.values()))

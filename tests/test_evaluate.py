@@ -57,6 +57,9 @@ def test_it_finds_what_the_run_found(run: seq2seq_lab.LoadedRun, capsys: pytest.
     names = [name for name in run.result if name.startswith(("test/", "val/")) and name != "val/seconds"]
     assert {"test/ter", "test/bleu_confidence", "test/compositional/bleu", "val/aer"} <= {*names}
     assert {name: again[name] for name in names} == {name: run.result[name] for name in names}
+    for result in (run.result, again):
+        counts = result["provenance"]["data"]["counts"]
+        assert 0 < counts["test/source_within_one_word"] <= 40
     assert (again["precision"], again["validation_precision"]) == ("fp32", "bf16")
     assert again["provenance"]["data"] == run.result["provenance"]["data"]
     as_trained = scored(str(run.folder), "--precision", "bf16")

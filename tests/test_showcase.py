@@ -244,11 +244,16 @@ def test_parameters_of_the_components_add_up(tied: bool) -> None:
 
 def test_description_leaves_out_counts_of_nothing(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
-    counts = {"pairs_dropped": 0, "pairs_over_max_tokens": 1234}
+    (name, text), *_ = corpus.tests.items()
+    counts = {"pairs_dropped": 0, "pairs_over_max_tokens": 1234, f"{name}/shared_source": len(text)}
     tokenized = tokenize_corpus(corpus, word, {}, None)
     describe(Parts(False), replace(corpus, counts=counts), tokenized, "cpu in fp32")
     assert "Found in the corpus: 1,234 pairs over max tokens." in caplog.text
+    assert (
+        f"Near-duplicates, {name}, of {len(text)} pairs: shared source {len(text)} (100.0%)." in caplog.text
+    )
     assert "dropped" not in caplog.text
+    assert "Near-duplicates, validation" not in caplog.text
     assert "Computing on cpu in fp32." in caplog.text
     caplog.clear()
     describe(Parts(False), replace(corpus, counts={"pairs_dropped": 0}), tokenized, "cpu in fp32")

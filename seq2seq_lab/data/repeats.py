@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ _CHUNK = 10_000  # pairs looked up at a time
 # Sentences are compared by 128 bits of their hash: among a thousand million, two different ones have the same
 # with a probability below 1e-20. Bytes, which numpy sorts and searches as strings.
 _KEY_BYTES = 16
-Keys = npt.NDArray[np.bytes_]
+Keys = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -40,7 +40,7 @@ def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts:
     and the collapsing of white space, so exact ones are among them; a leaked source is a held-out pair whose
     source side stands in training, with whatever target, so leaked pairs are among those.
     """
-    known_pairs, known_sources = _Known(), _Known()
+    known_pairs, known_sources = Known(), Known()
     for split in held_out:
         for sources, pairs in _normalised_keys(split, "Normalising held-out pairs"):
             known_sources.add(sources)
@@ -58,17 +58,20 @@ def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts:
     return repeats
 
 
-class _Known:
+class Known:
     """Keys in sorted order, and which of them have been seen elsewhere."""
 
     def __init__(self) -> None:
-        self._added = [np.zeros(0, f"S{_KEY_BYTES}")]
+        self._added: list[Keys] = []
 
     def add(self, keys: Keys) -> None:
+        """Add keys, all of one type."""
         self._added.append(keys)
 
     def sort(self) -> None:
-        self._keys, self._counts = np.unique(np.concatenate(self._added), return_counts=True)
+        """Prepare the keys for `mark`; none can be added from now on."""
+        added = np.concatenate(self._added) if self._added else np.zeros(0, np.uint64)
+        self._keys, self._places = np.unique(added, return_inverse=True)
         self._added.clear()
         self._seen = np.zeros(len(self._keys), np.bool_)
 
@@ -81,9 +84,14 @@ class _Known:
         self._seen[place[found]] = True
         return found
 
+    def seen(self) -> Mask:
+        """Return of each key, in the order in which they were added, whether it was seen."""
+        seen: Mask = self._seen[self._places]
+        return seen
+
     def marked(self) -> int:
         """The number of keys added that were seen; one added twice counts twice."""
-        return int(self._counts[self._seen].sum())
+        return int(self.seen().sum())
 
 
 def _duplicates(split: ParallelText) -> Mask:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from seq2seq_lab.data import repeats
+from seq2seq_lab.data import progress, repeats
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.repeats import count_repeats
@@ -86,6 +86,7 @@ def test_the_same_is_found_as_by_comparing_all_pairs(monkeypatch, chunk):
 
 def test_memory_is_less_than_64_bytes_a_pair(monkeypatch):
     monkeypatch.setattr(repeats, "_CHUNK", 100)
+    monkeypatch.setattr(progress, "AFTER_SECONDS", 1e9)  # a bar would import rich
     count = 40_000
     train = text((f"source sentence {n}", f"target sentence {n}") for n in range(count))
     held_out = text((f"other sentence {n}", "same") for n in range(100))

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab import network
 from seq2seq_lab.data import download
+from seq2seq_lab.data.near_duplicates import near_duplicates
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.errors import UserError
 
@@ -290,3 +291,11 @@ def test_the_real_file(corpora):
     odd = sum("\u00a0" in french or "\u202f" in french for split in splits for french in split.target)
     assert odd == 6_337
     assert not any(corpus.counts.values())
+    counts = near_duplicates(corpus.train, corpus.tests)
+    assert len(corpus.tests["test"]) == 1_267
+    assert counts == {
+        "test/source_in_train": 35,
+        "test/reference_in_train": 113,
+        "test/source_within_one_word": 527,
+        "test/shared_source": 650,
+    }

@@ -1,0 +1,108 @@
+"""Near-duplicates: what is counted equals what comparing all pairs counts."""
+
+import logging
+import random
+from itertools import product
+
+import pytest
+
+from seq2seq_lab.data import near_duplicates as module
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.near_duplicates import near_duplicates, with_near_duplicates, words
+
+
+def text(*pairs: tuple[str, str]) -> ParallelText:
+    return ParallelText([source for source, _ in pairs], [target for _, target in pairs])
+
+
+def test_words_are_normalised() -> None:
+    assert words("I'm  SURE he can’t (really) go!") == ["i", "am", "sure", "he", "cannot", "really", "go"]
+    assert words("Don't; won't") == ["do", "not", "will", "not"]
+    assert words("L'homme cafe\u0301\u00a0!") == ["l", "homme", "caf\u00e9"]
+    assert words("…") == []
+
+
+def test_what_is_counted() -> None:
+    train = text(("I'm here.", "Je suis là."), ("We sleep all day.", "Nous dormons."), ("Go!", "Va !"))
+    held_out = {
+        "validation": text(
+            ("I am here!", "je suis ici"),  # the source, after normalisation
+            ("We sleep all night", "Nous dormons"),  # a replaced word; the reference
+            ("We all sleep all day", "a"),  # an inserted word
+            ("We sleep day", "b"),  # a deleted word
+            ("All we sleep day", "c"),  # the words of a training source in another order
+            ("Stop!", "d"),  # one word instead of another: nothing in common
+        ),
+        "test": text(("We run all night", "va"), ("We run all night", "x"), ("we run all night", "y")),
+    }
+    assert near_duplicates(train, held_out) == {
+        "validation/source_in_train": 1,
+        "validation/reference_in_train": 1,
+        "validation/source_within_one_word": 4,
+        "validation/shared_source": 0,
+        "test/source_in_train": 0,
+        "test/reference_in_train": 1,
+        "test/source_within_one_word": 0,
+        "test/shared_source": 2,
+    }
+    assert near_duplicates(text(), held_out) == {"validation/shared_source": 0, "test/shared_source": 2}
+
+
+def within_one_word(one: list[str], other: list[str]) -> bool:
+    """Compare two sentences word by word, with the definition only."""
+    if one == other:
+        return True
+    shorter, longer = sorted((one, other), key=len)
+    if not shorter or len(longer) == 1:
+        return False
+    if len(longer) - len(shorter) == 1:
+        return any(longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer)))
+    return len(longer) == len(shorter) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
+
+
+@pytest.mark.parametrize("chunk", [7, 10_000])
+def test_counts_equal_a_comparison_of_all_pairs(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK", chunk)
+    monkeypatch.setattr(module, "_CACHED", 3)  # fewer than there are words
+    generator = random.Random(1)
+
+    def sentences(count: int) -> list[str]:
+        return [" ".join(generator.choices("abcde", k=generator.randrange(6))) for _ in range(count)]
+
+    train = ParallelText(sentences(60), sentences(60))
+    held_out = {name: ParallelText(sentences(80), sentences(80)) for name in ("validation", "test")}
+    found = near_duplicates(train, held_out)
+    for name, split in held_out.items():
+        near = {
+            i
+            for (i, one), other in product(enumerate(split.source), train.source)
+            if within_one_word(one.split(), other.split())
+        }
+        assert found[f"{name}/source_within_one_word"] == len(near)
+        assert 0 < len(near) < 80
+        assert found[f"{name}/source_in_train"] == sum(one in train.source for one in split.source)
+        assert found[f"{name}/reference_in_train"] == sum(one in train.target for one in split.target)
+
+
+def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # type: ignore[no-untyped-def]
+    train, validation = text(("a b", "c d")), text(("a b", "x"))
+    corpus = Corpus("en", "fr", train, validation, {"test": validation}, {"leaked_pairs": 0})
+    counted = with_near_duplicates(corpus, tmp_path)
+    assert counted.counts["leaked_pairs"] == 0
+    assert counted.counts["test/source_in_train"] == 1
+    calls = []
+
+    def count(*arguments: object) -> dict[str, int]:
+        calls.append(arguments)
+        return {}
+
+    monkeypatch.setattr(module, "near_duplicates", count)
+    assert with_near_duplicates(corpus, tmp_path) == counted
+    assert not calls
+    other = Corpus("en", "fr", train, text(("a c", "x")), {"test": validation})
+    with_near_duplicates(other, tmp_path)
+    assert len(calls) == 1
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        with_near_duplicates(other, tmp_path / "file")
+    assert "the next run counts near-duplicates again" in caplog.text
