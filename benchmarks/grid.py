@@ -28,6 +28,7 @@ from benchmarks.results import (
     commit_of,
     composed,
     distinct,
+    names_commit,
     settings,
 )
 from seq2seq_lab import config as configuration
@@ -381,7 +382,6 @@ def grid_run(grid: Grid, cell: Cell, seed: int, folder: Path, machine: str, comm
     check_configuration(folder, command, dict(settings(configuration.plain(node))))
     result, record = finished_result(folder), read_record(folder)
     assert result is not None, folder
-    says = record.get("commit") is not None and not record["dirty"]
     figures = {
         name: round(result[name], 4)
         for name in (*grid.measures, *AER_BOUNDS)
@@ -393,7 +393,7 @@ def grid_run(grid: Grid, cell: Cell, seed: int, folder: Path, machine: str, comm
         attention=cell.attention,
         seed=seed,
         command=command,
-        commit=commit_of(folder, record, None if says else commit),
+        commit=commit_of(folder, record, None if names_commit(record) else commit),
         machine=machine,
         figures=figures,
         signatures={name: result[f"{name}_signature"] for name in figures if f"{name}_signature" in result},

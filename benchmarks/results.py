@@ -80,7 +80,7 @@ class Measured:
     Attributes:
         experiment: the preset; None for a run of no preset.
         command: as a user types it, with DIR or FILE in place of a path.
-        commit: of the package when the run began.
+        commit: of the package when the run began, or when the evaluation was made.
         settings: every setting of the run by its dotted key, but for where it was logged and cached; what stands for a
             path as the command has it. A preset that has been changed since does not give them any more.
         machine: in words: cores, kind of processor, torch's version, precision.
@@ -308,9 +308,13 @@ def evaluated(options: argparse.Namespace) -> Measured:
         raise UserError(
             f"--evaluation={options.evaluation!r} gives search={said}, and {folder} had {result['search']}."
         )
-    trained = measured(run, options.command, options.machine, options.commit)
+    of_run, of_evaluation = read_record(run), result.get("provenance", {})
+    trained = measured(
+        run, options.command, options.machine, None if names_commit(of_run) else options.commit
+    )
     return replace(
         trained,
+        commit=commit_of(folder, of_evaluation, None if names_commit(of_evaluation) else options.commit),
         settings={},
         evaluation=options.evaluation,
         others=options.others,
@@ -323,6 +327,11 @@ def evaluated(options: argparse.Namespace) -> Measured:
     )
 
 
+def names_commit(record: Mapping[str, Any]) -> bool:
+    """Return whether a run recorded the commit of its code, without changes to it."""
+    return record.get("commit") is not None and not record["dirty"]
+
+
 def commit_of(folder: Path, record: Mapping[str, Any], given: str | None) -> str:
     """Return the commit of a run's code: the recorded one, or the one given where that is not enough.
 
@@ -330,8 +339,8 @@ def commit_of(folder: Path, record: Mapping[str, Any], given: str | None) -> str
         UserError: neither says it, or they disagree.
     """
     recorded = record.get("commit")
-    if recorded is not None and not record["dirty"]:
-        if given is not None and not recorded.startswith(given):
+    if names_commit(record):
+        if given is not None and not str(recorded).startswith(given):
             raise UserError(f"--commit={given}: {folder} was run at {recorded}. Leave --commit out.")
         return str(recorded)
     if given is None:
