@@ -414,8 +414,8 @@ def composed(command: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def unseeded(command: str) -> list[str]:
-    """Return the words of a command without its seed."""
-    return [word for word in shlex.split(command) if not word.startswith("seed=")]
+    """Return the words of a command without its seed, and without its logger, which changes no score."""
+    return [word for word in shlex.split(command) if not word.startswith(("seed=", "logger="))]
 
 
 def outdated(folder: Path, results: Sequence[Measured]) -> dict[Path, str]:
@@ -510,12 +510,7 @@ def main_runs(results: Sequence[Measured]) -> dict[str, list[Measured]]:
         UserError: one is not recorded.
     """
     found = {
-        label: [
-            run
-            for run in current(results)
-            if run.experiment is None
-            and [word for word in unseeded(run.command) if not word.startswith("logger=")] == command.split()
-        ]
+        label: [run for run in current(results) if unseeded(run.command) == command.split()]
         for label, command in MAIN.items()
     }
     for label, runs in found.items():
@@ -730,8 +725,9 @@ def of_runs(run: Measured) -> str:
 
 
 def search_of(run: Measured) -> str:
-    """Return the settings of an evaluation's command."""
-    words = [word for word in shlex.split(run.evaluation or "")[len(EVALUATE) :] if "=" in word]
+    """Return the settings and options of an evaluation's command, without those that a column of their own shows."""
+    words = shlex.split(run.evaluation or "")[len(EVALUATE) :]
+    words = [word for word in words if word not in ("--with", "RUN", "--replace-unknown")]
     return f"`{' '.join(words)}`" if words else "greedy"
 
 

@@ -386,6 +386,12 @@ def test_copied_figures_of_an_evaluation_have_a_note() -> None:
     assert "¹ Copied by hand." in lines
 
 
+def test_a_run_of_no_preset_takes_the_place_of_one_with_another_logger() -> None:
+    old = replace(ONE, experiment=None, command="python -m seq2seq_lab model=vanilla logger=none")
+    new = replace(old, command="python -m seq2seq_lab model=vanilla", commit="new")
+    assert results.current(results.with_line([old], new)) == [new]
+
+
 def test_the_two_runs_of_the_readme_are_asked_for_by_command() -> None:
     with pytest.raises(
         UserError, match=r"no run of `model=vanilla`\. Run python -m seq2seq_lab model=vanilla and add"
