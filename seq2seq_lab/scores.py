@@ -22,6 +22,7 @@ from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import UserError
 
 SACREBLEU_SEED = 12345  # that its command line resamples with
+SAMPLES_TOGETHER = 256  # of the paired bootstrap: bounds its memory
 # Moses' rules treat this as a word and UNKNOWN as punctuation, which would split it off an elided article (l').
 _LETTER = "\N{CYRILLIC LETTER MULTIOCULAR O}"
 
@@ -166,9 +167,24 @@ class Bleu:
         """Return the score of all; `samples` is how often they are resampled for its confidence, 0 leaves it out."""
         return _score(self._metric, self._counts, samples, self._references)
 
-    def resampled(self, samples: int) -> npt.NDArray[np.float64]:
-        """Return the score of each of so many samples, which are the same for every system."""
-        return _resampled(self._metric, self._counts, samples, self._references)
+    def counts_by_source(self) -> npt.NDArray[np.float32]:
+        """Return what BLEU counts, a row per source sentence: both lengths, matched and all n-grams of 1 to 4."""
+        return _by_source(self._counts, self._references)
+
+    def of_counts(self, counts: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """Return the score of each row of summed counts: sacreBLEU's formula with its default smoothing."""
+        hypothesis, reference = counts[:, 0].astype(np.float64), counts[:, 1].astype(np.float64)
+        matched, total = counts[:, 2:6].astype(np.float64), counts[:, 6:10].astype(np.float64)
+        exists = total > 0
+        halvings = np.cumsum((matched == 0) & exists, axis=1)
+        kept = np.where(matched == 0, 0.5**halvings, matched)
+        orders = exists.sum(1) if self._metric.effective_order else np.full(len(counts), 4)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.where(exists, kept, 0)) - np.log(np.where(exists, total, 1))
+            brevity = np.minimum(0, 1 - reference / np.where(hypothesis > 0, hypothesis, np.nan))
+        counted = np.where(np.arange(4) < orders[:, None], logs, 0)
+        scores = 100 * np.exp(brevity + counted.sum(1) / np.maximum(orders, 1))
+        return np.where(matched.any(1), scores, 0.0)
 
     def by_length(self, lengths: Sequence[int], bounds: Sequence[int]) -> list[LengthBin]:
         """Return the score in bins of source length; n bounds make n + 1 bins.
@@ -213,21 +229,39 @@ def paired_bootstrap(
     references: Sequence[str] | References,
     samples: int,
 ) -> list[float]:
-    """Return the p-value of each system's difference in BLEU from a baseline.
+    """Return the p-value of each system's difference in BLEU from a baseline, two-sided.
 
-    Paired bootstrap resampling (Koehn 2004) as in sacreBLEU's `PairedTest`, but of source sentences: see `References`.
-    Systems with equal scores in every sample have p = 1, not sacreBLEU's 1 / (samples + 1).
+    Paired bootstrap (Koehn 2004) over source sentences, see `References`: the share of samples whose difference is as far
+    from the mean of all samples as the observed difference is from 0. sacreBLEU's `PairedTest` takes absolute values
+    before it subtracts the mean; its test is in effect one-sided, and rejects about twice as often as its level says.
     Raises `UserError` as `Bleu` does.
     """
-    first = Bleu(baseline, references)
-    score, resampled = first.score().value, first.resampled(samples)
-    found = []
-    for hypotheses in systems:
-        system = Bleu(hypotheses, references)
-        differences = np.abs(system.resampled(samples) - resampled)
-        greater = differences - differences.mean() >= abs(system.score().value - score)
-        found.append((int(greater.sum()) + 1) / (samples + 1))
-    return found
+    every = [Bleu(hypotheses, references) for hypotheses in (baseline, *systems)]
+    observed = np.array([one.score().value for one in every])
+    resampled = _resampled_together(every, samples)
+    return two_sided_p(resampled[:, 1:] - resampled[:, :1], observed[1:] - observed[0])
+
+
+def two_sided_p(resampled: npt.NDArray[np.float64], observed: npt.NDArray[np.float64]) -> list[float]:
+    """Return the p-value of each observed difference; `resampled` has a row per sample and a column per difference."""
+    centred = np.abs(resampled - resampled.mean(0))
+    greater = (centred >= np.abs(observed)).sum(0)
+    return [float(p) for p in (greater + 1) / (len(resampled) + 1)]
+
+
+def _resampled_together(systems: Sequence[Bleu], samples: int) -> npt.NDArray[np.float64]:
+    """Return the score of each system (columns) in each sample of the source sentences (rows)."""
+    generator = np.random.default_rng(SACREBLEU_SEED)
+    counts = np.concatenate([system.counts_by_source() for system in systems], axis=1)
+    sources, parts = len(counts), []
+    for start in range(0, samples, SAMPLES_TOGETHER):
+        together = min(SAMPLES_TOGETHER, samples - start)
+        drawn = generator.integers(sources, size=(together, sources))
+        drawn += sources * np.arange(together)[:, None]
+        often = np.bincount(drawn.ravel(), minlength=together * sources).reshape(together, sources)
+        sums = np.split(often.astype(np.float32) @ counts, len(systems), axis=1)
+        parts.append(np.stack([one.of_counts(sum_) for one, sum_ in zip(systems, sums, strict=True)], axis=1))
+    return np.concatenate(parts)
 
 
 class LowercasedTokenised:
@@ -341,14 +375,19 @@ def _resampled(
     # What `corpus_score(n_bootstrap=…)` does, but for two faults of sacreBLEU 2.6 (its mean fails where some scores are 0,
     # and it holds the statistics of all samples at once, gigabytes for a large test set), and of clusters.
     generator = np.random.default_rng(SACREBLEU_SEED)
-    rows = np.zeros((references.clusters.max() + 1, len(statistics[0])), dtype=np.float32)
-    np.add.at(rows, references.clusters, np.array(statistics, dtype=np.float32))
+    rows = _by_source(statistics, references)
     return np.array(
         [
             metric._compute_score_from_stats(rows[generator.choice(len(rows), size=len(rows))].sum(0)).score
             for _ in range(samples)
         ]
     )
+
+
+def _by_source(statistics: list[list[Any]], references: References) -> npt.NDArray[np.float32]:
+    rows = np.zeros((references.clusters.max() + 1, len(statistics[0])), dtype=np.float32)
+    np.add.at(rows, references.clusters, np.array(statistics, dtype=np.float32))
+    return rows
 
 
 def sentence_bleu(hypothesis: str, reference: str) -> float:

@@ -237,7 +237,7 @@ def tell(study: Study) -> None:
     if len(finished) > 1:
         from seq2seq_lab.compare import runs, table
 
-        table.tell(*table.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
+        table.tell(table.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
     if failed:
         print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
 

@@ -3,12 +3,13 @@
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
@@ -16,6 +17,7 @@ from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers import UNK, CharTokenizer, Tokenizer, WhitespaceTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.scores import (
+    SACREBLEU_SEED,
     Accuracy,
     Bleu,
     LengthBin,
@@ -247,12 +249,23 @@ def test_confidence_resamples_source_sentences(name: str) -> None:
     assert clustered.value == pytest.approx(independent.value) == pytest.approx(once.value)
 
 
-def test_paired_bootstrap_is_sacrebleus_where_all_sources_are_distinct() -> None:
+def test_paired_bootstrap_is_the_two_sided_test_of_sacrebleus_samples() -> None:
     third = [*LONG_HYPOTHESES[:4], "old cats lay on the mat"]
-    systems = [("base", LONG_HYPOTHESES), ("other", OTHER_HYPOTHESES), ("third", third)]
     metric = BLEU(references=[LONG_REFERENCES])
-    _, found = PairedTest(systems, {"BLEU": metric}, None, "bs", 500)()
-    expected = [result.p_value for result in found["BLEU"][1:]]
+    draws = np.random.default_rng(SACREBLEU_SEED).choice(len(SOURCES), size=(500, len(SOURCES)))
+
+    def scores(hypotheses: list[str]) -> Any:
+        counts: Any = np.array(metric._extract_corpus_statistics(hypotheses, None))
+        of_samples = [metric._compute_score_from_stats(list(counts[rows].sum(0))).score for rows in draws]
+        return metric._compute_score_from_stats(list(counts.sum(0))).score, np.array(of_samples)
+
+    score, resampled = scores(LONG_HYPOTHESES)
+    expected = []
+    for hypotheses in (OTHER_HYPOTHESES, third):
+        other, others = scores(hypotheses)
+        differences = others - resampled
+        greater = np.abs(differences - differences.mean()) >= abs(other - score)
+        expected.append((greater.sum() + 1) / 501)
     assert 0.05 < min(expected) < max(expected) < 0.9
     for references in (LONG_REFERENCES, References(LONG_REFERENCES, SOURCES)):
         found_p = paired_bootstrap(LONG_HYPOTHESES, [OTHER_HYPOTHESES, third], references, 500)

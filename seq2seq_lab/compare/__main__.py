@@ -17,17 +17,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with told():
         runs, left_out = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()
-        lines, base = table.compare(group_runs(runs, by), options.baseline)
-        table.tell(lines, base)
+        found = table.compare(group_runs(runs, by), options.baseline)
+        table.tell(found)
         for one in left_out:
             print(f"left out: {one}", file=sys.stderr)
         title = ", ".join(str(folder) for folder in options.folders)
         if options.csv:
-            write(options.csv, table.as_csv(lines, base))
+            write(options.csv, table.as_csv(found))
         if options.latex:
-            write(options.latex, table.as_latex(lines, base))
+            write(options.latex, table.as_latex(found))
         if options.html:
-            write(options.html, page.page(lines, base, title))
+            write(options.html, page.page(found, title))
 
 
 def write(path: Path, text: str) -> None:
@@ -44,12 +44,20 @@ def parser() -> argparse.ArgumentParser:
         description="Compare finished runs: mean and standard deviation over seeds, significance, and a page to look "
         "through.",
     )
-    made.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of runs or of studies")
+    made.add_argument(
+        "folders",
+        nargs="+",
+        type=Path,
+        metavar="FOLDER",
+        help="of runs, of studies, or of evaluations (RUN/evaluations/NUMBER)",
+    )
     made.add_argument(
         "--by", metavar="KEY,KEY", help="what tells the lines apart (default: all that differs but the seed)"
     )
     made.add_argument(
-        "--baseline", metavar="NAME", help="the line to test the others against (default: the best)"
+        "--baseline",
+        metavar="NAME",
+        help="the line to test the others against (default: the best, with a correction for all pairs of lines)",
     )
     made.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
     made.add_argument("--latex", type=Path, metavar="FILE", help="write the table for a paper (booktabs)")

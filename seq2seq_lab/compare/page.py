@@ -9,8 +9,9 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.compare.runs import Group, Run, same_test_set
-from seq2seq_lab.compare.table import SCORE, Line, cells, note
+from seq2seq_lab.compare.table import SCORE, Table, cells, note
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.scores import Bleu, References
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -30,7 +31,7 @@ RESAMPLES = 200  # of an interval
 MARGIN = {"l": 60, "r": 20, "t": 20, "b": 50}
 
 
-def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
+def page(table: Table, title: str) -> str:
     """Return the page, which needs no network.
 
     Raises:
@@ -40,8 +41,8 @@ def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise UserError("--html needs Plotly: pip install 'seq2seq_lab[compare]'.") from error
-    groups = [line.group for line in lines]
-    heads, rows, _ = cells(lines, base)
+    groups = [line.group for line in table.lines]
+    heads, rows, _ = cells(table)
     data = {
         "curves": {name: as_json(figure) for name, figure in curves(groups).items()},
         "lengths": as_json(lengths(groups)),
@@ -53,7 +54,7 @@ def page(lines: Sequence[Line], base: Group | None, title: str) -> str:
         title=html.escape(title),
         plotly=get_plotlyjs(),
         table=html_table(heads, rows),
-        note=html.escape(note(base)),
+        note="<br>".join(html.escape(text) for text in (note(table), *table.warnings)),
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     )
 
@@ -159,16 +160,16 @@ def span_label(low: int, high: int | None) -> str:
 
 
 def interval(run: Run, low: int, high: int | None) -> float:
-    """Return half the 95% interval of BLEU over the sentences of some lengths (bootstrap; sacreBLEU's own seed)."""
-    from sacrebleu.metrics.bleu import BLEU
-
+    """Return half the 95% interval of BLEU over the sentences of some lengths, as the run's own (bootstrap)."""
     rows = [row for row in run.translations if low <= words_of(row) <= (high or words_of(row))]
     if not rows:
         return 0.0
-    score = BLEU(force=True).corpus_score(
-        [row["hypothesis"] for row in rows], [[row["reference"] for row in rows]], n_bootstrap=RESAMPLES
+    references = References(
+        [row["reference"] for row in rows], [row["source"] for row in rows], run.multi_reference
     )
-    return float(score._ci)
+    score = Bleu([row["hypothesis"] for row in rows], references).score(RESAMPLES)
+    assert score.confidence is not None
+    return score.confidence
 
 
 def settings(groups: Sequence[Group]) -> "Figure":

@@ -1,11 +1,12 @@
 """Finished runs, read from their folders, and the groups of those that differ in nothing but the seed."""
 
 import functools
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
@@ -16,12 +17,22 @@ from seq2seq_lab.study import NOT_COMPUTED
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
 
 SEED = "seed"
+UNKNOWN = "unknown"  # what a run of an earlier version did not record
+ASPECTS = (
+    "code",
+    "own components",
+    "precision",
+    "machine",
+)  # that are reported where they differ between runs
+MOST_NAMED = 3  # runs in a warning
 PARTS_OF_A_RUN = (
     "artifacts",
     "checkpoints",
     "evaluations",
     "wandb",
 )  # folders in a run folder, not searched for runs
+
+Value = TypeVar("Value", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +56,49 @@ class Run:
         """Its seed."""
         return self.settings[SEED]
 
+    @property
+    def multi_reference(self) -> bool:
+        """Whether each source sentence was scored once, against all its references."""
+        return self.settings.get("trainer.multi_reference") == "true"
+
+    @functools.cached_property
+    def recorded(self) -> dict[str, str]:
+        """What its scores depend on besides its settings, in short: its data and each of `ASPECTS`."""
+        record = {**self.record, **self.result.get("provenance", {})}
+        commit = (
+            f"{record['commit'][:7]}{' (changed)' if record.get('dirty') else ''}"
+            if record.get("commit")
+            else ""
+        )
+        changed = [f"{part} changed when resumed" for part in record.get("changed", ())]
+        source, machine = record.get("source", "")[:7], record.get("machine")
+        components = record.get("components")
+        return {
+            "data": record.get("data", {}).get("fingerprint", UNKNOWN)[:7],
+            "code": ", ".join(filter(None, [commit, f"source {source}" if source else "", *changed]))
+            or UNKNOWN,
+            "own components": UNKNOWN
+            if components is None
+            else ", ".join(f"{name} {digest[:7]}" for name, digest in sorted(components.items())) or "none",
+            "precision": record.get("test_precision", record.get("precision", UNKNOWN)),
+            "machine": UNKNOWN
+            if machine is None
+            else f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}",
+        }
+
+    @functools.cached_property
+    def test_set(self) -> str:
+        """A short hash of the sentences of its first test set and of their references, and how they are scored."""
+        if not self.translations:
+            return UNKNOWN
+        pairs = json.dumps([(row["source"], row["reference"]) for row in self.translations])
+        digest = hashlib.sha256(pairs.encode()).hexdigest()[:7]
+        return f"{digest} (multi-reference)" if self.multi_reference else digest
+
     def metrics(self) -> list[dict[str, float]]:
-        """Return the rows of its `metrics.jsonl`."""
-        return read_metrics(self.folder / FILE_NAME)
+        """Return the rows of its `metrics.jsonl`; none of an evaluation."""
+        path = self.folder / FILE_NAME
+        return read_metrics(path) if path.is_file() else []
 
     @functools.cached_property
     def translations(self) -> list[dict[str, Any]]:
@@ -171,13 +222,53 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
         if key not in known:
             raise UserError(f"--by={key}: no run has that setting.{did_you_mean(key, known)}")
     keys = list(by) or distinguishing(runs, known)
-    groups: dict[tuple[str, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(_values(run, keys), []).append(run)
-    return [
-        Group(dict(zip(keys, values, strict=True)), tuple(sorted(members, key=lambda run: _order(run.seed))))
-        for values, members in groups.items()
+    groups = [
+        Group(dict(zip(keys, values, strict=True)), tuple(members))
+        for values, members in _grouped(runs, lambda run: _values(run, keys)).items()
     ]
+    for name, value_of in SPLIT_BY:
+        groups = _split(groups, name, value_of)
+    return [
+        Group(group.varies, tuple(sorted(group.runs, key=lambda run: _order(run.seed)))) for group in groups
+    ]
+
+
+def _test_set(run: Run) -> str:
+    return run.test_set
+
+
+def _recorded(name: str) -> Callable[[Run], str]:
+    return lambda run: run.recorded[name]
+
+
+SPLIT_BY = (("test set", _test_set), ("data", _recorded("data")))  # runs that differ in these share no line
+
+
+def differing(groups: Sequence[Group]) -> list[str]:
+    """Return a warning for each of `ASPECTS` that differs between runs, and for runs of one line that are not comparable.
+
+    They name the runs. Runs of an earlier version have no record: theirs is "unknown".
+    """
+    runs = [run for group in groups for run in group.runs]
+    found = [
+        f"warning: {name} differs: {_named_by(of_value)}"
+        for name in ASPECTS
+        if len(of_value := _grouped(runs, _recorded(name))) > 1
+    ]
+    for group in groups:
+        for name, value_of in SPLIT_BY:
+            of_value = _grouped(group.runs, value_of)
+            if UNKNOWN in of_value and len(of_value) > 1:
+                found.append(
+                    f"warning: {group.label}: the {name} of a run is not recorded, and may differ from the others: "
+                    f"{_named_runs(of_value[UNKNOWN])}"
+                )
+        for seed, of_seed in _grouped(group.runs, lambda run: run.seed).items():
+            if len(of_seed) > 1:
+                found.append(
+                    f"warning: {group.label}: seed={seed} counts {len(of_seed)} times: {_named_runs(of_seed)}"
+                )
+    return found
 
 
 def distinguishing(runs: Sequence[Run], known: Sequence[str]) -> list[str]:
@@ -193,9 +284,37 @@ def distinguishing(runs: Sequence[Run], known: Sequence[str]) -> list[str]:
 
 
 def same_test_set(runs: Sequence[Run]) -> bool:
-    """Return whether runs were tested on the same sentences, and have kept their translations."""
-    first, *others = [[(row["source"], row["reference"]) for row in run.translations] for run in runs]
-    return bool(first) and all(other == first for other in others)
+    """Return whether runs were tested on the same sentences in the same way, and have kept their translations."""
+    return len({run.test_set for run in runs}) == 1 and bool(runs[0].translations)
+
+
+def _grouped(runs: Iterable[Run], value_of: Callable[[Run], Value]) -> dict[Value, list[Run]]:
+    """Return runs by a value of theirs."""
+    found: dict[Value, list[Run]] = {}
+    for run in runs:
+        found.setdefault(value_of(run), []).append(run)
+    return found
+
+
+def _split(groups: Sequence[Group], name: str, value_of: Callable[[Run], str]) -> list[Group]:
+    """Return groups split by a value, which then tells all of them apart; unchanged if none holds two known values."""
+    if all(len({value_of(run) for run in group.runs} - {UNKNOWN}) < 2 for group in groups):
+        return list(groups)
+    return [
+        Group({**group.varies, name: value}, tuple(members))
+        for group in groups
+        for value, members in _grouped(group.runs, value_of).items()
+    ]
+
+
+def _named_by(runs_of: Mapping[str, Sequence[Run]]) -> str:
+    return "; ".join(f"{value} in {_named_runs(runs)}" for value, runs in runs_of.items())
+
+
+def _named_runs(runs: Sequence[Run]) -> str:
+    """Return the folders of runs, of many the first."""
+    names = [str(run.folder) for run in runs[:MOST_NAMED]]
+    return ", ".join(names) + (f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else "")
 
 
 def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:

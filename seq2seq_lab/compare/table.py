@@ -5,10 +5,9 @@ import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from seq2seq_lab import report
-from seq2seq_lab.compare.runs import Group, same_test_set
+from seq2seq_lab.compare.runs import ASPECTS, Group, differing, same_test_set
 from seq2seq_lab.errors import UserError, did_you_mean
 
 SCORE = "test/bleu"
@@ -18,17 +17,21 @@ SAMPLES_EACH = 200  # for each comparison: a corrected p is never below their nu
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of figures: its name in `result.json`, its head, its number format."""
+    """A column of figures: its name in `result.json`, its head, its number format, whether it is more than in the CSV."""
 
     name: str
     head: str
     form: str
+    shown: bool = True
 
 
 MEASURES = (
     Measure("test/bleu", "test BLEU", ".2f"),
     Measure("test/bleu_lowercased_tokenised", "BLEU, lc tok", ".2f"),
     Measure("test/chrf", "chrF", ".2f"),
+    Measure("test/ter", "TER", ".2f", shown=False),
+    Measure("test/chrf_lowercased_tokenised", "chrF, lc tok", ".2f", shown=False),
+    Measure("test/ter_lowercased_tokenised", "TER, lc tok", ".2f", shown=False),
     Measure("test/aer", "AER", ".3f"),
     Measure("num_parameters", "parameters", ",.0f"),
     Measure("train/target_tokens_per_second", "tokens/s", ",.0f"),
@@ -40,19 +43,39 @@ class Line:
     """A line of the table.
 
     Attributes:
-        p: probability, corrected for the number of comparisons, that a difference from the baseline as large as that
-            found comes of chance alone; None for the baseline, and where nothing was compared.
+        p: p-value of the difference from the baseline, corrected for the number of comparisons; None for the baseline and
+            where nothing was tested.
     """
 
     group: Group
     p: float | None
 
 
-def compare(groups: Sequence[Group], baseline: str | None) -> tuple[list[Line], Group | None]:
-    """Return the groups, best first, with the significance of their distance from a baseline, and the baseline.
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a comparison shows.
 
-    Of each group the run of median BLEU stands for it (paired bootstrap resampling of the test set's sentences: Koehn
-    2004; Holm's correction). Groups of another test set are not compared.
+    Attributes:
+        lines: the groups, best first.
+        base: the group that the others are tested against; None if nothing is tested.
+        comparisons: how many comparisons the p-values are corrected for.
+        chosen: whether the user named the baseline; otherwise it is the group of best score.
+        warnings: what differs between the runs besides their settings.
+    """
+
+    lines: tuple[Line, ...]
+    base: Group | None
+    comparisons: int
+    chosen: bool
+    warnings: tuple[str, ...]
+
+
+def compare(groups: Sequence[Group], baseline: str | None) -> Table:
+    """Return the groups, best first, with the significance of their difference from a baseline.
+
+    Each group is represented by its run of median BLEU (`scores.paired_bootstrap`). Groups of another test set are not
+    tested. A baseline that is the best of k groups is not independent of the scores: the p-values are then corrected for
+    all k(k−1)/2 pairs, and for the k−1 comparisons with a baseline that the user names.
 
     Args:
         baseline: a group's label, or a value that one group alone has; None for the best.
@@ -60,36 +83,45 @@ def compare(groups: Sequence[Group], baseline: str | None) -> tuple[list[Line], 
     Raises:
         UserError: there is no such group.
     """
+    from seq2seq_lab.scores import References, paired_bootstrap
+
     ordered = sorted(groups, key=lambda group: -mean(group, SCORE))
     base = ordered[0] if baseline is None else named(ordered, baseline)
-    others = [
-        group
-        for group in ordered
-        if group is not base and same_test_set([base.median(SCORE), group.median(SCORE)])
-    ]
+    first = base.median(SCORE)
+    others = [group for group in ordered if group is not base and same_test_set([first, group.median(SCORE)])]
+    chosen, warnings = baseline is not None, tuple(differing(ordered))
     if not others:
-        return [Line(group, None) for group in ordered], None
-    shown = [group.median(SCORE) for group in (base, *others)]
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.significance import PairedTest
-
-    references = [[row["reference"] for row in shown[0].translations]]
-    samples = max(SAMPLES, SAMPLES_EACH * len(others))
-    systems = [
-        (str(number), [row["hypothesis"] for row in run.translations]) for number, run in enumerate(shown)
+        return Table(tuple(Line(group, None) for group in ordered), None, 0, chosen, warnings)
+    comparisons = len(others) if chosen else number_of_pairs(len(others) + 1)
+    rows = first.translations
+    references = References(
+        [row["reference"] for row in rows], [row["source"] for row in rows], first.multi_reference
+    )
+    hypotheses, *systems = [
+        [row["hypothesis"] for row in group.median(SCORE).translations] for group in (base, *others)
     ]
-    test: Any = PairedTest(systems, {"BLEU": BLEU(references=references)}, None, "bs", samples)  # type: ignore[arg-type]
-    _, found = test()
-    found_p = [float(result.p_value) for result in found["BLEU"][1:]]
-    of_group = dict(zip(map(id, others), holm(found_p), strict=True))
-    return [Line(group, of_group.get(id(group))) for group in ordered], base
+    found = paired_bootstrap(hypotheses, systems, references, max(SAMPLES, SAMPLES_EACH * comparisons))
+    of_group = dict(zip(map(id, others), holm(found, comparisons), strict=True))
+    lines = tuple(Line(group, of_group.get(id(group))) for group in ordered)
+    return Table(lines, base, comparisons, chosen, warnings)
 
 
-def holm(values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm 1979), in their order."""
+def number_of_pairs(groups: int) -> int:
+    """Return how many pairs can be made of so many groups."""
+    return groups * (groups - 1) // 2
+
+
+def holm(values: Sequence[float], comparisons: int) -> list[float]:
+    """Return corrected p-values (Holm 1979), in the order of `values`.
+
+    Args:
+        values: of the comparisons that are shown.
+        comparisons: how many are counted, at least as many as are shown. With more, the result is an upper bound of
+            Holm's p-values over all of them.
+    """
     corrected, least = [0.0] * len(values), 0.0
     for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
-        least = max(least, min(1.0, values[i] * (len(values) - rank)))
+        least = max(least, min(1.0, values[i] * (comparisons - rank)))
         corrected[i] = least
     return corrected
 
@@ -121,10 +153,12 @@ def measured(groups: Sequence[Group]) -> list[Measure]:
     return [measure for measure in MEASURES if any(group.figures(measure.name) for group in groups)]
 
 
-def cells(lines: Sequence[Line], base: Group | None) -> tuple[list[str], list[list[str]], int]:
+def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
     """Return the table as texts: heads, rows, and how many of the last columns are figures."""
+    lines, base = table.lines, table.base
     groups = [line.group for line in lines]
-    keys, measures = list(groups[0].varies), measured(groups)
+    keys = list(groups[0].varies)
+    measures = [measure for measure in measured(groups) if measure.shown]
     heads = [*keys, "runs", *(measure.head for measure in measures), *(["p"] if base else [])]
     rows = [
         [
@@ -138,23 +172,29 @@ def cells(lines: Sequence[Line], base: Group | None) -> tuple[list[str], list[li
     return heads, rows, len(heads) - len(keys)
 
 
-def tell(lines: Sequence[Line], base: Group | None) -> None:
+def tell(table: Table) -> None:
     """Print the table."""
-    heads, rows, figures = cells(lines, base)
-    report.print_grid(f"{sum(len(line.group.runs) for line in lines)} runs", heads, rows, figures)
-    report.console().print(note(base), soft_wrap=True)
+    heads, rows, figures = cells(table)
+    report.print_grid(f"{sum(len(line.group.runs) for line in table.lines)} runs", heads, rows, figures)
+    for text in (note(table), *table.warnings):
+        report.console().print(text, soft_wrap=True, markup=False)
 
 
-def note(base: Group | None) -> str:
-    """Return what stands below the table."""
+def note(table: Table) -> str:
+    """Return the text below the table."""
     means = "Means ± standard deviations over the runs of a line."
-    if base is None:
+    if table.base is None:
         return (
             f"{means} No p: there is one line, or no other has kept translations of the same test sentences."
         )
+    pairs = (
+        f"{table.comparisons} comparisons with the baseline"
+        if table.chosen
+        else f"all {table.comparisons} pairs of lines, since the baseline is the best of them"
+    )
     return (
-        f"{means} p: of a difference in BLEU from {base.label} as large as that found, if there were none (paired "
-        f"bootstrap over the test sentences, runs of median BLEU, Holm's correction)."
+        f"{means} p: p-value of the BLEU difference from {table.base.label} (two-sided paired bootstrap over the test "
+        f"sentences, runs of median BLEU), Holm-corrected for {pairs}."
     )
 
 
@@ -165,28 +205,33 @@ def p_of(line: Line, base: Group) -> str:
     return "<0.001" if line.p < 0.001 else f"{line.p:.3f}"
 
 
-def as_csv(lines: Sequence[Line], base: Group | None) -> str:
-    """Return the table with a column for each mean, deviation and number of runs."""
-    groups = [line.group for line in lines]
+def as_csv(table: Table) -> str:
+    """Return the table with a column for each mean, deviation and number of runs, and what the runs depended on."""
+    groups = [line.group for line in table.lines]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [measure.name for measure in measured(groups)]
     ends = ("mean", "std")
-    writer.writerow([*groups[0].varies, "runs", *(f"{name} {end}" for name in names for end in ends), "p"])
-    for line in lines:
+    heads = [*groups[0].varies, "runs", *(f"{name} {end}" for name in names for end in ends), "p"]
+    writer.writerow([*heads, *(f"recorded {aspect}" for aspect in ("data", *ASPECTS))])
+    for line in table.lines:
         figures: list[object] = []
         for name in names:
             values = line.group.figures(name)
             figures.append(statistics.mean(values) if values else "")
             figures.append(statistics.stdev(values) if len(values) > 1 else "")
-        p = ("baseline" if line.group is base else "") if line.p is None else line.p
-        writer.writerow([*line.group.varies.values(), len(line.group.runs), *figures, p])
+        p = ("baseline" if line.group is table.base else "") if line.p is None else line.p
+        facts = [
+            " | ".join(dict.fromkeys(run.recorded[aspect] for run in line.group.runs))
+            for aspect in ("data", *ASPECTS)
+        ]
+        writer.writerow([*line.group.varies.values(), len(line.group.runs), *figures, p, *facts])
     return out.getvalue()
 
 
-def as_latex(lines: Sequence[Line], base: Group | None) -> str:
+def as_latex(table: Table) -> str:
     """Return the table for a paper: booktabs, the best mean of the test BLEU in bold face."""
-    heads, rows, figures = cells(lines, base)
+    heads, rows, figures = cells(table)
     column = heads.index(next(measure.head for measure in MEASURES if measure.name == SCORE))
     written = [[_latex(cell) for cell in row] for row in rows]
     written[0][column] = rf"\textbf{{{written[0][column]}}}"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.significance import PairedTest
 
 from seq2seq_lab.compare import page, table
 from seq2seq_lab.compare.__main__ import main
 from seq2seq_lab.compare.runs import find_runs, group_runs
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
+from seq2seq_lab.scores import paired_bootstrap
 
 WORDS = [
     "the",
@@ -148,32 +148,38 @@ def test_groups_differ_in_more_than_the_seed(study: Path, tmp_path: Path) -> Non
         group_runs(more, ["atention"])
 
 
-def test_significance_is_sacrebleus_corrected_by_holm(study: Path) -> None:
-    lines, base = table.compare(group_runs(find_runs([study])[0]), None)
-    best = lines[0]
-    assert best.group is base
-    assert best.p is None
+def test_significance_is_the_paired_bootstraps_corrected_by_holm(study: Path) -> None:
+    found = table.compare(group_runs(find_runs([study])[0]), None)
+    lines = found.lines
+    assert lines[0].group is found.base
+    assert lines[0].p is None
     assert lines[2].group.varies == {"attention": "none"}
-    shown = [line.group.median("test/bleu") for line in lines]
-    references = [[row["reference"] for row in shown[0].translations]]
-    systems = [(str(i), [row["hypothesis"] for row in run.translations]) for i, run in enumerate(shown)]
-    test: Any = PairedTest(systems, {"BLEU": BLEU(references=references)}, None, "bs", 1000)
-    alone = [float(result.p_value) for result in test()[1]["BLEU"][1:]]
-    assert [line.p for line in lines[1:]] == pytest.approx(table.holm(alone))
+    rows, *others = [line.group.median("test/bleu").translations for line in lines]
+    systems = [[row["hypothesis"] for row in other] for other in others]
+    references = [row["reference"] for row in rows]
+    alone = paired_bootstrap([row["hypothesis"] for row in rows], systems, references, 1000)
+    # The baseline is the best of three: three pairs.
+    assert [line.p for line in lines[1:]] == pytest.approx(table.holm(alone, 3))
+    assert "Holm-corrected for all 3 pairs of lines" in table.note(found)
     assert lines[1].p is not None
     assert lines[2].p is not None
     assert lines[2].p < 0.01 < 0.05 < lines[1].p
+    named = table.compare(group_runs(find_runs([study])[0]), lines[0].group.label)
+    assert [line.p for line in named.lines[1:]] == pytest.approx(table.holm(alone, 2))
+    assert "Holm-corrected for 2 comparisons with the baseline" in table.note(named)
     # So many comparisons as a large study has can still be significant.
-    assert table.holm([1 / (1 + table.SAMPLES_EACH * 60)] * 60)[0] < 0.01
-    assert table.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    pairs = table.number_of_pairs(60)
+    assert table.holm([1 / (1 + table.SAMPLES_EACH * pairs)], pairs)[0] < 0.01
+    assert table.holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
+    assert table.holm([0.01, 0.04, 0.03], 10) == pytest.approx([0.1, 0.32, 0.27])
 
 
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
-    lines, base = table.compare(groups, "none")
-    assert base is not None
-    assert base.varies == {"attention": "none"}
-    assert [line.p is None for line in lines] == [False, False, True]
+    found = table.compare(groups, "none")
+    assert found.base is not None
+    assert found.base.varies == {"attention": "none"}
+    assert [line.p is None for line in found.lines] == [False, False, True]
     with pytest.raises(UserError, match=r"--baseline=nune: no groups have that name\."):
         table.compare(groups, "nune")
 
@@ -182,14 +188,93 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
     make_run(tmp_path / "other", "dot", 1, 0.5)
     path = tmp_path / "other" / "translations.test.jsonl"
     path.write_text(path.read_text().replace("king", "prince"))
-    lines, base = table.compare(group_runs(find_runs([study, tmp_path])[0]), None)
-    assert base is lines[0].group
-    of = {line.group.varies["attention"]: table.p_of(line, base) for line in lines}
+    found = table.compare(group_runs(find_runs([study, tmp_path])[0]), None)
+    assert found.base is found.lines[0].group
+    of = {line.group.varies["attention"]: table.p_of(line, found.base) for line in found.lines}
     assert (of["additive"], of["dot"]) == ("baseline", "–")
     assert float(of["multiplicative"]) > 0.05
-    alone, base = table.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert (len(alone), base) == (1, None)
-    assert "No p" in table.note(base)
+    alone = table.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert (len(alone.lines), alone.base) == (1, None)
+    assert "No p" in table.note(alone)
+
+
+def change(path: Path, **values: Any) -> None:
+    """Set values of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def recorded(fingerprint: str = "a" * 64, source: str = "b" * 64, torch: str = "2.13.0") -> dict[str, Any]:
+    """Return what a run records of its data, its code and its machine."""
+    return {
+        "precision": "fp32",
+        "commit": "c" * 40,
+        "dirty": False,
+        "source": source,
+        "data": {"fingerprint": fingerprint},
+        "components": {},
+        "machine": {"device_name": "EPYC", "threads": 2, "torch": torch},
+    }
+
+
+def test_runs_of_other_test_sentences_or_data_share_no_line(tmp_path: Path) -> None:
+    for seed in (1, 2, 3, 4):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+    path = tmp_path / "2" / "translations.test.jsonl"
+    path.write_text(path.read_text().replace("king", "prince"))
+    groups = group_runs(find_runs([tmp_path])[0])
+    assert [[run.seed for run in group.runs] for group in groups] == [["1", "3", "4"], ["2"]]
+    assert [*groups[0].varies] == ["test set"]
+    assert groups[0].varies != groups[1].varies
+    for seed, fingerprint in ((1, "a" * 64), (3, "d" * 64)):
+        change(tmp_path / str(seed) / "run.json", **recorded(fingerprint))
+    groups = group_runs(find_runs([tmp_path])[0], ["attention"])
+    assert [(group.varies["data"], len(group.runs)) for group in groups] == [
+        *(("aaaaaaa", 1), ("ddddddd", 1), ("unknown", 1), ("unknown", 1))
+    ]
+    # Runs whose data are not known share a line, with a warning that names them.
+    change(tmp_path / "3" / "run.json", **recorded())
+    (found, _) = group_runs(find_runs([tmp_path])[0])
+    assert [run.seed for run in found.runs] == ["1", "3", "4"]
+    (warning,) = [text for text in table.compare([found], None).warnings if "data" in text]
+    assert str(tmp_path / "4") in warning
+    assert str(tmp_path / "3") not in warning
+
+
+def test_differing_code_precision_and_machine_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+        change(tmp_path / str(seed) / "run.json", **recorded())
+    main([str(tmp_path)])
+    assert "warning" not in capsys.readouterr().out
+    other = recorded(source="e" * 64, torch="2.14.0") | {
+        "test_precision": "bf16",
+        "components": {"my_attention.py": "f" * 64},
+    }
+    change(tmp_path / "2" / "run.json", **other)
+    main([str(tmp_path), "--csv", str(tmp_path / "t.csv"), "--html", str(tmp_path / "t.html")])
+    said = capsys.readouterr().out
+    shown = (tmp_path / "t.html").read_text()
+    one, two = (tmp_path / "1", tmp_path / "2")
+    for warning in (
+        f"warning: code differs: ccccccc, source bbbbbbb in {one}; ccccccc, source eeeeeee in {two}",
+        f"warning: own components differs: none in {one}; my_attention.py fffffff in {two}",
+        f"warning: precision differs: fp32 in {one}; bf16 in {two}",
+        f"warning: machine differs: EPYC, 2 threads, torch 2.13.0 in {one}; EPYC, 2 threads, torch 2.14.0 in {two}",
+    ):
+        assert warning in said
+        assert warning in shown
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text()))
+    assert row["recorded precision"] == "fp32 | bf16"
+    assert (row["recorded data"], row["runs"]) == ("aaaaaaa", "2")
+
+
+def test_a_seed_that_counts_twice_is_warned_of(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        make_run(tmp_path / name, "dot", 1, 0.5)
+    (warning,) = table.compare(group_runs(find_runs([tmp_path])[0]), None).warnings
+    assert warning == f"warning: all runs: seed=1 counts 2 times: {tmp_path / 'one'}, {tmp_path / 'other'}"
 
 
 def test_runs_of_an_earlier_version_and_runs_of_one_name(study: Path, tmp_path: Path) -> None:
@@ -201,15 +286,15 @@ def test_runs_of_an_earlier_version_and_runs_of_one_name(study: Path, tmp_path: 
     )
     (study / "additive2" / "attention.test.jsonl").rename(tmp_path / "kept")
     groups = group_runs(find_runs([study, tmp_path])[0])
-    text = page.page(*table.compare(groups, None), "page")
+    text = page.page(table.compare(groups, None), "page")
     (tmp_path / "kept").rename(study / "additive2" / "attention.test.jsonl")
     data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
     names = data["translations"]["runs"]
     assert len(set(names)) == len(names) == 10
     assert f"attention=none, seed 1 ({tmp_path / 'none1'})" in names
     (tmp_path / "none1" / "translations.test.jsonl").unlink()
-    lines, base = table.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert "not kept translations" in page.page(lines, base, "page")
+    found = table.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert "not kept translations" in page.page(found, "page")
 
 
 def test_the_command_prints_and_writes_tables(
@@ -246,8 +331,8 @@ def test_the_command_prints_and_writes_tables(
 
 
 def test_the_page_needs_nothing_else(study: Path) -> None:
-    lines, base = table.compare(group_runs(find_runs([study])[0]), None)
-    text = page.page(lines, base, "a < b")
+    found = table.compare(group_runs(find_runs([study])[0]), None)
+    text = page.page(found, "a < b")
     assert "<title>a &lt; b</title>" in text
     head = text[: text.index("<script>")] + text[text.rindex('<script id="data"') :]
     assert "http" not in head
@@ -293,8 +378,8 @@ document.title = "TOLD " + JSON.stringify(told);
 
 @pytest.mark.browser
 def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
-    lines, base = table.compare(group_runs(find_runs([study])[0]), None)
-    text = page.page(lines, base, "a study").replace("</body>", f"{CLICKS}</body>")
+    found = table.compare(group_runs(find_runs([study])[0]), None)
+    text = page.page(found, "a study").replace("</body>", f"{CLICKS}</body>")
     (tmp_path / "page.html").write_text(text)
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom")
     ended = subprocess.run(

@@ -70,9 +70,10 @@ def test_a_study_counts_each_run_once(recorded: Path) -> None:
 
 
 def test_the_page_shows_each_run_once(recorded: Path) -> None:
-    lines, base = table.compare(group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None)
-    assert base is not None
-    text = page.page(lines, base, "mine")
+    found = table.compare(group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None)
+    assert found.base is not None
+    assert found.warnings == ()
+    text = page.page(found, "mine")
     data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
     assert len(data["curves"]["train/loss"]["data"]) == 2
     assert len(data["translations"]["runs"]) == 2
