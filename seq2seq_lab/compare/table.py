@@ -107,7 +107,7 @@ def compare(groups: Sequence[Group], baseline: str | None) -> Table:
 
 
 def number_of_pairs(groups: int) -> int:
-    """Return how many pairs can be made of so many groups."""
+    """Return the number of pairs of groups."""
     return groups * (groups - 1) // 2
 
 
@@ -116,7 +116,7 @@ def holm(values: Sequence[float], comparisons: int) -> list[float]:
 
     Args:
         values: of the comparisons that are shown.
-        comparisons: how many are counted, at least as many as are shown. With more, the result is an upper bound of
+        comparisons: their total number, at least that of the values. With more, the result is an upper bound of
             Holm's p-values over all of them.
     """
     corrected, least = [0.0] * len(values), 0.0
