@@ -1,5 +1,6 @@
 """docs/results.jsonl and what is generated from it: they agree; what is taken from a run or an evaluation, and what not."""
 
+import functools
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ from seq2seq_lab import evaluate
 from seq2seq_lab.errors import UserError
 
 PRESETS = sorted(results.EXPERIMENTS.glob("*.yaml"))
+composed = functools.cache(results.composed)  # several lines have the same command
 LINES = results.read_results(results.RESULTS)
 CURRENT = results.current(LINES)
 OLD_COMMITS = {  # that scored `<unk>` as three tokens
@@ -118,7 +120,7 @@ def test_the_walks_are_not_empty() -> None:
 def test_command_of_a_line_gives_its_preset(number: int) -> None:
     line = LINES[number]
     for command in (line.command, *line.others):
-        config, choices = results.composed(command)
+        config, choices = composed(command)
         assert (choices["experiment"], config["seed"]) == (str(line.experiment), line.seed)
         assert not any(results.OWN_PATH.search(word) for word in shlex.split(command))
     assert line.scores
