@@ -26,6 +26,7 @@ from seq2seq_lab import config as configuration
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
@@ -256,7 +257,8 @@ class TestFolder:
         assert (record["seed"], record["commit"], record["dirty"]) == (3, "abc1234", False)
         assert record["data"]["sizes"] == {"train": 150, "validation": 16, "test": 16}
         assert record["data"]["tests"].keys() == {"test"}
-        assert record["data"]["counts"] == {}  # of a grammar nothing is counted
+        counted = {f"{split}/{what}" for split in ("validation", "test") for what in NEAR_DUPLICATES}
+        assert record["data"]["counts"].keys() == counted  # of a grammar nothing else is counted
         assert (record["components"], len(record["source"])) == ({}, 64)
         machine = record["machine"]
         assert (machine["device"], machine["ranks"], machine["torch"]) == ("cpu", 1, torch.__version__)
