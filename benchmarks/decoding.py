@@ -16,6 +16,7 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,9 +29,9 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.learners import MODELS, Data, Package, copy_weights, multi30k, synthetic
-from benchmarks.machine import machine, seconds
+from benchmarks.machine import DTYPES, bandwidth, device_name, seconds
 from benchmarks.reference import Reference, Sizes
-from benchmarks.training import DTYPES, WIDTH, positive
+from benchmarks.training import WIDTH, positive
 from benchmarks.turns import Arm, Contestant, Peer, Turn, forget, in_turns, joeynmt
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_evaluation
@@ -52,7 +53,6 @@ SEARCHES: dict[str, Search] = {
     "beam": BeamSearch(SIZES["beam"], 0.6, 0.0, 1, **LENGTHS),
 }
 ALONE_OF = 8  # of so many sentences a tutorial's loop translates one: it is the slowest by far
-BANDWIDTH_BYTES = 2**28
 HEADS = ("search", "sentences/s", "target tokens/s (slowest–fastest)", "× the first", "of the bound")
 
 
@@ -80,11 +80,7 @@ class Given:
     batch_size: int
     device: torch.device
     speed: Mapping[str, float]
-
-    @property
-    def sizes(self) -> Sizes:
-        """Of the models."""
-        return Sizes(self.data.source_vocabulary, self.data.target_vocabulary, embedding=256, hidden=512)
+    sizes: Sizes
 
     def package(self, name: str, *overrides: str) -> Seq2Seq:
         """Return the package's model of a bundle at these sizes."""
@@ -152,18 +148,13 @@ def parser() -> argparse.ArgumentParser:
 
 def compare(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Measure every way, print a table for each model, and return all figures."""
-    text = data.text.select(torch.arange(min(len(data.text), SENTENCES)))
-    plan = [
-        [index] for index in plan_evaluation(text, options.batch_size) if len(index) == options.batch_size
-    ]
-    plan = [plan[i] for i in np.random.default_rng(1).permutation(len(plan))]
     speed = {name: bandwidth(dtype, device) for name, dtype in DTYPES.items()}
-    given = Given(data, text, plan, options.batch_size, device, speed)
+    given = prepared(data, options.batch_size, device, speed, data.sizes())
     rows = beside_the_tutorial(given, options)
     if options.joeynmt:
         rows += beside_joeynmt(given, options)
     report = {
-        "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else machine(),
+        "machine": device_name(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "data": data.name,
@@ -181,6 +172,16 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     for group in dict.fromkeys(row.group for row in rows):
         console.print(table([row for row in rows if row.group == group]))
     return report
+
+
+def prepared(
+    data: Data, batch_size: int, device: torch.device, speed: Mapping[str, float], sizes: Sizes
+) -> Given:
+    """Return the batches to translate: full ones, in random order."""
+    text = data.text.select(torch.arange(min(len(data.text), SENTENCES)))
+    plan = [[index] for index in plan_evaluation(text, batch_size) if len(index) == batch_size]
+    plan = [plan[i] for i in np.random.default_rng(1).permutation(len(plan))]
+    return Given(data, text, plan, batch_size, device, speed, sizes)
 
 
 def rates_line(speed: Mapping[str, float]) -> str:
@@ -279,7 +280,11 @@ def together(
 
 @torch.no_grad()
 def check_same(loop: Reference, package: Seq2Seq, batches: BatchMaker, step: Step) -> None:
-    """Make sure that the tutorial's loop and the package say the same of some sentences."""
+    """Refuse a loop and a package that translate some sentences differently.
+
+    They compute in float64: in float32 two words may be equally probable but for rounding.
+    """
+    loop, package = deepcopy(loop).double(), deepcopy(package).double()
     some = batches(step[0][:4])
     found = GreedySearch(**LENGTHS)(package, some, False)
     for row, (hypothesis,) in enumerate(found):
@@ -290,16 +295,6 @@ def check_same(loop: Reference, package: Seq2Seq, batches: BatchMaker, step: Ste
                 "The package's greedy search and the tutorial's loop differ. Mend one of them first: "
                 f"{hypothesis.tokens[:length]} and {said}."
             )
-
-
-def bandwidth(dtype: torch.dtype, device: torch.device) -> float:
-    """Return how many bytes a second are read of a matrix that is multiplied by a vector."""
-    columns = 4096
-    matrix = torch.ones(BANDWIDTH_BYTES // dtype.itemsize // columns, columns, dtype=dtype, device=device)
-    vector = torch.ones(columns, dtype=dtype, device=device)
-    product = partial(torch.mv, matrix, vector)
-    product()
-    return BANDWIDTH_BYTES / min(seconds(product, device) for _ in range(5))
 
 
 def weights_of_a_step(model: Seq2Seq) -> int:

@@ -68,6 +68,10 @@ class Data:
     source_vocabulary: int
     target_vocabulary: int
 
+    def sizes(self, embedding: int = 256, hidden: int = 512) -> Sizes:
+        """Return the sizes of a model for this data; by default those of the published tables."""
+        return Sizes(self.source_vocabulary, self.target_vocabulary, embedding, hidden)
+
     def tokens(self, step: Step) -> Tokens:
         """Count the real tokens of an update."""
         index = torch.from_numpy(np.concatenate(step))
@@ -75,14 +79,12 @@ class Data:
         return Tokens.of(source.tolist(), target.tolist())
 
 
-def multi30k(folder: Path) -> Data:
-    """Return Multi30k German to English in lowercased spaCy tokens, as the tutorials have it."""
+def multi30k(folder: Path, *tokenizer: str) -> Data:
+    """Return Multi30k German to English, by default in lowercased spaCy tokens, as the tutorials have it."""
     settings = composed(
         "dataset=multi30k",
         f"dataset.path='{folder}'",
-        "tokenizer=spacy",
-        "tokenizer.lowercase=true",
-        "tokenizer.joiners=false",
+        *(tokenizer or ("tokenizer=spacy", "tokenizer.lowercase=true", "tokenizer.joiners=false")),
     )
     tokenized = tokenize_corpus(
         build.dataset(settings).load(),
@@ -91,9 +93,8 @@ def multi30k(folder: Path) -> Data:
         cache_folder(settings.cache_dir),
     )
     pair = tokenized.tokenizers
-    return Data(
-        "Multi30k de-en, lowercased spaCy tokens", tokenized.train, pair.source.size, pair.target.size
-    )
+    kind = "words" if tokenizer else "spaCy tokens"
+    return Data(f"Multi30k de-en, lowercased {kind}", tokenized.train, pair.source.size, pair.target.size)
 
 
 def synthetic(pairs: int, seed: int) -> Data:

@@ -12,11 +12,24 @@ from seq2seq_lab.device import device_name
 # Edges of the square matrices: large enough to fill the machine, small enough for a measurement of seconds.
 CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)
 TIMES = 5
+BANDWIDTH_BYTES = 2**28  # of the matrix that is read
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def machine() -> str:
     """Name the machine: cores and kind."""
     return f"{os.cpu_count()} cores, {device_name(torch.device('cpu'))}"
+
+
+def device_name(device: torch.device) -> str:
+    """Name the device: the GPU, or the machine of a CPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else machine()
+
+
+def set_tf32(allowed: bool) -> None:
+    """Set whether a GPU computes float32 matrix products and recurrent layers in TF32 (PyTorch: the layers alone)."""
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
@@ -46,3 +59,13 @@ def matrix_product_peak(dtype: torch.dtype, device: torch.device, sizes: tuple[i
         product = partial(torch.mm, a, b, out=torch.mm(a, b))
         fastest = max(fastest, *(2 * size**3 / seconds(product, device) for _ in range(TIMES)))
     return fastest
+
+
+def bandwidth(dtype: torch.dtype, device: torch.device, size: int = BANDWIDTH_BYTES) -> float:
+    """Return how many bytes a second are read of a matrix of so many bytes that is multiplied by a vector."""
+    columns = 4096
+    matrix = torch.ones(size // dtype.itemsize // columns, columns, dtype=dtype, device=device)
+    vector = torch.ones(columns, dtype=dtype, device=device)
+    product = partial(torch.mv, matrix, vector)
+    product()
+    return size / min(seconds(product, device) for _ in range(TIMES))

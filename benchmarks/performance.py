@@ -1,7 +1,8 @@
-"""The tables of docs/performance.md, made from the reports docs/training.*.json and docs/decoding.*.json.
+"""The tables of docs/performance.md, made from docs/training.cpu.json, docs/decoding.cpu.json and docs/gpu.json.
 
 python -m benchmarks.training --multi30k DIR --json docs/training.cpu.json …
 python -m benchmarks.decoding --multi30k DIR --json docs/decoding.cpu.json …
+python -m benchmarks.gpu && cp outputs/gpu/report.json docs/gpu.json
 python -m benchmarks.performance
 """
 
@@ -10,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import decoding
+from benchmarks import decoding, gpu
 from benchmarks.learners import MODELS
 from benchmarks.page import Part, filled, table
 from benchmarks.training import ALL_ON, HEADS, Row, cells, peaks_line, title
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "performance.md"
-TITLES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
 def main() -> None:
@@ -30,9 +30,10 @@ def parts(folder: Path) -> dict[Part, list[str]]:
     """Return the generated parts of the page with their lines, from the reports in a folder."""
     report = json.loads((folder / "training.cpu.json").read_text("utf-8"))
     return {
-        part("speed", "training.*.json"): speed(folder),
+        part("speed", "training.cpu.json"): speed(folder),
         part("aims", "training.cpu.json"): aims(report),
-        part("decoding", "decoding.*.json"): translating(folder),
+        part("decoding", "decoding.cpu.json"): translating(folder),
+        part("gpu", "gpu.json"): on_a_gpu(folder),
     }
 
 
@@ -43,26 +44,17 @@ def part(name: str, source: str) -> Part:
 
 
 def speed(folder: Path) -> list[str]:
-    """Return how fast models are trained, on each kind of device."""
-    lines: list[str] = []
-    for device, heading in TITLES.items():
-        path, picture = folder / f"training.{device}.json", f"images/training.{device}.png"
-        lines += ["", f"### {heading}", ""]
-        if path.is_file():
-            lines += section(json.loads(path.read_text("utf-8")))
-            if (folder / picture).is_file():
-                lines += ["", f"![Target tokens a second of each way to train]({picture})"]
-        else:
-            lines += ["Not yet measured. The command:", "", "```", command_for(device), "```"]
-    return lines[1:]
+    """Return how fast models are trained on a CPU."""
+    lines = section(json.loads((folder / "training.cpu.json").read_text("utf-8")))
+    return [*lines, "", "![Target tokens a second of each way to train](images/training.cpu.png)"]
 
 
-def command_for(device: str) -> str:
-    """Return the command that measures a kind of device."""
-    return (
-        f"python -m benchmarks.training --device {device} --multi30k DIR --joeynmt PYTHON "
-        f"--json docs/training.{device}.json --plot docs/images/training.{device}.png"
-    )
+def on_a_gpu(folder: Path) -> list[str]:
+    """Return the report of `benchmarks.gpu`, or the command that makes it."""
+    path = folder / "gpu.json"
+    if path.is_file():
+        return gpu.markdown(json.loads(path.read_text("utf-8")))
+    return ["Not yet measured. The command:", "", "```", gpu.COMMAND, "```"]
 
 
 def section(report: Mapping[str, Any]) -> list[str]:
@@ -119,27 +111,18 @@ def aims(report: Mapping[str, Any]) -> list[str]:
 
 
 def translating(folder: Path) -> list[str]:
-    """Return how fast models translate, on each kind of device."""
-    lines: list[str] = []
-    for device, heading in TITLES.items():
-        path = folder / f"decoding.{device}.json"
-        lines += ["", f"### Translating {heading.replace('On', 'on')}", ""]
-        if not path.is_file():
-            lines += [
-                f"Not yet measured. The command is the same with `--device {device} --json docs/{path.name}`."
-            ]
-            continue
-        report = json.loads(path.read_text("utf-8"))
-        lines += filled(
-            f"{report['data']}, batches of {report['batch_size']} sentences. {report['machine']}; {report['threads']} "
-            f"threads, torch {report['torch']}, commit {report['commit'][:7]}. "
-            f"{decoding.rates_line(report['bytes_per_second'])}."
-        )
-        rows = [decoding.Row(**row) for row in report["rows"]]
-        for group in dict.fromkeys(row.group for row in rows):
-            own = [decoding.cells(row) for row in rows if row.group == group]
-            lines += ["", f"**{group}**", "", *table(decoding.HEADS, own, 1)]
-    return lines[1:]
+    """Return how fast models translate on a CPU."""
+    report = json.loads((folder / "decoding.cpu.json").read_text("utf-8"))
+    lines = filled(
+        f"{report['data']}, batches of {report['batch_size']} sentences. {report['machine']}; {report['threads']} "
+        f"threads, torch {report['torch']}, commit {report['commit'][:7]}. "
+        f"{decoding.rates_line(report['bytes_per_second'])}."
+    )
+    rows = [decoding.Row(**row) for row in report["rows"]]
+    for group in dict.fromkeys(row.group for row in rows):
+        own = [decoding.cells(row) for row in rows if row.group == group]
+        lines += ["", f"**{group}**", "", *table(decoding.HEADS, own, 1)]
+    return lines
 
 
 if __name__ == "__main__":

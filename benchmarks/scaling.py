@@ -23,7 +23,6 @@ from torch import nn
 
 from benchmarks.learners import MODELS, MULTI30K_PAIRS, Package, num_parameters, synthetic
 from benchmarks.machine import machine, seconds
-from benchmarks.reference import Sizes
 from benchmarks.training import WIDTH, positive
 from seq2seq_lab.config import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
@@ -139,7 +138,7 @@ def on_a_rank(settings: Settings) -> Measured:
         reuse_memory(device)
         precision = ranks.broadcast(lambda: choose_precision(Precision.auto, device))
         data = synthetic(settings.pairs, settings.seed)
-        sizes = Sizes(data.source_vocabulary, data.target_vocabulary, settings.embedding, settings.hidden)
+        sizes = data.sizes(settings.embedding, settings.hidden)
         package = Package(
             settings.model, sizes, 0.5, data, settings.batch_size, device, settings.seed, ranks=ranks
         )

@@ -41,7 +41,7 @@ from benchmarks.learners import (
     random_plan,
     synthetic,
 )
-from benchmarks.machine import machine, matrix_product_peak
+from benchmarks.machine import DTYPES, device_name, matrix_product_peak
 from benchmarks.reference import Sizes
 from benchmarks.results import OWN_PATH
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
@@ -53,7 +53,6 @@ from seq2seq_lab.tracker.git import git_commit, git_is_dirty
 
 # Of two runs that compute the same in another order, in float64.
 SAME_LOSS = 1e-6  # nats a token
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 WIDTH = 140  # of the tables in a file
 HEADS = (
     "ratio",
@@ -179,7 +178,7 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     """Measure every model at every ratio, print a table a model, and return all figures."""
     peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
     precision = choose_precision(Precision(options.precision), device)
-    sizes = Sizes(data.source_vocabulary, data.target_vocabulary, embedding=256, hidden=512)
+    sizes = data.sizes()
     report: dict[str, Any] = {
         **surroundings(options, data, device),
         "peak_flops_per_second": peaks,
@@ -197,7 +196,7 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
         f"torch {torch.__version__}. {peaks_line(peaks)}"
     )
     for name in options.models:
-        rows = measure(name, sizes, data, options, device, precision)
+        rows = measure(name, sizes, data, options, device, arms(precision, device))
         peaks.update(measured_again(peaks, device))
         report["rows"] += map(asdict, rows)
         console.print(table(rows, peaks))
@@ -227,7 +226,7 @@ def peaks_line(peaks: Mapping[str, float]) -> str:
 def surroundings(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Return what the figures depend on besides the code."""
     return {
-        "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else machine(),
+        "machine": device_name(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "data": data.name,
@@ -271,7 +270,7 @@ def measure(
     data: Data,
     options: argparse.Namespace,
     device: torch.device,
-    precision: Precision,
+    ways: Sequence[Arm],
 ) -> list[Row]:
     """Measure the ways to train one model in turns, at every ratio."""
     torch.manual_seed(options.seed)
@@ -287,7 +286,7 @@ def measure(
     rows: list[Row] = []
     for ratio in options.ratios:
         contestants = []
-        for arm in arms(precision, device):
+        for arm in ways:
             learner = loop if arm.code == "loop" else package
             turn = partial(take_turn, learner, arm, plans[arm.batches], ratio, name, sizes, data, device)
             contestants.append(Contestant(arm, parameters, turn))
@@ -365,7 +364,7 @@ def summarise(
                 name=arm.name,
                 code=arm.code,
                 batches=arm.batches,
-                precision=arm.precision.value,
+                precision=arm.computes_in,
                 parameters=contestant.parameters,
                 target_tokens_per_second=statistics.median(speed),
                 slowest=min(speed),
@@ -452,7 +451,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 
 def check_losses(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Train reference and package alike, print how far their losses are apart, and return the curves."""
-    sizes = Sizes(data.source_vocabulary, data.target_vocabulary, embedding=256, hidden=512)
+    sizes = data.sizes()
     report: dict[str, Any] = {**surroundings(options, data, device), "curves": []}
     made = Table(
         title=f"Mean loss of a batch, nats a token, over {options.check_loss} updates in float64: the same weights to begin "

@@ -24,6 +24,8 @@ if WORKERS > 1:
 
 NUMBERS = itertools.count()
 CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
+# The device of the tests marked `gpu`; "cpu" tries the tests themselves out.
+GPU_VARIABLE = "SEQ2SEQ_LAB_GPU_TESTS"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -36,7 +38,7 @@ def missing(marker: str) -> str | None:
     """Return why tests with this marker cannot run here, or None where they can."""
     if marker == "corpora" and CORPORA_VARIABLE not in os.environ:
         return f"set {CORPORA_VARIABLE} to a folder with multi30k/ and tatoeba/"
-    if marker == "gpu" and not torch.cuda.is_available():
+    if marker == "gpu" and not torch.cuda.is_available() and os.environ.get(GPU_VARIABLE) != "cpu":
         return "no CUDA device"
     if marker == "browser" and browsers() == []:
         return f"none of {', '.join(BROWSERS)} is installed"
@@ -92,6 +94,14 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", staticmethod(loaded))
         yield
+
+
+@pytest.fixture
+def gpu() -> Iterator[torch.device]:
+    """The device of tests marked `gpu`, which computes float32 in float32, not in TF32."""
+    allowed, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+    yield torch.device(os.environ.get(GPU_VARIABLE, "cuda"))
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 @pytest.fixture(scope="session")

@@ -18,11 +18,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Given:
-    monkeypatch.setattr(Given, "sizes", SMALL)
+def given() -> Given:
     data = small_data()
     plan = [[np.arange(i, i + 8)] for i in range(0, 40, 8)]
-    return Given(data, data.text, plan, 8, CPU, {"fp32": 1e9, "bf16": 1e9})
+    return Given(data, data.text, plan, 8, CPU, {"fp32": 1e9, "bf16": 1e9}, SMALL)
 
 
 def test_each_way_has_a_row(given: Given, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import performance
+from benchmarks import gpu, performance
 from benchmarks.learners import MODELS
 from benchmarks.page import Part
 from benchmarks.training import command, parser
@@ -53,7 +53,7 @@ def report() -> dict[str, Any]:
 def test_the_page_shows_the_reports() -> None:
     text = performance.PAGE.read_text("utf-8")
     made = performance.parts(performance.DOCS)
-    assert len(made) == 3
+    assert len(made) == 4
     for part, lines in made.items():
         assert part.replaced(text, lines) == text, "run: python -m benchmarks.performance"
 
@@ -71,14 +71,27 @@ def test_a_report_becomes_tables(tmp_path: Path) -> None:
     )
     assert "fp32 210 GFLOP/s, bf16 910 GFLOP/s" in text
     assert "commit 0123456." in text
-    assert text.count("Not yet measured") == 1  # the GPU's
 
 
-def test_what_was_not_measured_stands_there_with_its_command(tmp_path: Path) -> None:
-    text = "\n".join(performance.speed(tmp_path))
-    assert text.count("Not yet measured. The command:") == 2
-    assert "--device cpu --multi30k DIR --joeynmt PYTHON --json docs/training.cpu.json" in text
-    assert "--device cuda --multi30k DIR --joeynmt PYTHON --json docs/training.cuda.json" in text
+def test_a_gpu_that_was_not_measured_has_the_command(tmp_path: Path) -> None:
+    assert performance.on_a_gpu(tmp_path) == ["Not yet measured. The command:", "", "```", gpu.COMMAND, "```"]
+
+
+def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
+    tables = {"A model": {"heads": ["search", "tokens/s"], "rows": [["greedy", "12,345"]], "names": 1}}
+    about = {"command": gpu.COMMAND, "date": "today", "device": "a GPU", "torch": "2.13.0", "commit": None}
+    parts = {
+        "decoding": {"status": "finished", "seconds": 31.4, "notes": ["A note."], "tables": tables},
+        "memory": {"status": "failed with status 1", "seconds": 2.0, "error": "Traceback\nValueError: x"},
+        "main": {"status": "cut off"},
+    }
+    (tmp_path / "gpu.json").write_text(json.dumps({**about, "changed_since": True, "parts": parts}), "utf-8")
+    text = "\n".join(performance.on_a_gpu(tmp_path))
+    assert "a GPU; torch 2.13.0, commit unknown with changes; today." in text
+    assert "### Decoding speed\n\nFinished, 31 s.\n\nA note.\n\n**A model**" in text
+    assert "| greedy | 12,345 |" in text
+    assert "Failed with status 1, 2 s.\n\n```\nTraceback\nValueError: x\n```" in text
+    assert text.endswith("### The main command\n\nCut off, 0 s.")
 
 
 def test_aims_stand_beside_what_was_reached() -> None:
@@ -123,7 +136,6 @@ def test_a_report_on_translating_becomes_tables(tmp_path: Path) -> None:
     assert "| loop | 1,038.3 | 15,029 (14,314–15,817) | 26.83 | – |" in text
     assert [text.count(f"**{group}**") for group in ("a model", "another")] == [1, 1]
     assert "Memory read at 24.0 GB/s in fp32, 19.1 GB/s in bf16." in text.replace("\n", " ")
-    assert "--device cuda --json docs/decoding.cuda.json" in text
 
 
 def test_a_page_without_its_part_is_refused() -> None:

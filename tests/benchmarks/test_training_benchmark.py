@@ -21,7 +21,7 @@ from benchmarks.learners import (
     synthetic,
 )
 from benchmarks.reference import Sizes
-from benchmarks.training import draw, measure, summarise, table
+from benchmarks.training import arms, draw, measure, summarise, table
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab import build
 from seq2seq_lab.config import Precision
@@ -166,7 +166,7 @@ def test_a_short_run_gives_a_table_and_a_picture(tmp_path: Path) -> None:
     options = argparse.Namespace(
         seed=1, batch_size=8, ratios=[1.0, 0.5], warm_up=1, rounds=1, steps=1, joeynmt=None
     )
-    rows = measure("sutskever", SMALL, small_data(), options, CPU, FP32)
+    rows = measure("sutskever", SMALL, small_data(), options, CPU, arms(FP32, CPU))
     assert [row.ratio for row in rows] == [1.0] * 6 + [0.5] * 6
     assert rows[0].times_the_reference == rows[6].times_the_reference == 1
     assert table(rows, {"fp32": 1e9, "bf16": 1e9}).row_count == 12

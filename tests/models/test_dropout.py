@@ -196,14 +196,14 @@ def test_only_between_layers(locked: bool) -> None:
 
 @pytest.mark.gpu
 @either
-def test_on_a_gpu(locked: bool) -> None:
-    x_BTF = torch.ones(B, T, F, device="cuda")
-    packed = packed_ones().cuda()
+def test_on_a_gpu(locked: bool, gpu: torch.device) -> None:
+    x_BTF = torch.ones(B, T, F, device=gpu)
+    packed = packed_ones().to(gpu)
     dropout = Dropout(0.5, locked).train()
     steps = dropout.steps(x_BTF.shape, x_BTF.dtype, x_BTF.device)
     assert steps is not None
     for y_BTF in (dropout(x_BTF), torch.stack(steps, dim=1)):
-        assert y_BTF.device.type == "cuda"
+        assert y_BTF.device.type == gpu.type
         assert set(y_BTF.flatten().tolist()) == {0.0, 2.0}
         assert len({tuple(row) for row in y_BTF.flatten(0, 1).tolist()}) == B * (1 if locked else T)
     rows = dropout.packed(packed).data
