@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.learners import MODELS, Data, Package, copy_weights, multi30k, synthetic
-from benchmarks.machine import DTYPES, bandwidth, device_name, seconds
+from benchmarks.machine import DTYPES, bandwidth, machine, seconds
 from benchmarks.reference import Reference, Sizes
 from benchmarks.training import WIDTH, positive
 from benchmarks.turns import Arm, Contestant, Peer, Turn, forget, in_turns, joeynmt
@@ -154,7 +154,7 @@ def compare(options: argparse.Namespace, data: Data, device: torch.device) -> di
     if options.joeynmt:
         rows += beside_joeynmt(given, options)
     report = {
-        "machine": device_name(device),
+        "machine": machine(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "data": data.name,

@@ -4,7 +4,7 @@
 
 measures the machine, runs the GPU's tests, measures training, decoding, memory and kernel launches, checks checkpoints and
 ranks, and runs the main command and two epochs of a Multi30k-sized run. It needs no network, no corpus and no package
-besides the program's own. Each part runs in a process of its own with a limit of time; what it has found is kept even if it
+besides the program's own. Each part runs in a process of its own with a time limit; its results so far are kept if it
 crashes, hangs or is stopped. The report, `report.json` and `report.md` in `--out`, is written after each part.
 
 `--device cpu` tries out all of it without a GPU, in the smallest sizes.
@@ -28,7 +28,7 @@ import torch
 
 from benchmarks import gpu_parts
 from benchmarks.gpu_parts import ROOT, Figures, Work
-from benchmarks.machine import device_name
+from benchmarks.machine import machine
 from benchmarks.page import filled, table
 from seq2seq_lab.config import Device
 from seq2seq_lab.device import bound_primitives, choose_device
@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("outputs/gpu"), help="folder of the report (default: outputs/gpu)"
     )
     made.add_argument(
-        "--multi30k", type=Path, metavar="DIR", help="use the corpus in place of random text of its size"
+        "--multi30k", type=Path, metavar="DIR", help="use the corpus instead of random text of its size"
     )
     made.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     made.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
@@ -108,12 +108,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Run each part in a process of its own and return the report, which is written after each of them."""
+    """Run each part in its own process and return the report, which is written after each part."""
     parts: dict[str, Any] = {}
     report = {
         "command": command(options),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": device_name(device),
+        "device": machine(device),
         "torch": torch.__version__,
         "commit": git_commit(),
         "changed_since": git_is_dirty(),
@@ -193,8 +193,8 @@ def run_part(options: argparse.Namespace) -> None:
     bound_primitives()
     folder = options.out / "runs"
     folder.mkdir(parents=True, exist_ok=True)
-    machine = options.out / "machine.json"
-    values = json.loads(machine.read_text("utf-8"))["values"] if machine.is_file() else {}
+    measured = options.out / "machine.json"
+    values = json.loads(measured.read_text("utf-8"))["values"] if measured.is_file() else {}
     PARTS[options.part].measure(
         Work(
             device=choose_device(Device(options.device)),

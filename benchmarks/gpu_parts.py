@@ -239,7 +239,7 @@ def run_tests(work: Work) -> None:
         work.figures.note("Not run: pytest is not installed.")
         return
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text("utf-8")]
-    # The options in pyproject.toml need plug-ins, and a warning is no failure of the GPU.
+    # The options in pyproject.toml need plug-ins; warnings do not count as failures.
     options = ("-m", "gpu", "-q", "--tb=short", "-o", "addopts=", "-W", "default", "-p", "no:cacheprovider")
     ended = work.call("pytest", *options, *map(str, files), SEQ2SEQ_LAB_GPU_TESTS=work.device.type)
     work.figures.note(ended.stdout.strip().split("\n")[-1].strip("= ") + ".")

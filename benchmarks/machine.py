@@ -12,18 +12,14 @@ from seq2seq_lab.device import device_name
 # Edges of the square matrices: large enough to fill the machine, small enough for a measurement of seconds.
 CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)
 TIMES = 5
+CPU = torch.device("cpu")
 BANDWIDTH_BYTES = 2**28  # of the matrix that is read
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def machine() -> str:
-    """Name the machine: cores and kind."""
-    return f"{os.cpu_count()} cores, {device_name(torch.device('cpu'))}"
-
-
-def device_name(device: torch.device) -> str:
-    """Name the device: the GPU, or the machine of a CPU."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else machine()
+def machine(device: torch.device = CPU) -> str:
+    """Name the machine: its cores and processor, or its GPU."""
+    return device_name(device) if device.type == "cuda" else f"{os.cpu_count()} cores, {device_name(device)}"
 
 
 def set_tf32(allowed: bool) -> None:

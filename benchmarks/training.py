@@ -41,7 +41,7 @@ from benchmarks.learners import (
     random_plan,
     synthetic,
 )
-from benchmarks.machine import DTYPES, device_name, matrix_product_peak
+from benchmarks.machine import DTYPES, machine, matrix_product_peak
 from benchmarks.reference import Sizes
 from benchmarks.results import OWN_PATH
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
@@ -226,7 +226,7 @@ def peaks_line(peaks: Mapping[str, float]) -> str:
 def surroundings(options: argparse.Namespace, data: Data, device: torch.device) -> dict[str, Any]:
     """Return what the figures depend on besides the code."""
     return {
-        "machine": device_name(device),
+        "machine": machine(device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "data": data.name,

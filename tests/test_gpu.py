@@ -171,7 +171,7 @@ def test_an_update_does_not_wait_for_the_gpu(gpu: torch.device) -> None:
         learner, plan = package(name, gpu, dropout=0.2)
         learner.update(plan[0], ratio, Precision.bf16)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the mode is a prototype, and says so
+            warnings.simplefilter("ignore")  # the mode warns that it is a prototype
             torch.cuda.set_sync_debug_mode("error")
             try:
                 learner.update(plan[1], ratio, Precision.bf16)
