@@ -507,7 +507,7 @@ def main_runs(results: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Return the README's two runs, a list of seeds each, by their labels.
 
     Raises:
-        UserError: one is not recorded.
+        UserError: one is not recorded, or they were scored over different groups of sentences.
     """
     found = {
         label: [run for run in current(results) if unseeded(run.command) == command.split()]
@@ -518,7 +518,23 @@ def main_runs(results: Sequence[Measured]) -> dict[str, list[Measured]]:
             raise UserError(
                 f"docs/results.jsonl has no run of {label}. Run {MAIN[label]} and add its folder."
             )
+    if len({groups_of(run) for runs in found.values() for run in runs}) > 1:
+        raise UserError(
+            f"docs/results.jsonl: the runs of {' and '.join(found)} were scored over different groups of sentences "
+            f"(lengths, phenomena or their counts). Run them anew at one commit and add their folders."
+        )
     return found
+
+
+def groups_of(run: Measured) -> str:
+    """Return the groups that a run was scored over, without its scores."""
+    kept = ("low", "high", "phenomenon", "count")
+    return json.dumps(
+        {
+            name: [[group.get(key) for key in kept] for group in groups]
+            for name, groups in sorted(run.groups.items())
+        }
+    )
 
 
 def grouped(runs: Sequence[Measured], name: str, place: int, key: str, form: str) -> str:

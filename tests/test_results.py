@@ -396,6 +396,14 @@ def test_a_run_of_no_preset_takes_the_place_of_one_with_another_logger() -> None
     assert results.current(results.with_line([old], new)) == [new]
 
 
+def test_the_two_runs_of_the_readme_have_the_same_groups_of_sentences() -> None:
+    attn, vanilla = (runs[0] for runs in results.main_runs(LINES).values())
+    name = "test/accuracy_by_phenomenon"
+    renamed = [vanilla.groups[name][0] | {"phenomenon": "another"}, *vanilla.groups[name][1:]]
+    with pytest.raises(UserError, match="scored over different groups of sentences"):
+        results.grammar([attn, replace(vanilla, groups=vanilla.groups | {name: renamed})])
+
+
 def test_the_two_runs_of_the_readme_are_asked_for_by_command() -> None:
     with pytest.raises(
         UserError, match=r"no run of `model=vanilla`\. Run python -m seq2seq_lab model=vanilla and add"
