@@ -33,6 +33,8 @@ MEASURES = (
     Measure("test/chrf_lowercased_tokenised", "chrF, lc tok", ".2f", shown=False),
     Measure("test/ter_lowercased_tokenised", "TER, lc tok", ".2f", shown=False),
     Measure("test/aer", "AER", ".3f"),
+    Measure("test/aer_oracle", "AER, oracle", ".3f", shown=False),
+    Measure("test/aer_diagonal", "AER, diagonal", ".3f", shown=False),
     Measure("num_parameters", "parameters", ",.0f"),
     Measure("train/target_tokens_per_second", "tokens/s", ",.0f"),
 )
@@ -182,7 +184,7 @@ def tell(table: Table) -> None:
 
 def note(table: Table) -> str:
     """Return the text below the table."""
-    means = "Means ± standard deviations over the runs of a line."
+    means = "Means ± standard deviations over the runs of a line." + aer_note(table)
     if table.base is None:
         return (
             f"{means} No p: there is one line, or no other has kept translations of the same test sentences."
@@ -196,6 +198,17 @@ def note(table: Table) -> str:
         f"{means} p: p-value of the BLEU difference from {table.base.label} (two-sided paired bootstrap over the test "
         f"sentences, runs of median BLEU), Holm-corrected for {pairs}."
     )
+
+
+def aer_note(table: Table) -> str:
+    """Return what the AER is to be compared with; empty if no run has it, or their test sets differ."""
+    bounds = []
+    for name in ("oracle", "diagonal"):
+        values = {value for line in table.lines for value in line.group.figures(f"test/aer_{name}")}
+        if len(values) != 1:
+            return ""
+        bounds.append(f"{name} {values.pop():.3f}")
+    return f" AER with one link per target word: {', '.join(bounds)}."
 
 
 def p_of(line: Line, base: Group) -> str:

@@ -184,6 +184,23 @@ def test_a_baseline_is_chosen_by_name(study: Path) -> None:
         table.compare(groups, "nune")
 
 
+def test_the_note_states_the_bounds_of_the_aer_of_one_test_set(tmp_path: Path) -> None:
+    for seed, oracle in ((1, 0.045), (2, 0.045), (3, 0.05)):
+        folder = tmp_path / str(seed)
+        make_run(folder, "additive", seed, 0.5)
+        result = json.loads((folder / "result.json").read_text())
+        result |= {"test/aer": 0.1 * seed, "test/aer_oracle": oracle, "test/aer_diagonal": 0.598}
+        (folder / "result.json").write_text(json.dumps(result))
+    one = table.compare(group_runs(find_runs([tmp_path / "1", tmp_path / "2"])[0]), None)
+    assert "AER with one link per target word: oracle 0.045, diagonal 0.598." in table.note(one)
+    heads, *_ = table.cells(one)
+    assert "AER" in heads
+    assert "AER, oracle" not in heads
+    assert "test/aer_oracle mean" in table.as_csv(one)
+    several = table.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert "AER with" not in table.note(several)
+
+
 def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "other", "dot", 1, 0.5)
     path = tmp_path / "other" / "translations.test.jsonl"
@@ -193,6 +210,7 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
     of = {line.group.varies["attention"]: table.p_of(line, found.base) for line in found.lines}
     assert (of["additive"], of["dot"]) == ("baseline", "–")
     assert float(of["multiplicative"]) > 0.05
+    assert "AER" not in table.note(found)
     alone = table.compare(group_runs(find_runs([tmp_path])[0]), None)
     assert (len(alone.lines), alone.base) == (1, None)
     assert "No p" in table.note(alone)
