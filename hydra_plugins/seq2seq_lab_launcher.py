@@ -72,13 +72,17 @@ class LocalLauncher(Launcher):
         """Run jobs and return what each came to, in their order.
 
         Raises:
-            UserError: a job needs more devices than there are.
+            UserError: a job needs more devices than there are, or data or code have changed; see `study.settle`.
         """
+        from seq2seq_lab import config as configuration
         from seq2seq_lab import study
         from seq2seq_lab.processes import side_by_side
 
         setup_globals()
         jobs = [self._job(number, one) for number, one in enumerate(job_overrides, initial_job_idx)]
+        study.check_unchanged(
+            {job.folder: configuration.typed(study.without_hydra(job.node)) for job in jobs}
+        )
         left = {job.folder: job for job in jobs if study.status(job.folder) != "finished"}
         devices = self._devices([*left.values()]) if left else None
         for job in jobs:

@@ -53,7 +53,10 @@ def main() -> None:
             elif any(item.startswith(RESUME) for item in line.overrides):
                 resume(line)
             else:
-                settings, many = preflight(arguments)
+                settings, planned = preflight(arguments)
+                if planned is not None:
+                    study.check_unchanged(planned.begun)
+                many = planned
                 # Hydra's parser wants the settings together.
                 options = [argument for argument in arguments if argument not in line.overrides]
                 sys.argv[1:] = [*options, *settings, *line.overrides, *(many.settings if many else ())]
@@ -112,6 +115,7 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
             study.check_folder(folder, config)
             if node.study.number is None:  # who gave a number has noted it
                 study.note(folder.parent, entry)
+            study.refuse_changed(study.settle(folder, configuration.typed(node)))
             if finished_result(folder) is None:
                 resume = checkpoint.any_valid(folder / "checkpoints")
                 write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))

@@ -79,13 +79,17 @@ def preflight(arguments: Sequence[str]) -> tuple[list[str], study.Study | None]:
                     f"a list is written [a,b], a text with a comma in quotation marks."
                 )
         every = alternatives(first.hydra.sweeper, overrides) if multirun else [overrides]
+        begun: dict[Path, configuration.Config] = {}
         for job in (job for one in every for job in jobs(one)):
             node = compose(job) if multirun else first
             check_hydra(node.hydra)
             if not multirun:
                 check_output(node)
-            check_job(node, parse_overrides(job))
-        return settings, study.planned(first, varying(every)) if multirun else None
+            folder = Path(node.hydra.sweep.dir, node.hydra.sweep.subdir) if multirun else None
+            config = check_job(node, parse_overrides(job))
+            if folder is not None and folder.is_dir():
+                begun[folder] = config
+        return settings, study.planned(first, varying(every), begun) if multirun else None
 
 
 @contextmanager

@@ -108,6 +108,14 @@ class Precision(Enum):
     fp16 = "fp16"
 
 
+class Changed(Enum):
+    """What a study does with a job that was computed from other data or code than today's."""
+
+    refuse = "refuse"
+    rerun = "rerun"
+    keep = "keep"
+
+
 @dataclass
 class ModelConfig:
     """Sizes that several parts of the model share. Meanings: conf/model/attn.yaml."""
@@ -190,6 +198,7 @@ class StudyConfig:
     name: str | None
     varies: list[str]
     number: int | None
+    changed: Changed
 
 
 @dataclass

@@ -13,6 +13,8 @@ from typing import Any
 
 from seq2seq_lab.errors import UserError
 
+LOCK = ".lock"
+
 
 class InUse(UserError):
     """Another process holds a run folder."""
@@ -29,7 +31,7 @@ def locked(folder: Path, patience: float = 2.0) -> Iterator[None]:
         InUse: another process holds it.
     """
     until = time.monotonic() + patience
-    with (folder / ".lock").open("w") as file:
+    with (folder / LOCK).open("w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

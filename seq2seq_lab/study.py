@@ -2,14 +2,17 @@
 
 Its folder is `sweeps/NAME`. A job's folder in it is named by a hash of all that the job computes, and so stays the same
 when the grid grows: started again, a study skips the jobs that have finished, goes on with those that were cut off, and
-tries again those that failed.
+tries again those that failed. Jobs whose data or code have changed since they began are refused or run again
+(`study.changed`).
 """
 
 import hashlib
+import itertools
 import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,14 +21,17 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq_lab import config as configuration
+from seq2seq_lab.config import Changed
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import InUse, locked, read_lines, read_result
+from seq2seq_lab.files import LOCK, InUse, finished_result, locked, read_lines, read_result
 
 INDEX = "index.jsonl"
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figure of a job
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
+STALE = ".stale-"  # between the hash and a number, in the name of a folder of files that were set aside
+SHOWN_JOBS = 5  # of those that are refused for one reason
 SPLITS = ("val", "test")  # whose BLEU is told of each job
 
 
@@ -37,11 +43,13 @@ class Study:
         folder: of the study.
         settings: what each job is told of it, as overrides.
         noted: lines that its index has from before.
+        begun: the configurations of its jobs whose folders exist, by folder.
     """
 
     folder: Path
     settings: tuple[str, ...]
     noted: int
+    begun: Mapping[Path, configuration.Config]
 
 
 @dataclass(frozen=True)
@@ -97,12 +105,13 @@ def without_hydra(node: DictConfig) -> DictConfig:
     return OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
 
 
-def planned(node: DictConfig, varies: Sequence[str]) -> Study:
+def planned(node: DictConfig, varies: Sequence[str], begun: Mapping[Path, configuration.Config]) -> Study:
     """Return the study that a multirun is.
 
     Args:
         node: the configuration of one of its jobs, Hydra's section included.
         varies: the keys and groups that its jobs differ in.
+        begun: the configurations of its jobs whose folders exist, by folder.
 
     Raises:
         UserError: its name is not one.
@@ -117,7 +126,7 @@ def planned(node: DictConfig, varies: Sequence[str]) -> Study:
         node.study.name = name
     folder = Path(node.hydra.sweep.dir)
     told = (f"study.name={name}", f"study.varies=[{','.join(varies)}]")
-    return Study(folder, told, len(_lines(folder)))
+    return Study(folder, told, len(_lines(folder)), begun)
 
 
 def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
@@ -210,6 +219,98 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder}: a run lies there already, of other settings. Leave hydra.sweep.subdir as it is, or give the "
             f"study another name with study.name=NAME."
         )
+
+
+def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
+    """Settle all jobs that have begun before any of them is started; see `settle`. A job that is running is left alone.
+
+    Raises:
+        UserError: data or code of some have changed, and `study.changed` is `refuse`.
+    """
+    from seq2seq_lab import checkpoint, provenance
+
+    provenance.forget()
+    found: dict[Path, list[str]] = {}
+    for folder, config in jobs.items():
+        if config.study.changed is Changed.keep:
+            continue
+        if finished_result(folder) is None and not checkpoint.any_in(folder / "checkpoints"):
+            continue
+        provenance.today(config)  # before the lock: loading a large data set takes a while
+        with suppress(InUse), locked(folder, patience=0):
+            found |= settle(folder, config)
+    refuse_changed(found)
+
+
+def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
+    """Compare the data and code that a finished or interrupted job was computed from with today's.
+
+    With `study.changed=rerun` the files of a job that differs are set aside; with `refuse` it is returned. The folder has
+    to be locked.
+
+    Returns:
+        the folder with what differs, if that is to be refused.
+    """
+    from seq2seq_lab import checkpoint, provenance
+
+    changed = config.study.changed
+    begun = finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
+    if changed is Changed.keep or not begun:
+        return {}
+    path = folder / "run.json"
+    record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    differing = [*provenance.differences(record, provenance.today(config)).values()]
+    if not differing:
+        return {}
+    if changed is Changed.refuse:
+        return {folder: differing}
+    aside = set_aside(folder)
+    print(f"{folder}: run again; its old files are in {aside}. Changed: {'; '.join(differing)}", flush=True)
+    return {}
+
+
+def set_aside(folder: Path) -> Path:
+    """Move the files of a job to a new folder beside its own, FOLDER.stale-N, and return that folder."""
+    for number in itertools.count(1):
+        with suppress(FileExistsError):
+            (aside := folder.with_name(f"{folder.name}{STALE}{number}")).mkdir()
+            break
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            path.rename(aside / path.name)
+    return aside
+
+
+def is_stale(folder: Path) -> bool:
+    """Return whether a folder has the files of a job that were set aside."""
+    return STALE in folder.name
+
+
+def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
+    """Refuse jobs whose data or code have changed.
+
+    Raises:
+        UserError: lists them with what has changed, if there are any.
+    """
+    if not found:
+        return
+    labels = {
+        entry.hash: entry.label for folder in {job.parent for job in found} for entry in read_index(folder)
+    }
+    same: dict[str, list[str]] = {}
+    for folder, differing in found.items():
+        label = labels.get(folder.name)
+        same.setdefault("; ".join(differing), []).append(f"{label} in {folder}" if label else str(folder))
+    lines = []
+    for differing, jobs in same.items():
+        more = f", and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
+        lines.append(f"\n  {differing}: {', '.join(jobs[:SHOWN_JOBS])}{more}")
+    raise UserError(
+        f"study.changed=refuse: {sum(map(len, same.values()))} jobs of this study were computed from other data or code "
+        f"than today's.{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old "
+        f"files are kept, in HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study "
+        f"another name with study.name=NAME."
+    )
 
 
 def tell(study: Study) -> None:

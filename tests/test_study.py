@@ -1,6 +1,7 @@
 """Studies: the jobs of a multirun under one name, started once and again."""
 
 import json
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -12,28 +13,38 @@ import torch
 from omegaconf import OmegaConf
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
-from seq2seq_lab import build, checkpoint, cli, compose
+from seq2seq_lab import build, checkpoint, cli, compose, provenance, study
+from seq2seq_lab.compare.runs import find_runs
 from seq2seq_lab.config import Device
+from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import locked
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
 from seq2seq_lab.study import Entry, job_hash, note, read_index
 
+DATASET = build.dataset
+
 
 class Program:
-    """The command line with a run that ends at once, well or badly."""
+    """The command line with a run that ends at once, well or badly, on data of a few words."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.failing: set[int] = set()
+        self.words = ["a", "b"]
+
+    def load(self) -> Corpus:
+        text = ParallelText(self.words, self.words)
+        return Corpus("en", "fr", text, text, {"test": text})
 
     def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
         self.jobs.append(job)
         if job.config.seed in self.failing:
             (job.folder / "result.json").write_text(json.dumps({"status": "failed", "error": "KeyError: 3"}))
             raise UserError("no such file: x.txt")
-        (job.folder / "run.json").write_text(json.dumps({"choices": job.choices}))
+        record = {"choices": job.choices, "commit": None, **provenance.today(job.config)}
+        (job.folder / "run.json").write_text(json.dumps(record))
         result = {"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0}
         (job.folder / "result.json").write_text(json.dumps(result))
         return result
@@ -50,6 +61,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     made = Program()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("seq2seq_lab.launch.run", made.run)
+    monkeypatch.setattr("seq2seq_lab.build.dataset", lambda config: made)
     return made
 
 
@@ -82,6 +94,158 @@ def test_a_study_started_again_does_what_is_left(
     assert len([row for row in told.splitlines() if "finished" in row]) == 3
     assert "3 runs" in told
     assert "│    3 │      9.00 │" in told
+
+
+LINE = ("-m", "seed=1,2", "study.name=mine")
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of two jobs that have finished; copy it before changing it."""
+    folder, program = tmp_path_factory.mktemp("begun"), Program()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("seq2seq_lab.launch.run", program.run)
+        patch.setattr("seq2seq_lab.build.dataset", lambda config: program)
+        assert program(*LINE) == [1, 2]
+    return folder
+
+
+class TestChanged:
+    """Jobs that have begun, started again after their data or code changed."""
+
+    @pytest.fixture
+    def jobs(self, begun: Path, program: Program, tmp_path: Path) -> list[Path]:
+        """The folders of both jobs, in the working directory."""
+        shutil.copytree(begun / "sweeps", tmp_path / "sweeps")
+        study_folder = tmp_path / "sweeps" / "mine"
+        return [study_folder / entry.hash for entry in read_index(study_folder)]
+
+    def refused(self, *arguments: str) -> None:
+        assert command_line.run(*LINE, *arguments) == 2
+
+    def test_other_data_is_refused_before_any_job_and_rerun_on_request(
+        self, program: Program, jobs: list[Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first = jobs[0]
+        (first / "old").write_text("")
+        program.words = ["a", "c", "d"]
+        self.refused("seed=3,1,2")
+        assert program.jobs == []
+        said = capsys.readouterr()
+        assert "study.changed=refuse: 2 jobs" in said.err
+        assert f"test: 2 pairs, now 3): seed=1 in sweeps/mine/{first.name}, seed=2 in " in said.err
+        assert "mean" not in said.out
+        assert program(*LINE, "study.changed=rerun") == [1, 2]
+        assert sorted(path.name for path in first.iterdir() if path.name[0] != ".") == [
+            "config.yaml",
+            "result.json",
+            "run.json",
+            "run.log",
+        ]
+        aside = first.with_name(f"{first.name}.stale-1")
+        assert {path.name for path in aside.iterdir()} >= {"config.yaml", "result.json", "run.json", "old"}
+        said = capsys.readouterr()
+        assert f"run again; its old files are in sweeps/mine/{aside.name}" in said.out
+        assert [row.split("│")[1:3] for row in said.out.splitlines() if "11.00" in row and "│" in row]
+        assert "    2 │" in said.out  # the runs of the comparison
+        assert {run.folder for run in find_runs([first.parent])[0]} == {*jobs}
+        assert program(*LINE) == []
+        program.words = ["a"]
+        assert program(*LINE, "study.changed=rerun") == [1, 2]
+        assert first.with_name(f"{first.name}.stale-2").is_dir()
+
+    def test_keep_takes_results_as_they_are_and_reads_no_data(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program.words = ["x"]
+        monkeypatch.setattr(program, "load", lambda: pytest.fail("it loads the data"))
+        assert program(*LINE, "study.changed=keep") == []
+
+    def test_an_interrupted_job_is_refused_too(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        line, folder = ("-m", "seed=2", "study.name=mine"), jobs[1]
+        (folder / "result.json").unlink()
+        (folder / "checkpoints" / "step_00000005").mkdir(parents=True)
+        monkeypatch.setattr(checkpoint, "damage", lambda path: None)
+        program.words = ["x"]
+        assert command_line.run(*line) == 2
+        assert program.jobs == []
+        assert program(*line, "study.changed=rerun") == [2]
+        assert not program.jobs[0].resume
+
+    def test_a_job_that_was_not_checked_beforehand_is_refused_when_it_starts(
+        self,
+        program: Program,
+        jobs: list[Path],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        shutil.rmtree(jobs[0])
+        monkeypatch.setattr(study, "check_unchanged", lambda jobs: None)
+        monkeypatch.setattr(provenance, "source", lambda: "other")
+        self.refused()
+        assert [job.config.seed for job in program.jobs] == [1]
+        assert "source of seq2seq_lab: seed=2 in " in capsys.readouterr().err
+        assert program(*LINE, "study.changed=rerun") == [2]
+
+    def test_an_edited_component_is_refused_for_the_jobs_that_use_it(
+        self, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        own = tmp_path / "own"
+        (own / "attention").mkdir(parents=True)
+        text = (
+            "from seq2seq_lab.models.attention import AdditiveAttention\n\n"
+            "class Mine(AdditiveAttention):\n    factor = 1\n"
+        )
+        (own / "my_changed_part.py").write_text(text)
+        yaml = "_target_: my_changed_part.Mine\n"
+        (own / "attention" / "mine.yaml").write_text(f"{yaml}size: 4\n")
+        line = ("-m", f"--config-dir={own}", "attention=mine,multiplicative", "study.name=mine")
+        program(*line)
+        (own / "my_changed_part.py").write_text(text.replace("= 1", "= 2"))
+        program.jobs.clear()
+        assert command_line.run(*line) == 2
+        assert program.jobs == []
+        said = capsys.readouterr().err
+        assert "1 jobs of this study" in said
+        assert "own components (my_changed_part.py): attention=mine in " in said
+        program(*line, "study.changed=rerun")
+        assert [job.choices["attention"] for job in program.jobs] == ["mine"]
+
+    def test_a_job_without_a_record_is_refused(
+        self, program: Program, jobs: list[Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (jobs[0] / "run.json").write_text("{}")
+        (jobs[1] / "run.json").unlink()
+        self.refused()
+        assert (
+            "no record of data and code (a run of an earlier version): seed=1 in" in capsys.readouterr().err
+        )
+
+    def test_a_job_that_another_process_runs_is_left_to_it(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli, "locked", partial(locked, patience=0.1))
+        program.words = ["x"]
+        with locked(jobs[0]), locked(jobs[1]):
+            assert program(*LINE) == []
+
+    def test_the_launcher_of_processes_refuses_before_it_starts_any(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(study, "check_unchanged", partial(after_the_first, study.check_unchanged, []))
+        monkeypatch.setattr("seq2seq_lab.processes.side_by_side", lambda *_: pytest.fail("it starts jobs"))
+        program.words = ["x"]
+        self.refused("hydra/launcher=local")
+
+
+def after_the_first(function: Any, calls: list[Any], *arguments: Any) -> None:
+    """Call a function, but not the first time."""
+    calls.append(arguments)
+    if len(calls) > 1:
+        function(*arguments)
 
 
 def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: Path) -> None:
@@ -298,8 +462,9 @@ def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jobs_side_by_side_in_processes_of_their_own(
-    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("seq2seq_lab.build.dataset", DATASET)
     settings = [
         *(
             "dataset.train=40",

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import finished_result, read_json_lines, read_result
-from seq2seq_lab.study import NOT_COMPUTED
+from seq2seq_lab.study import NOT_COMPUTED, is_stale
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
 
 SEED = "seed"
@@ -173,7 +173,8 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
 def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
     """Yield the run folders in a folder, at any depth, or the folder itself; those in `seen` are left out.
 
-    Copies of a run that its logger keeps, its checkpoints and its evaluations are not searched.
+    Copies of a run that its logger keeps, its checkpoints and its evaluations are not searched, nor are the files of a
+    study's job that were set aside.
 
     Args:
         seen: resolved paths of the folders that were searched; those found here are added.
@@ -190,6 +191,7 @@ def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
         if (
             inner.is_dir()
             and not inner.name.startswith(".")
+            and not is_stale(inner)
             and not (is_run and inner.name in PARTS_OF_A_RUN)
         ):
             yield from run_folders(inner, seen)
