@@ -1,14 +1,15 @@
 """`python -m seq2seq_lab.evaluate RUN_FOLDER`: the scores of a trained run, of any checkpoint on any test set."""
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import UserError, told
-from seq2seq_lab.files import numbered_folder
+from seq2seq_lab.files import numbered_folder, write_atomically
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
@@ -102,7 +103,14 @@ def evaluate(options: argparse.Namespace) -> None:
     from seq2seq_lab.data.tokenized import tokenize_text
     from seq2seq_lab.provenance import provenance
     from seq2seq_lab.ranks import Ranks
-    from seq2seq_lab.run import KEPT_ATTENTION, make_evaluators, read_record, splits, write_result
+    from seq2seq_lab.run import (
+        KEPT_ATTENTION,
+        RESULT_FORMAT,
+        make_evaluators,
+        read_record,
+        splits,
+        write_result,
+    )
     from seq2seq_lab.task import choose_samples
     from seq2seq_lab.tracker import Trackers
 
@@ -144,8 +152,11 @@ def evaluate(options: argparse.Namespace) -> None:
     folder = options.output or numbered_folder(run.folder / "evaluations")
     if options.output is not None:
         folder.mkdir(parents=True)
+    write_settings(folder, run, options, origin)
     scores = showcase.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
     about: dict[str, object] = {
+        "format": RESULT_FORMAT,
+        "status": "finished",
         "run": str(run.folder),
         "checkpoint": run.checkpoint,
         "precision": run.precision.value,
@@ -158,6 +169,44 @@ def evaluate(options: argparse.Namespace) -> None:
     write_result(folder, about | scores)
     facts = [*showcase.signatures(scores), ("checkpoint", run.checkpoint), ("written to", str(folder))]
     report.say(report.result_table(showcase.scores_by_split(scores), facts, ()))
+
+
+def write_settings(
+    folder: Path, run: "LoadedRun", options: argparse.Namespace, origin: Mapping[str, Any]
+) -> None:
+    """Write the evaluation's `config.yaml` and `run.json`, which `seq2seq_lab.compare` reads as those of a run.
+
+    Args:
+        origin: what `provenance.provenance` returns.
+    """
+    from omegaconf import OmegaConf
+
+    from seq2seq_lab import compose, own_parts
+    from seq2seq_lab.config import OPENED_GROUPS, plain
+    from seq2seq_lab.run import read_record
+
+    with own_parts.using(options.config_dir):
+        config = plain(compose.compose_opened(run.folder, options.changes))
+        with compose.composer():
+            changes = compose.parse_overrides(options.changes)
+    changed = {one.key_or_group: str(one.value()) for one in changes if one.key_or_group in OPENED_GROUPS}
+    record = read_record(run.folder)
+    noted = {
+        "choices": {**record["choices"], **changed},
+        "precision": record["precision"],
+        "test_precision": run.precision.value,
+        "evaluation": {
+            "run": str(run.folder),
+            "checkpoint": options.checkpoint,
+            "ensemble": [str(folder) for folder in (options.folder, *options.others)]
+            if options.others
+            else [],
+            "precision": options.precision,
+        },
+        **origin,
+    }
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
+    write_atomically(folder / "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")
 
 
 def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config import flat_keys
+from seq2seq_lab.config import canonical, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import finished_result, read_json_lines, read_result
 from seq2seq_lab.study import NOT_COMPUTED, is_stale
@@ -165,7 +165,7 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     if not runs:
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run lies there{''.join(f'; {one}' for one in left_out)}. Give "
-            f"folders such as outputs/DATE/TIME or sweeps/NAME."
+            f"folders such as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
         )
     return list(runs.values()), left_out
 
@@ -198,7 +198,7 @@ def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def read_run(folder: Path, result: dict[str, Any]) -> Run:
-    """Return a run with what it notes of itself.
+    """Return a run, or an evaluation of one, with what it notes of itself.
 
     Args:
         result: what its `result.json` holds.
@@ -207,6 +207,12 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     record = json.loads((folder / "run.json").read_text("utf-8"))
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}
+    if "search" in record["choices"]:
+        settings["search"] = canonical("search", record["choices"]["search"])
+    evaluation = record.get("evaluation", {})
+    settings["checkpoint"] = evaluation.get("checkpoint") or "best"
+    settings["ensemble"] = "+".join(Path(member).name for member in evaluation.get("ensemble", ())) or "no"
+    settings["precision"] = evaluation.get("precision", "auto")
     return Run(folder, settings | dict(_dotted(computed)), result, record)
 
 

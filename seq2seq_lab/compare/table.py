@@ -189,14 +189,15 @@ def note(table: Table) -> str:
         return (
             f"{means} No p: there is one line, or no other has kept translations of the same test sentences."
         )
-    pairs = (
-        f"{table.comparisons} comparisons with the baseline"
-        if table.chosen
-        else f"all {table.comparisons} pairs of lines, since the baseline is the best of them"
-    )
+    if table.comparisons == 1:
+        correction = "one comparison, not corrected"
+    elif table.chosen:
+        correction = f"Holm-corrected for {table.comparisons} comparisons with the baseline"
+    else:
+        correction = f"Holm-corrected for all {table.comparisons} pairs of lines, since the baseline is the best of them"
     return (
         f"{means} p: p-value of the BLEU difference from {table.base.label} (two-sided paired bootstrap over the test "
-        f"sentences, runs of median BLEU), Holm-corrected for {pairs}."
+        f"sentences, runs of median BLEU), {correction}."
     )
 
 

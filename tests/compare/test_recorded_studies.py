@@ -8,6 +8,7 @@ from pathlib import Path
 import command_line
 import pytest
 
+from seq2seq_lab import evaluate
 from seq2seq_lab.compare import page, table
 from seq2seq_lab.compare.__main__ import main
 from seq2seq_lab.compare.runs import find_runs, group_runs
@@ -89,3 +90,30 @@ def test_the_command_reads_text_with_odd_line_separators(
         assert len(run.translations) == 40
         assert "\u2028" in run.translations[0]["source"]
         assert "\x85" in run.translations[0]["reference"]
+
+
+def test_evaluations_are_compared_where_they_are_given(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sorted(recorded.glob("sweeps/mine/*/"))
+    evaluate.main([str(first), "search=beam", "search.size=2"])
+    evaluate.main([str(first), "--with", str(second)])
+    evaluate.main([str(first), "--checkpoint", "last:1", "--precision", "bf16"])
+    assert len(find_runs([recorded / "sweeps"])[0]) == 2
+    greedy, beam = group_runs(find_runs([first, first / "evaluations" / "1"])[0])
+    assert (greedy.varies, beam.varies) == ({"search": "greedy"}, {"search": "beam"})
+    found = table.compare([greedy, beam], "greedy")
+    assert found.base is greedy
+    assert [line.p is None for line in found.lines].count(True) == 1
+    assert found.warnings == ()
+    assert "one comparison, not corrected" in table.note(found)
+    page.page(found, "searches")
+    single, ensemble = group_runs(find_runs([first, first / "evaluations" / "2"])[0])
+    assert single.varies == {"ensemble": "no"}
+    assert ensemble.varies == {"ensemble": f"{first.name}+{second.name}"}
+    capsys.readouterr()
+    main([str(first), str(first / "evaluations")])
+    said = capsys.readouterr().out
+    assert "4 runs" in said
+    assert "last:1" in said
+    assert f"warning: precision differs: fp32 in {first}" in said
