@@ -21,10 +21,10 @@ Phenomenon = Literal[
     "idiom",
     "negation",
     "number",
+    "passé composé with être",
     "question",
     "relative clause",
     "subordinate clause",
-    "être",
 ]
 PHENOMENA: frozenset[Phenomenon] = frozenset(get_args(Phenomenon))
 

@@ -153,7 +153,7 @@ class VerbPhrases:
         else:
             if verb.auxiliary is ETRE:
                 gender, number = subject.gender, subject.number
-                phenomena += ("être",)
+                phenomena += ("passé composé with être",)
             finite = words((verb.auxiliary[subject.person],), link)
             participle = words((verb.participle[number][gender],), link)
 
