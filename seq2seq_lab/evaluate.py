@@ -167,8 +167,12 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.validation:
         about["validation_precision"] = of_validation.value
     write_result(folder, about | scores)
-    facts = [*showcase.signatures(scores), ("checkpoint", run.checkpoint), ("written to", str(folder))]
-    report.say(report.result_table(showcase.scores_by_split(scores), facts, ()))
+    facts = [
+        *((f"{name} signature", signature) for name, signature in showcase.signatures(scores)),
+        ("checkpoint", run.checkpoint),
+        ("written to", str(folder)),
+    ]
+    report.say(report.closing(showcase.score_tables(scores, everything=True), facts, {}))
 
 
 def write_settings(

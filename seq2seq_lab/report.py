@@ -20,6 +20,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+COMMAND_WIDTH = 78  # columns, so that " \\" still fits into 80
 PLAIN_WIDTH = 100  # columns of tables that no terminal shows
 BAR_SECONDS = 0.25  # between two refreshes of the bar: each costs about a millisecond
 
@@ -47,6 +48,11 @@ def say(renderable: RenderableType) -> None:
     Lines of text are not wrapped, so that paths and commands can be copied.
     """
     console().print(renderable, soft_wrap=True)
+    note(renderable)
+
+
+def note(renderable: RenderableType) -> None:
+    """Write a table or a text to the log file of the run, and not on the console."""
     buffer = io.StringIO()
     plain = Console(
         file=buffer, width=PLAIN_WIDTH, color_system=None, force_terminal=False, markup=False, emoji=False
@@ -178,26 +184,43 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
 
 
-def result_table(
-    sections: Sequence[Mapping[str, Mapping[str, float | str]]],
-    facts: Sequence[tuple[str, str | Path]],
-    commands: Sequence[str],
-) -> Group:
-    """Return what a run came to: its scores, a column a test set, then facts and what to type next.
-
-    `sections[i][measure][split]` is a score: a float shows two decimals (four below 1), a string itself, and
-    one that a split lacks a dash. Facts and commands stand on lines of their own, to be copied.
-    """
-    splits = list(dict.fromkeys(split for rows in sections for row in rows.values() for split in row))
-    table = _table("results", "measure", *splits)
+def grid(title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]]) -> Table:
+    """Return a table of texts in sections, the first column on the left and the others on the right."""
+    table = _table(title, *heads)
     for rows in sections:
-        for measure, row in rows.items():
-            table.add_row(_literal(measure), *(_literal(_figure(row.get(split, "–"))) for split in splits))
+        for row in rows:
+            table.add_row(*map(_literal, row))
         table.add_section()
+    return table
+
+
+def closing(
+    tables: Sequence[Table], facts: Sequence[tuple[str, str]], commands: Mapping[str, Sequence[str]]
+) -> Group:
+    """Return the end of a program's output: tables, facts in two columns, and commands to copy.
+
+    Args:
+        facts: (what, text); those without a `what` start at the left.
+        commands: the words of a command, quoted for a shell, by what it is for. A command that is wider than 80 columns
+            is continued on further lines as a shell reads them: a word, a path for example, is never broken.
+    """
     width = max((len(what) for what, _ in facts), default=0)
-    lines = [f"{what:<{width}}  {value}" for what, value in facts]
-    lines += [f"$ {command}" for command in commands]
-    return Group(table, *(_literal(line) for line in lines))
+    lines = [f"{what:<{width}}  {text}" if what else text for what, text in facts]
+    for purpose, words in commands.items():
+        lines += [f"# {purpose}", *command_lines(words)]
+    return Group(*tables, *(_literal(line) for line in lines))
+
+
+def command_lines(words: Sequence[str]) -> list[str]:
+    """Return the lines of a command for a shell, at most 80 columns wide if its words allow."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + 1 + len(word) <= COMMAND_WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(f" {word}")
+    return lines
 
 
 class Progress:
@@ -282,9 +305,3 @@ def _text_table(title: str) -> Table:
 def _literal(text: str) -> Text:
     # Byte-level models put out control characters too: written raw they would steer the terminal.
     return Text("".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text))
-
-
-def _figure(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.4f}" if abs(value) < 1 else f"{value:,.2f}"

@@ -205,13 +205,15 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             best = folder / "checkpoints" / trainer.state.best
             ranks.wait()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
+            shown = (samples, *([] for _ in tests))
             scored = [
-                (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
-                for evaluator in evaluators
+                (evaluator.split, evaluator(kept(evaluator.split.text, more), final=True))
+                for evaluator, more in zip(evaluators, shown, strict=True)
             ]
             result = training_result(trainer, model, began)
             if ranks.main:
                 scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
+                show.end(scored[0][1])
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
                 write_result(folder, result)
@@ -436,6 +438,11 @@ def first_sentences(split: Split, count: int) -> Split:
         None if text.phenomena is None else text.phenomena[:count],
     )
     return replace(split, text=cut, tokens=split.tokens.select(torch.arange(min(count, len(text)))))
+
+
+def kept(text: ParallelText, more: Sequence[int]) -> list[int]:
+    """Return the sentences of a split whose attention a finished run keeps, `more` among them."""
+    return [*dict.fromkeys([*choose_samples(text, KEPT_ATTENTION), *more])]
 
 
 def training_result(trainer: Trainer, model: nn.Module, began: Mapping[str, Any]) -> dict[str, Any]:

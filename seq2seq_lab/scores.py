@@ -44,13 +44,14 @@ class LengthBin:
     """BLEU over the sentences whose source has `low` to `high` words, both included.
 
     `high` is None in the last bin, which has no upper end. `bleu` is None where BLEU has no meaning:
-    in an empty bin, and in one whose references are all under 4 tokens.
+    in an empty bin, and in one whose references are all under 4 tokens. `confidence` is as in `Score`.
     """
 
     low: int
     high: int | None
     count: int
     bleu: float | None
+    confidence: float | None = None
 
     @property
     def label(self) -> str:
@@ -165,11 +166,11 @@ class Bleu:
 
     def score(self, samples: int = 0) -> Score:
         """Return the score of all; `samples` is how often they are resampled for its confidence, 0 leaves it out."""
-        return _score(self._metric, self._counts, samples, self._references)
+        return _score(self._metric, self._counts, samples, self._references.clusters)
 
     def counts_by_source(self) -> npt.NDArray[np.float32]:
         """Return what BLEU counts, a row per source sentence: both lengths, matched and all n-grams of 1 to 4."""
-        return _by_source(self._counts, self._references)
+        return _by_source(self._counts, self._references.clusters)
 
     def of_counts(self, counts: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return the score of each row of summed counts: sacreBLEU's formula with its default smoothing."""
@@ -186,13 +187,13 @@ class Bleu:
         scores = 100 * np.exp(brevity + counted.sum(1) / np.maximum(orders, 1))
         return np.where(matched.any(1), scores, 0.0)
 
-    def by_length(self, lengths: Sequence[int], bounds: Sequence[int]) -> list[LengthBin]:
+    def by_length(self, lengths: Sequence[int], bounds: Sequence[int], samples: int = 0) -> list[LengthBin]:
         """Return the score in bins of source length; n bounds make n + 1 bins.
 
         `lengths` are the source lengths of the pairs in words. A bound is the greatest length of its bin: (6, 18) makes
         ≤6, 7–18 and >18. A bin has `bleu=None` where it is empty, or where every one of its references is
         under 4 tokens: there BLEU would be 0 for a perfect translation, and BLEU with effective order cannot
-        stand beside the other bins. The bins are scored with `eff:no`.
+        stand beside the other bins. The bins are scored with `eff:no`. `samples` is as in `score`.
 
         Raises `UserError` where there are not as many lengths, or the bounds do not rise or are not positive.
         """
@@ -216,10 +217,12 @@ class Bleu:
                 for i, pair in enumerate(self._references.pairs)
                 if low <= lengths[pair] and (high is None or lengths[pair] <= high)
             ]
-            value = None
+            value = confidence = None
             if _has_4_gram(self._references, members):
-                value = BLEU()._aggregate_and_compute([self._counts[i] for i in members]).score
-            bins.append(LengthBin(low, high, len(members), value))
+                _, clusters = np.unique(self._references.clusters[members], return_inverse=True)
+                score = _score(self._metric, [self._counts[i] for i in members], samples, clusters)
+                value, confidence = score.value, score.confidence
+            bins.append(LengthBin(low, high, len(members), value, confidence))
         return bins
 
 
@@ -357,25 +360,27 @@ def _corpus_score(
 ) -> Score:
     known = _references(references)
     statistics = metric._extract_corpus_statistics(known.scored(hypotheses), known.streams)
-    return _score(metric, statistics, samples, known)
+    return _score(metric, statistics, samples, known.clusters)
 
 
-def _score(metric: Metric, statistics: list[list[Any]], samples: int, references: References) -> Score:
+def _score(
+    metric: Metric, statistics: list[list[Any]], samples: int, clusters: npt.NDArray[np.int64]
+) -> Score:
     value = metric._aggregate_and_compute(statistics).score
     signature = str(metric.get_signature())
     if not samples:
         return Score(value, signature)
-    _, confidence = estimate_ci(_resampled(metric, statistics, samples, references))
+    _, confidence = estimate_ci(_resampled(metric, statistics, samples, clusters))
     return Score(value, signature, float(confidence))
 
 
 def _resampled(
-    metric: Metric, statistics: list[list[Any]], samples: int, references: References
+    metric: Metric, statistics: list[list[Any]], samples: int, clusters: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
     # What `corpus_score(n_bootstrap=…)` does, but for two faults of sacreBLEU 2.6 (its mean fails where some scores are 0,
     # and it holds the statistics of all samples at once, gigabytes for a large test set), and of clusters.
     generator = np.random.default_rng(SACREBLEU_SEED)
-    rows = _by_source(statistics, references)
+    rows = _by_source(statistics, clusters)
     return np.array(
         [
             metric._compute_score_from_stats(rows[generator.choice(len(rows), size=len(rows))].sum(0)).score
@@ -384,9 +389,9 @@ def _resampled(
     )
 
 
-def _by_source(statistics: list[list[Any]], references: References) -> npt.NDArray[np.float32]:
-    rows = np.zeros((references.clusters.max() + 1, len(statistics[0])), dtype=np.float32)
-    np.add.at(rows, references.clusters, np.array(statistics, dtype=np.float32))
+def _by_source(statistics: list[list[Any]], clusters: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    rows = np.zeros((clusters.max() + 1, len(statistics[0])), dtype=np.float32)
+    np.add.at(rows, clusters, np.array(statistics, dtype=np.float32))
     return rows
 
 

@@ -2,30 +2,54 @@
 
 import json
 import logging
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from seq2seq_lab import own_parts, plots, report
-from seq2seq_lab.alignment import Link, Span, attention_map, group_tokens, word_spans
+from seq2seq_lab.alignment import Link, Span, attention_map, group_tokens, whitespace_words, word_spans
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.profiling import components
-from seq2seq_lab.scores import sentence_bleu
+from seq2seq_lab.scores import LengthBin, sentence_bleu
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.task import Evaluation, Split, source_lengths_in_words
+from seq2seq_lab.tracker import FILE_NAME as METRICS
 from seq2seq_lab.tracker import Tracker
+from seq2seq_lab.tracker.files import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
 
 log = logging.getLogger(__name__)
 
 MOST_UNKNOWN = 0.25  # share of unknown training tokens from which something is likely to be wrong
+MAIN_MEASURES = {  # of the closing table, in this order, by their names in `result.json`
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+    "bleu_lowercased_tokenised": "BLEU, lowercased tokens",
+    "bleu_unknown_replaced": "BLEU, unknown replaced",
+    "aer": "AER (oracle, diagonal)",
+    "loss_teacher_forced": "loss, teacher-forced",
+    "loss_free_running": "loss, free-running",
+}
+HARDEST = 3  # phenomena of the closing table
+ROOM = 1.25  # output tokens that a heatmap of fixed size has room for, by those of the reference
+LOSS_CURVES = {
+    "train/loss": "training",
+    "val/loss_teacher_forced": "validation, teacher-forced",
+    "val/loss_free_running": "validation, free-running",
+}
 EXAMPLES = 3  # tokenised training pairs shown before training
 # scores shown with their signatures
 SIGNED = (
@@ -140,31 +164,72 @@ class Showcase:
         self.tracker.table("val/translations", TRANSLATION_COLUMNS, scored, update)
         for number, i in enumerate(self.samples, start=1):
             path = self.folder / f"attention/sample_{number}_step_{update:08d}.png"
-            if self.draw(i, evaluation.hypotheses[i], path, update):
+            figure = self.heatmap(i, evaluation.hypotheses[i], update)
+            if figure is not None:
+                plots.save_figure(figure, path)
                 # A name for each sentence: W&B wants the pictures of one name to be of one size.
                 self.tracker.images(f"val/attention/{number}", [path], [self.text.source[i]], update)
 
-    def draw(self, i: int, hypothesis: Hypothesis, path: Path, update: int) -> bool:
-        """Draw the attention of a hypothesis; False where there is none, or no word to draw.
+    def end(self, evaluation: Evaluation) -> None:
+        """Draw the attention of the sample sentences once more, by the best checkpoint, and the curves of the training."""
+        for number, i in enumerate(self.samples, start=1):
+            figure = self.heatmap(i, evaluation.hypotheses[i], None)
+            if figure is not None:
+                save_for_print(figure, self.folder / f"attention/sample_{number}.png")
+        rows = read_metrics(self.folder / METRICS)
+
+        def curve(name: str) -> list[plots.Point]:
+            return [(row["step"], row[name]) for row in rows if name in row]
+
+        losses = {label: curve(name) for name, label in LOSS_CURVES.items()}
+        save_for_print(plots.curves_plot(losses, {"BLEU": curve("val/bleu")}), self.folder / "curves.png")
+
+    def heatmap(self, i: int, hypothesis: Hypothesis, update: int | None) -> "Figure | None":
+        """Return the attention of a hypothesis as a picture; None where there is none, or no word to draw.
 
         A translation that is the reference gets the gold links outlined, where there are gold links.
+
+        Args:
+            i: the sentence's number in the split.
+            update: of the training, named in the picture; the pictures of one sentence at all updates have one size. None
+                makes a picture as large as the translation needs.
         """
         weights_TS = hypothesis.weights_TS
         if weights_TS is None:
-            return False
-        line = self.text.source[i]
+            return None
+        line, reference = self.text.source[i], self.text.target[i]
         drawn = attention_map(weights_TS, self.tokenizers, line, hypothesis.tokens, self.join)
         if not drawn.target_tokens:
-            return False
+            return None
         links: set[Link] = set()
-        if self.text.gold is not None and drawn.output == self.text.target[i]:
+        if self.text.gold is not None and drawn.output == reference:
             links = gold_links(self.text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
-        title = f"update {update:,}: {line}"
-        figure = plots.attention_heatmap(
-            drawn.weights_TS, drawn.source_tokens, drawn.target_tokens, title, links
+        notes = ["outlined: gold alignment"] if links else []
+        room = None
+        if update is not None:
+            notes.insert(0, f"update {update:,}")
+            # A word has its row, or a token and <eos> theirs.
+            own = (
+                len(whitespace_words(reference))
+                if self.join
+                else 1 + len(self.tokenizers.target.encode([reference])[0])
+            )
+            room = math.ceil(ROOM * own) + 1
+        return plots.attention_heatmap(
+            drawn.weights_TS,
+            drawn.source_tokens,
+            drawn.target_tokens,
+            line,
+            links,
+            room=room,
+            note=", ".join(notes) or None,
         )
-        plots.save_figure(figure, path)
-        return True
+
+
+def save_for_print(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG, and beside it as PDF."""
+    for ending in (".png", ".pdf"):
+        plots.save_figure(figure, path.with_suffix(ending))
 
 
 def gold_links(
@@ -215,9 +280,10 @@ def show_scores(
         if prefix != "val":
             tracker.metrics(evaluation.values, update)
             tracker.table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
-            picture = folder / f"bleu_by_length.{name}.png"
-            plots.save_figure(plots.bleu_by_length_plot({prefix: evaluation.by_length}), picture)
-            tracker.images(f"{prefix}/bleu_by_length", [picture], ["BLEU by source length"], update)
+    tests = {split.prefix: evaluation.by_length for split, evaluation in scored if split.prefix != "val"}
+    picture = folder / "bleu_by_length.png"
+    save_for_print(plots.bleu_by_length_plot(tests), picture)
+    tracker.images("test/bleu_by_length", [picture], ["BLEU by source length"], update)
     return result
 
 
@@ -277,37 +343,79 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def scores_by_split(result: Mapping[str, Any]) -> list[dict[str, dict[str, float | str]]]:
-    """Return the test scores of a result as `report.result_table` shows them.
+def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
+    """Return the test scores of a result as tables: all sentences, and BLEU by source length; a column or row a test set.
 
-    They are the figures of all sentences, with their 95% confidence where it was measured, BLEU by source length, and exact
-    translations by phenomenon.
+    Args:
+        everything: show all measures and phenomena, not only the main measures and the hardest phenomena.
     """
-    figures: dict[str, dict[str, float | str]] = {}
-    lengths: dict[str, dict[str, float | str]] = {}
-    phenomena: dict[str, dict[str, float | str]] = {}
-    for name, value in result.items():
-        split, _, measure = name.rpartition("/")
-        if split.partition("/")[0] != "test":
-            continue
-        if measure.endswith("_confidence"):
-            continue
-        if isinstance(value, float):
-            confidence = result.get(f"{name}_confidence")
-            shown = value if confidence is None else f"{value:.2f} ± {confidence:.2f}"
-            figures.setdefault(measure, {})[split] = shown
-        elif measure == "bleu_by_length":
-            for row in value:
-                low, high, bleu = row["low"], row["high"], row["bleu"]
-                words = f"{low}–{high}" if high is not None else f"{low} or more"
-                score = "–" if bleu is None else f"{bleu:.2f}"
-                cells = lengths.setdefault(f"bleu, {words} words", {})
-                cells[split] = f"{score} ({row['count']:,} sentences)"
-        elif measure == "accuracy_by_phenomenon":
-            for row in value:
-                cells = phenomena.setdefault(f"exact, {row['phenomenon']}", {})
-                cells[split] = f"{row['accuracy']:.1%} ({row['count']:,} sentences)"
-    return [figures, lengths, phenomena]
+    splits = list(dict.fromkeys(split_of(name) for name in result if name.startswith("test/")))
+    splits = [split for split in splits if f"{split}/bleu" in result]
+    named = dict(MAIN_MEASURES)
+    if everything:
+        measures = [name.rpartition("/")[2] for name, value in result.items() if is_score(name, value)]
+        named |= {name: name.replace("_", " ") for name in measures if name not in named}
+    rows = [
+        [label, *(score_cell(result, split, name) for split in splits)]
+        for name, label in named.items()
+        if any(f"{split}/{name}" in result for split in splits)
+    ]
+    sections = [rows, phenomenon_rows(result, splits, None if everything else HARDEST)]
+    tables = [report.grid("results", ["± 95% interval", *splits], sections)]
+    bins = {split: [LengthBin(**row) for row in result[f"{split}/bleu_by_length"]] for split in splits}
+    lengths = [
+        [
+            [split, *("–" if one.bleu is None else f"{one.bleu:.2f}" for one in row)],
+            ["  sentences", *(f"{one.count:,}" for one in row)],
+        ]
+        for split, row in bins.items()
+    ]
+    heads = [one.label for one in next(iter(bins.values()), [])]
+    tables.append(report.grid("BLEU by source length in words", ["", *heads], lengths))
+    return tables
+
+
+def split_of(name: str) -> str:
+    """Return the split of a figure's name: `test/other` of `test/other/bleu`."""
+    return name.rpartition("/")[0]
+
+
+def is_score(name: str, value: object) -> bool:
+    """Return whether a line of a result is a score of a test set that has a row of its own."""
+    return (
+        name.startswith("test/")
+        and (value is None or isinstance(value, float))
+        and not name.endswith(("_confidence", "/aer_oracle", "/aer_diagonal"))
+    )
+
+
+def score_cell(result: Mapping[str, Any], split: str, name: str) -> str:
+    """Return a score as text, with its interval if it has one; AER with that of an oracle and of a diagonal."""
+    value = result.get(f"{split}/{name}")
+    if value is None:
+        return "–"
+    if name == "aer" and f"{split}/aer_oracle" in result:
+        return f"{value:.3f} ({result[f'{split}/aer_oracle']:.3f}, {result[f'{split}/aer_diagonal']:.3f})"
+    if (confidence := result.get(f"{split}/{name}_confidence")) is not None:
+        return f"{value:.2f} ± {confidence:.2f}"
+    return f"{value:.3f}" if value < 10 else f"{value:,.2f}"
+
+
+def phenomenon_rows(result: Mapping[str, Any], splits: Sequence[str], most: int | None) -> list[list[str]]:
+    """Return the share of exact translations by phenomenon, a row each: the `most` hardest of the first test set, or all."""
+    found = {
+        split: {row["phenomenon"]: row for row in result.get(f"{split}/accuracy_by_phenomenon", [])}
+        for split in splits
+    }
+    names = sorted(
+        dict.fromkeys(name for rows in found.values() for name in rows),
+        key=lambda name: next(rows[name]["accuracy"] for rows in found.values() if name in rows),
+    )
+
+    def cell(row: Mapping[str, Any] | None) -> str:
+        return "–" if row is None else f"{row['accuracy']:.1%} of {row['count']:,}"
+
+    return [[f"exact: {name}", *(cell(found[split].get(name)) for split in splits)] for name in names[:most]]
 
 
 def resume_command(folder: Path) -> str:
@@ -318,43 +426,66 @@ def resume_command(folder: Path) -> str:
 
 
 def signatures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what each score's signature is called, and the signature."""
-    return [
-        (f"{name} signature", result[f"test/{name}_signature"])
-        for name in SIGNED
-        if f"test/{name}_signature" in result
-    ]
+    """Return the scores that have a signature, and their signatures."""
+    return [(name, result[f"test/{name}_signature"]) for name in SIGNED if f"test/{name}_signature" in result]
 
 
 def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: str | None) -> None:
-    """Print the closing table: the test scores, where the files are, how to look at them."""
-    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    facts: list[tuple[str, str | Path]] = [
-        *signatures(result),
-        ("parameters", f"{result['num_parameters']:,}"),
-    ]
+    """Print how a run ended: the main test scores, where its files are, and the commands to continue with.
+
+    The tables of all scores go to the log of the run.
+    """
+    cwd = Path.cwd()
+    shown = folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder
+    about = [f"{result['num_parameters']:,} parameters"]
     if (speed := result["train/target_tokens_per_second"]) is not None:
-        facts.append(("target tokens/s", f"{speed:,.0f}"))
-    training, validation = result["train/seconds"], result["val/seconds"]
-    if training:
-        facts.append(("training", f"{training:,.0f} s, and {validation:,.0f} s of validation"))
+        about.append(f"{speed:,.0f} target tokens/s")
+    if result["train/seconds"]:
+        about.append(f"{result['train/seconds']:,.0f} s training")
+        about.append(f"{result['val/seconds']:,.0f} s validation")
+    signed = dict(signatures(result))
+    facts = [
+        ("", f"{MAIN_MEASURES[name]}: {signed[name]}") for name in ("bleu", "chrf", "ter") if name in signed
+    ]
+    facts += [("", ", ".join(about)), ("run folder", str(shown)), *files_of(folder)]
     if url:
         facts.append(("W&B", url))
-    translations = sorted(path.name for path in folder.glob("translations.test*.jsonl"))
-    named = [
-        ("run folder", "."),
-        ("scores", "result.json"),
-        ("curves", "metrics.jsonl"),
-        *(("translations", name) for name in translations),
-        ("lines for sacrebleu", "scored"),
-        ("attention pictures", "attention"),
-        ("BLEU by length", "bleu_by_length.test.png"),
-        ("log", "run.log"),
-        ("trace of some updates", "profile/trace.json.gz"),
-    ]
-    facts += [(what, shown / name) for what, name in named if (folder / name).exists()]
-    commands = [f"{resume_command(shown)} trainer.max_epochs=N  # train longer"]
+    report.note(report.closing(score_tables(result, everything=True), signatures(result), {}))
+    commands = next_commands(folder, shown)
     if sync is not None:
-        look = f"wandb leet {shlex.quote(str(shown / 'wandb'))}  # look at the curves, in the terminal"
-        commands = [look, f"{sync}  # send the record to W&B", *commands]
-    report.say(report.result_table(scores_by_split(result), facts, commands))
+        commands["send the record to W&B"] = sync.replace(f"{cwd}/", "").split(" ")
+    report.say(report.closing(score_tables(result, everything=False), facts, commands))
+
+
+def files_of(folder: Path) -> list[tuple[str, str]]:
+    """Return what there is in a run folder, and the names of its files."""
+    texts = sorted(path.name for path in folder.glob("translations.test*.jsonl"))
+    kinds = {
+        "pictures": ["curves.png", "bleu_by_length.png", "attention/"],
+        "scores": ["result.json", "scored/"],
+        "translations": texts if len(texts) == 1 else ["translations.*.jsonl"] * bool(texts),
+        "log": ["run.log", "metrics.jsonl", "profile/trace.json.gz"],
+    }
+    there = {
+        what: [name for name in names if "*" in name or (folder / name).exists()]
+        for what, names in kinds.items()
+    }
+    return [(f"  {what}", ", ".join(names)) for what, names in there.items() if names]
+
+
+def next_commands(folder: Path, shown: Path) -> dict[str, list[str]]:
+    """Return commands to continue with after a run, by what they are for."""
+    parts = own_parts.folder()
+    trust = [] if parts is None else ["--config-dir", str(parts)]
+    others = [path.parent for path in folder.parent.glob("*/result.json") if path.parent != folder]
+    compared = [str(shown.parent)] if others else [str(shown), "OTHER_RUN_FOLDER"]
+    words = {
+        "translate sentences that you type": [".translate", str(shown), *trust],
+        "score it with another search": [".evaluate", str(shown), "search=beam", *trust],
+        "compare it with other runs": [".compare", *compared, "--html", "compare.html"],
+        "train it longer": ["", *trust, f"resume={shown}", "trainer.max_epochs=N"],
+    }
+    return {
+        purpose: ["python", "-m", f"seq2seq_lab{program}", *map(shlex.quote, rest)]
+        for purpose, (program, *rest) in words.items()
+    }

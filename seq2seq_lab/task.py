@@ -300,7 +300,7 @@ class TranslationEvaluator:
         return Evaluation(
             values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
             signatures={f"{self.split.prefix}/{name}_signature": s.signature for name, s in scores.items()},
-            by_length=bleu.by_length(self._lengths, self.length_bounds),
+            by_length=bleu.by_length(self._lengths, self.length_bounds, CONFIDENCE_SAMPLES if final else 0),
             by_phenomenon=[]
             if phenomena is None
             else accuracy_by_phenomenon(translations, self.split.text.target, phenomena),

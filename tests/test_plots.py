@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from seq2seq_lab.plots import attention_heatmap, bleu_by_length_plot, save_figure
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.plots import attention_heatmap, bleu_by_length_plot, curves_plot, save_figure
 from seq2seq_lab.scores import LengthBin
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -24,6 +26,7 @@ def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
     weights = np.array([[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]])
     figure = attention_heatmap(weights, ["der", "rote", "Ball"], ["red", "ball"], "no. 1", [(1, 0), (2, 1)])
     axes, bar = figure.axes
+    (title,) = figure.texts
     assert [label.get_text() for label in axes.get_xticklabels()] == ["der", "rote", "Ball"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["red", "ball"]
     assert axes.xaxis.get_ticks_position() == "top"
@@ -33,7 +36,7 @@ def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
     np.testing.assert_array_equal(image.get_array(), weights)
     assert image.get_clim() == (0.0, 1.0)
     assert bar.get_ylabel() == "attention weight"
-    assert axes.get_title() == "no. 1"
+    assert title.get_text() == "no. 1"
     centres = [patch.get_center() for patch in axes.patches if isinstance(patch, Rectangle)]
     np.testing.assert_allclose(centres, [(1, 0), (2, 1)], atol=1e-9)
 
@@ -106,21 +109,78 @@ def test_a_failed_write_leaves_the_old_picture(tmp_path: Path, monkeypatch: pyte
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_bleu_by_length_has_a_line_a_system_and_gaps(tmp_path: Path) -> None:
-    def bins(*values: float | None) -> list[LengthBin]:
-        return [LengthBin(0, 6, 1200, values[0]), LengthBin(7, None, 0, values[1])]
+def test_heatmaps_of_one_sentence_have_one_size_and_place(tmp_path: Path) -> None:
+    source = ["<sos>", "un", "mot", "<eos>"]
+    outputs = (["<eos>"], ["a", "w" * 60, "<eos>"], ["again"] * 50)
+    figures = [
+        attention_heatmap(uniform(len(output), 4), source, output, "un mot", room=6, note=f"update {10**n}")
+        for n, output in enumerate(outputs)
+    ]
+    for figure in figures:
+        assert tuple(figure.get_size_inches()) == tuple(figures[0].get_size_inches())
+        assert figure.axes[0].get_position().bounds == figures[0].axes[0].get_position().bounds
+        assert figure.axes[0].get_ylim() == (5.5, -0.5)
+        figure.draw_without_rendering()
+        (left, bottom), (right, top) = figure.axes[0].get_tightbbox().get_points()
+        assert left >= 0
+        assert bottom >= 0
+        assert right <= figure.bbox.width
+        assert top <= figure.bbox.height
+    rows = [label.get_text() for label in figures[2].axes[0].get_yticklabels()]
+    assert rows == [*["again"] * 5, "… 45 more"]
+    (image,) = figures[2].axes[0].get_images()
+    assert image.get_array().shape == (5, 4)
 
-    figure = bleu_by_length_plot({"additive": bins(31.5, None), "$\\frac{$": bins(12.0, 8.0)})
+
+def test_bleu_by_length_has_one_scale_and_room_for_every_marker(tmp_path: Path) -> None:
+    def bins(scores: Sequence[float | None], confidence: float) -> list[LengthBin]:
+        low, high = scores
+        return [
+            LengthBin(0, 6, 1200, low, confidence),
+            LengthBin(7, None, 0, high, None if high is None else confidence),
+        ]
+
+    figure = bleu_by_length_plot({"test": bins((100.0, None), 2.5), "$\\frac{$": bins((0.0, 8.0), 1.5)})
     axes = figure.axes[0]
-    first, second = axes.get_lines()
-    np.testing.assert_array_equal(first.get_ydata(), [31.5, np.nan])
-    np.testing.assert_array_equal(second.get_ydata(), [12.0, 8.0])
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["≤6\nn=1,200", ">6\nn=0"]
+    assert axes.get_ylim() == bleu_by_length_plot({"x": bins((3.0, 4.0), 1.0)}).axes[0].get_ylim()
+    assert axes.get_ylim()[0] < 0
+    assert axes.get_ylim()[1] > 100
+    assert axes.get_title() == "BLEU by source length, with 95% intervals"
+    first, second = axes.containers
+    np.testing.assert_array_equal(np.array(first.lines[0].get_ydata(), float), [100.0, np.nan])
+    np.testing.assert_array_equal(second.lines[0].get_ydata(), [0.0, 8.0])
+    (bars,) = second.lines[2]
+    np.testing.assert_allclose([segment[:, 1] for segment in bars.get_segments()], [(-1.5, 1.5), (6.5, 9.5)])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["≤6", ">6"]
+    assert [text.get_text() for text in axes.texts] == ["n = 1,200", "n = 0"] * 2
     legend = axes.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["additive", "$\\frac{$"]
+    assert [text.get_text() for text in legend.get_texts()] == ["test", "$\\frac{$"]
     save_figure(figure, tmp_path / "bleu.png")
     assert (tmp_path / "bleu.png").read_bytes().startswith(PNG)
+
+
+def test_curves_of_a_short_run_are_points_and_of_a_long_one_lines() -> None:
+    long: list[tuple[float, float]] = [(float(update), 1.0) for update in range(200)]
+    figure = curves_plot({"training": long, "validation": [(3, 2.0)]}, {"BLEU": []})
+    losses, scores = figure.axes
+    training, validation = losses.get_lines()
+    assert (training.get_marker(), validation.get_marker()) == ("None", "s")
+    assert [line.get_label() for line in (training, validation, *scores.get_lines())] == [
+        *("training", "validation", "BLEU")
+    ]
+    assert losses.get_ylim()[0] == 0
+    assert (losses.get_ylabel(), losses.get_xlabel()) == ("nats per token", "update")
+
+
+def test_format_is_that_of_the_ending(tmp_path: Path) -> None:
+    figure = attention_heatmap(uniform(2, 2), ["a", "b"], ["c", "d"], None)
+    for name, start in (("a.png", PNG), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml")):
+        save_figure(figure, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert b"/Type3" not in (tmp_path / "a.PDF").read_bytes()
+    with pytest.raises(UserError, match=r"a\.jpg.*\.png, \.pdf, \.svg"):
+        save_figure(figure, tmp_path / "a.jpg")
 
 
 def test_pyplot_is_never_imported() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,7 +95,12 @@ def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
     assert cells(rendered(report.pairs_table([(ODD.split(), ["[/b]"])])), "source")[1] == ODD
     assert cells(rendered(report.sample_translations([("a", "b", ODD)])), "hypothesis")[1] == ODD
     assert cells(rendered(report.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
-    assert f"$ {ODD}" in rendered(report.result_table([{ODD: {ODD: ODD}}], [(ODD, "x")], [ODD])).splitlines()
+    end = rendered(
+        report.closing([report.grid("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]})
+    )
+    assert ODD in end.splitlines()
+    assert f"# {ODD}" in end.splitlines()
+    assert f"│ {ODD} │ {ODD} │" in end
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
@@ -102,30 +108,40 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert cells(text, "source")[1] == "\\x1b[31m \\n \\x00 \\udcff é \u202f".strip()
 
 
-def test_result_table_and_lines_to_copy(screen: Callable[[bool], io.StringIO], tmp_path: Path) -> None:
+def test_closing_has_tables_facts_and_commands_to_copy(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path
+) -> None:
     out = screen(False)
-    path = Path("outputs", "x" * 150)
-    command = "python -m seq2seq_lab.translate run=" + "y" * 150
-    sections: list[dict[str, dict[str, float | str]]] = [
-        {
-            "bleu": {"test": 37.618, "test/other": 5.0},
-            "aer": {"test/other": 0.12345},
-            "perplexity": {"test": 1234.5},
-        },
-        {},
-        {"exact, negation": {"test": "98.8% (109 sentences)"}},
-    ]
+    path = "outputs/" + "x" * 150
+    table = report.grid(
+        "scores", ["", "test", "other"], [[["BLEU", "37.62", "–"]], [["exact: idiom", "1", "2"]]]
+    )
     with report.setup_logging(tmp_path / "run.log"):
-        report.say(report.result_table(sections, [("best checkpoint", path), ("log", Path("l"))], [command]))
-    for text in (out.getvalue(), (tmp_path / "run.log").read_text(encoding="utf-8")):
-        assert cells(text, "measure") == ["measure", "test", "test/other"]
-        assert cells(text, "bleu") == ["bleu", "37.62", "5.00"]
-        assert cells(text, "aer") == ["aer", "–", "0.1235"]
-        assert cells(text, "perplexity") == ["perplexity", "1,234.50", "–"]
-        assert cells(text, "exact") == ["exact, negation", "98.8% (109 sentences)", "–"]
-        assert f"best checkpoint  {path}" in text.splitlines()
-        assert f"$ {command}" in text.splitlines()
-        assert text.count("best checkpoint") == 1
+        report.note("only in the log")
+        report.say(
+            report.closing([table], [("folder", path), ("", "signature")], {"translate": ["python", path]})
+        )
+    log = (tmp_path / "run.log").read_text("utf-8")
+    for text in (out.getvalue(), log):
+        assert cells(text, "BLEU") == ["BLEU", "37.62", "–"]
+        assert f"folder  {path}" in text.splitlines()
+        assert "signature" in text.splitlines()
+        assert text.splitlines()[-3:] == ["# translate", "python \\", f" {path}"]
+        assert text.count("exact: idiom") == 1
+    assert "only in the log" in log
+    assert "only in the log" not in out.getvalue()
+
+
+def test_a_command_is_continued_between_its_words() -> None:
+    folder = "outputs/2026-11-22/16-08-21-123456"
+    assert report.command_lines(["python", "-m", "seq2seq_lab.evaluate", folder, "search=beam"]) == [
+        f"python -m seq2seq_lab.evaluate {folder} search=beam"
+    ]
+    words = ["wandb", "sync", *(f"{folder}/wandb/offline-run-20261122_16082{n}-51d3938c" for n in (1, 2))]
+    lines = report.command_lines(words)
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 80
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
 
 
 def test_say_prints_colours_and_logs_plain_text(

@@ -1,8 +1,10 @@
 """Whole runs: what their folders hold, how they end, go on and start from one another."""
 
+import io
 import json
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,15 +19,18 @@ import hydra
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 from safetensors.torch import load_file
 from tracker.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import checkpoint, provenance, run, showcase
+from seq2seq_lab import checkpoint, evaluate, provenance, run, showcase, translate
 from seq2seq_lab import config as configuration
+from seq2seq_lab.compare import __main__ as compare
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.grammar.phrase import PHENOMENA
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
@@ -186,12 +191,16 @@ class TestFolder:
         assert names == {
             *(".hydra", "config.yaml", "run.json", "run.log", "metrics.jsonl", "attention", "tokenizer"),
             *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
-            *("bleu_by_length.test.png", "bleu_by_length.test.compositional.png", "scored"),
+            *("bleu_by_length.png", "bleu_by_length.pdf", "curves.png", "curves.pdf", "scored"),
             "translations.test.compositional.jsonl",
             *(f"attention.{split}.jsonl" for split in ("val", "test", "test.compositional")),
         }
         pictures = sorted(path.name for path in (folder / "attention").iterdir())
-        assert pictures == [f"sample_{n}_step_{u:08d}.png" for n in (1, 2) for u in (UPDATES, 2 * UPDATES)]
+        assert pictures == sorted(
+            f"sample_{number}{ending}"
+            for number in (1, 2)
+            for ending in (".png", ".pdf", *(f"_step_{update:08d}.png" for update in (UPDATES, 2 * UPDATES)))
+        )
         lines = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
         assert len(lines) == 16
         assert set(json.loads(lines[0])) == {
@@ -705,21 +714,53 @@ class TestSettings:
             start(tmp_path / "none", "trainer.max_length=2")
 
 
-def test_the_closing_words_say_where_things_are(
-    recorded: tuple[Path, OfflineRun], monkeypatch: pytest.MonkeyPatch
+def test_the_end_of_a_run_is_short_and_its_commands_run(
+    recorded: tuple[Path, OfflineRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder, _ = recorded
-    said: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(showcase.report, "result_table", lambda *parts: said.append(parts) or "")
-    monkeypatch.chdir(folder.parent)
-    showcase.say_result(result_of(folder), folder, "wandb sync THERE", None)
-    (((figures, lengths, phenomena), facts, commands),) = said
-    assert figures["bleu"].keys() == figures["aer"].keys() == {"test", "test/compositional"}
-    assert lengths["bleu, 19 or more words"]["test"].endswith("sentences)")
-    assert phenomena["exact, negation"]["test"].endswith("sentences)")
-    for score in ("bleu", "chrf", "bleu_lowercased_tokenised"):
-        assert (f"{score} signature", result_of(folder)[f"test/{score}_signature"]) in facts
-    assert ("translations", Path("run/translations.test.jsonl")) in facts
-    assert ("attention pictures", Path("run/attention")) in facts
-    assert any(command.startswith("wandb sync THERE") for command in commands)
-    assert any("resume=run trainer.max_epochs" in command for command in commands)
+    recorded_folder, _ = recorded
+    folder = tmp_path / "outputs" / "2026-11-22" / "16-08-21-123456"
+    shutil.copytree(recorded_folder, folder)
+    monkeypatch.chdir(tmp_path)
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
+    monkeypatch.setattr(showcase.report, "console", lambda: terminal)
+    sync = f"wandb sync {folder}/wandb/offline-run-20261122_160821-51d3938c"
+    with showcase.report.setup_logging(tmp_path / "run.log"):
+        showcase.say_result(result_of(folder), folder, sync, None)
+    assert isinstance(terminal.file, io.StringIO)
+    text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
+    lines = text.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 80
+    assert lines[4].split()[1:2] == ["BLEU"]  # the first score
+    for score in ("BLEU", "chrF"):
+        signature = result_of(folder)[f"test/{score.lower()}_signature"]
+        assert f"{score}: {signature}" in lines
+    assert result_of(folder)["test/bleu_lowercased_tokenised_signature"] in log
+    for name in ("curves.png", "bleu_by_length.png", "attention/"):
+        assert name in text
+        assert (folder / name).exists()
+    # The log has all phenomena and measures, the terminal the hardest and the main ones.
+    assert text.count("exact: ") == 3
+    assert {name for name in PHENOMENA if f"exact: {name}" in log} == {
+        row["phenomenon"]
+        for split in ("test", "test/compositional")
+        for row in result_of(folder)[f"{split}/accuracy_by_phenomenon"]
+    }
+    assert "alignment precision" in log
+    assert "alignment precision" not in text
+    shown = "outputs/2026-11-22/16-08-21-123456"
+    commands = [
+        shlex.split(command) for command in text.replace(" \\\n ", " ").splitlines() if shown in command
+    ]
+    assert commands[1:] == [
+        ["python", "-m", "seq2seq_lab.translate", shown],
+        ["python", "-m", "seq2seq_lab.evaluate", shown, "search=beam"],
+        ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN_FOLDER", "--html", "compare.html"],
+        ["python", "-m", "seq2seq_lab", f"resume={shown}", "trainer.max_epochs=N"],
+        ["wandb", "sync", f"{shown}/wandb/offline-run-20261122_160821-51d3938c"],
+    ]
+    for program, words in ((translate, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
+        program.parser().parse_intermixed_args(words[3:])
+    shutil.copytree(recorded_folder, folder.with_name("other"))
+    compared = showcase.next_commands(folder, Path(shown))["compare it with other runs"]
+    assert compared[3] == "outputs/2026-11-22"

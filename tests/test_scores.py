@@ -328,6 +328,24 @@ def test_bins_hold_their_upper_bound() -> None:
     assert middle.bleu == pytest.approx(Bleu(hypotheses[1:3], references[1:3]).score().value)
 
 
+def test_the_interval_of_a_bin_resamples_its_source_sentences() -> None:
+    hypotheses = ["a b c d e", "f g h i x", "k l m n o", "p q r x t"] * 3
+    references = ["a b c d e", "f g h i j", "k l m n o", "p q r s t"] * 3
+    sources = [f"source {i % 4}" for i in range(12)]
+    lengths = [3, 3, 9, 3] * 3
+    short, long = Bleu(hypotheses, References(references, sources)).by_length(lengths, [5], samples=100)
+    members = [i for i, length in enumerate(lengths) if length == 3]
+    alone = Bleu(
+        [hypotheses[i] for i in members],
+        References([references[i] for i in members], [sources[i] for i in members]),
+    )
+    assert short.confidence == alone.score(100).confidence
+    assert short.confidence is not None
+    assert short.confidence > 0
+    assert long.confidence == 0  # one source sentence
+    assert Bleu(hypotheses, references).by_length(lengths, [5])[0].confidence is None
+
+
 def test_bins_without_meaning_have_no_score() -> None:
     bins = Bleu(["Jean aime Marie", "a b c d e"], ["Jean aime Marie", "v w x y z"]).by_length([3, 9], [3, 6])
     assert bins[0] == LengthBin(0, 3, count=1, bleu=None)

@@ -65,15 +65,23 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     heatmaps: list[dict[str, Any]] = []
 
     def heatmap(
-        weights: Any, columns: Sequence[str], rows: Sequence[str], title: str, links: Collection[Link]
-    ) -> None:
+        weights: Any,
+        columns: Sequence[str],
+        rows: Sequence[str],
+        title: str,
+        links: Collection[Link],
+        *,
+        room: int | None,
+        note: str | None,
+    ) -> object:
         assert weights.shape == (len(rows), len(columns))
         heatmaps.append(
             {"columns": columns, "rows": rows, "title": title, "links": links, "weights": weights}
+            | {"room": room, "note": note}
         )
+        return heatmaps[-1]
 
     monkeypatch.setattr(showcase.plots, "attention_heatmap", heatmap)
-    monkeypatch.setattr(showcase.plots, "save_figure", lambda figure, path: None)
     return heatmaps
 
 
@@ -101,14 +109,15 @@ def test_heatmap_has_the_tokens_on_its_axes(
 ) -> None:
     pair, text = pairs[kind], corpus.train
     shown, _ = show(tmp_path, text, pair)
-    assert shown.draw(0, hypothesis(pair, text.source[0], text.target[1]), tmp_path / "a.png", 1200)
+    assert shown.heatmap(0, hypothesis(pair, text.source[0], text.target[1]), 1200)
     assert drawn[0]["columns"][:1] + drawn[0]["columns"][-1:] == ["<sos>", "<eos>"]
     assert drawn[0]["rows"][-1] == "<eos>"
     inner = drawn[0]["columns"][1:-1]
     assert inner == pair.source.tokens(pair.source.encode([text.source[0]])[0])
     if kind == "word":
         assert set(inner) <= {*text.source[0].replace(".", " . ").replace(",", " , ").split()}
-    assert drawn[0]["title"] == f"update 1,200: {text.source[0]}"
+    assert drawn[0]["title"] == text.source[0]
+    assert drawn[0]["note"] == "update 1,200"
     assert drawn[0]["links"] == set()
 
 
@@ -124,7 +133,7 @@ def test_subwords_are_joined_to_words(
 ) -> None:
     pair, text = pairs[kind], corpus.train
     shown, _ = show(tmp_path, text, pair, join=True)
-    assert shown.draw(0, hypothesis(pair, text.source[0], text.target[0], ended), tmp_path / "a.png", 1)
+    assert shown.heatmap(0, hypothesis(pair, text.source[0], text.target[0], ended), 1)
     assert drawn[0]["columns"] == ["<sos>", *text.source[0].split(), "<eos>"]
     assert drawn[0]["rows"] == text.target[0].split()
     # A space that is a token of its own belongs to no word.
@@ -138,11 +147,11 @@ def test_empty_hypothesis(
 ) -> None:
     empty = hypothesis(pairs["bpe"], corpus.train.source[0], "")
     plain, _ = show(tmp_path, corpus.train, pairs["bpe"])
-    assert plain.draw(0, empty, tmp_path / "a.png", 1)
+    assert plain.heatmap(0, empty, 1)
     assert drawn[0]["rows"] == ["<eos>"]
     joined, _ = show(tmp_path, corpus.train, pairs["bpe"], join=True)
-    assert not joined.draw(0, empty, tmp_path / "a.png", 1)
-    assert not plain.draw(0, Hypothesis([], 0.0, 0.0, None), tmp_path / "a.png", 1)
+    assert not joined.heatmap(0, empty, 1)
+    assert not plain.heatmap(0, Hypothesis([], 0.0, 0.0, None), 1)
     assert len(drawn) == 1
 
 
@@ -153,7 +162,7 @@ def test_gold_links_are_outlined_where_the_translation_is_the_reference(
     assert text.gold is not None
     for join in (False, True):
         shown, _ = show(tmp_path, text, pairs["word"], join=join)
-        shown.draw(0, hypothesis(pairs["word"], text.source[0], text.target[0]), tmp_path / "a.png", 1)
+        shown.heatmap(0, hypothesis(pairs["word"], text.source[0], text.target[0]), 1)
         columns, rows = drawn[-1]["columns"], drawn[-1]["rows"]
         words = {(text.gold[0].source_words[a], text.gold[0].target_words[b]) for a, b in text.gold[0].links}
         found = {(columns[column], rows[row]) for column, row in drawn[-1]["links"]}
@@ -163,6 +172,25 @@ def test_gold_links_are_outlined_where_the_translation_is_the_reference(
             assert all(any(a in x and b in y for a, b in words) for x, y in found)
         else:
             assert found == words
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_the_size_of_a_heatmap_depends_on_the_sentence_alone(
+    join: bool, pairs: dict[str, TokenizerPair], drawn: list[dict[str, Any]], tmp_path: Path, corpus: Corpus
+) -> None:
+    text, pair = corpus.train, pairs["bpe"]
+    shown, _ = show(tmp_path, text, pair, join=join)
+    for update, target in ((1, text.target[0]), (2, text.target[0] * 3), (None, text.target[0])):
+        shown.heatmap(0, hypothesis(pair, text.source[0], target), update)
+    first, second, final = drawn
+    assert first["room"] == second["room"]
+    assert first["room"] > len(first["rows"])
+    assert final["room"] is None
+    assert (first["note"], final["note"]) == (
+        "update 1, outlined: gold alignment",
+        "outlined: gold alignment",
+    )
+    assert second["note"] == "update 2"
 
 
 def test_gold_links_count_tokens_after_sos() -> None:
