@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_API = ("LoadedRun", "Translation", "ensemble", "load", "train")
+__all__ = ["LoadedRun", "Translation", "ensemble", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
     # Torch takes seconds to import: what does not compute (--help, a misspelling) does not wait for it.
-    if name in _API:
+    if name in __all__:
         return getattr(importlib.import_module("seq2seq_lab.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_API])
+    return [*__all__, "__version__"]

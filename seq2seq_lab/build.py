@@ -26,6 +26,7 @@ from seq2seq_lab.config import (
     TableConfig,
     TiedEmbeddings,
     user_trusted,
+    values_with,
 )
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -118,7 +119,9 @@ def check_slot(name: str, slot: Slot) -> None:
                 f"Allowed: {', '.join(allowed) or 'none'}."
             )
         if key in hints and not fits(value, hints[key]):
-            raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]))
+            others = values_with(name, key, (str, type(None))) if isinstance(value, str) else []
+            remedy = f" It may be meant for {name}={others[0]}." if others else ""
+            raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]) + remedy)
     missing = [
         key for key in allowed if key not in slot and parameters[key].default is inspect.Parameter.empty
     ]

@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import platform
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+import seq2seq_lab
 from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts, study
 from seq2seq_lab.compose import choices, compose_resumed, parse_line, preflight
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, closed_pipe
 from seq2seq_lab.files import InUse, finished_result, locked, write_atomically
 from seq2seq_lab.launcher import follows, joins
 
@@ -29,7 +32,20 @@ def main() -> None:
     What a user did wrong is printed without a traceback and ends it with status 2; a fault of the program
     shows its traceback and ends it with status 1. A multirun goes on after a job that failed.
     """
-    arguments = sys.argv[1:]
+    with closed_pipe():
+        if "--version" in sys.argv[1:]:
+            print(versions())
+        else:
+            _main(sys.argv[1:])
+
+
+def versions() -> str:
+    """Return the versions of the program and of what it stands on; torch takes seconds to import, its metadata none."""
+    others = ", ".join(f"{name} {version(name)}" for name in ("torch", "hydra-core", "wandb", "sacrebleu"))
+    return f"seq2seq_lab {seq2seq_lab.__version__} (Python {platform.python_version()}, {others})"
+
+
+def _main(arguments: list[str]) -> None:
     # Hydra prints only a summary of an exception unless it is told to let it through.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     many: study.Study | None = None
@@ -63,7 +79,10 @@ def main() -> None:
                 launcher = hydra.main(
                     version_base="1.3", config_path=str(configuration.CONF_DIR), config_name="config"
                 )
-                launcher(job_of(own_parts.folder()))()
+                refused: list[UserError] = []
+                launcher(job_of(own_parts.folder(), refused))()
+                if refused:
+                    raise refused[0]
     except (UserError, HydraException) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -77,12 +96,23 @@ def main() -> None:
         sys.modules["seq2seq_lab.launch"].leave()
 
 
-def job_of(config_dir: Path | None) -> Callable[[DictConfig], float | None]:
-    """Return what Hydra is to do with each job's configuration, in this process or another."""
+def job_of(config_dir: Path | None, refused: list[UserError]) -> Callable[[DictConfig], float | None]:
+    """Return what Hydra is to do with each job's configuration, in this process or another.
+
+    Args:
+        refused: where a single run that is refused leaves its error; Hydra prints a line of its own before one that is
+            raised. A job of a multirun raises it, for a sweeper that learns from its jobs.
+    """
 
     def job(node: DictConfig) -> float | None:
         with own_parts.using(config_dir):
-            return start(node)
+            if HydraConfig.get().mode is RunMode.MULTIRUN:
+                return start(node)
+            try:
+                return start(node)
+            except UserError as error:
+                refused.append(error)
+                return None
 
     return job
 
@@ -173,13 +203,13 @@ def resume(line: argparse.Namespace) -> None:
     (given, *others) = [item for item in line.overrides if item.startswith(RESUME)]
     if others:
         raise UserError(f"{' '.join(others)}: resume= takes one folder. Start the program once for each.")
-    folder = Path(given.removeprefix(RESUME).strip("'\""))
+    folder = Path(text := given.removeprefix(RESUME).strip("'\""))
     for name, remedy in (
         ("config.yaml", "Give the folder of a run, outputs/DATE/TIME."),
         ("run.json", "It ended before it had begun to train: start it anew."),
     ):
         if not (folder / name).is_file():
-            raise UserError(f"resume={folder}: no run to go on with lies there (no {name}). {remedy}")
+            raise UserError(f"resume={text}: the folder contains no run to resume (no {name}). {remedy}")
     with locked(folder):
         node = compose_resumed(folder, [item for item in line.overrides if item != given])
         launch_job(node, read_record(folder)["choices"], folder.resolve(), resume=True)

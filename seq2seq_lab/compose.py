@@ -1,6 +1,7 @@
 """From the command line to a configuration that can run, before Hydra makes a folder or calls anything."""
 
 import argparse
+import difflib
 import itertools
 import logging
 import math
@@ -9,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 import yaml  # type: ignore[import-untyped]
@@ -34,11 +35,23 @@ from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts, study, warm_start
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.hints import wrong_type
+from seq2seq_lab.launcher import joins
 
 log = logging.getLogger(__name__)
 
 # A job takes about a tenth of a second; beyond these, each value is checked but not each combination.
 MOST_JOBS_CHECKED = 32
+
+# Values of Hydra's groups that another package has, by the extra that installs it.
+EXTRAS = {
+    "hydra/launcher=submitit_slurm": "slurm",
+    "hydra/launcher=submitit_local": "slurm",
+    "hydra/launcher=ray": "ray",
+    "hydra/launcher=ray_aws": "ray",
+    "hydra/sweeper=optuna": "optuna",
+}
+
+OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--hydra-help")
 
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")
 SAMPLER = re.compile(
@@ -74,9 +87,12 @@ def preflight(arguments: Sequence[str]) -> tuple[list[str], study.Study | None]:
         multirun = line.multirun or first.hydra.mode is RunMode.MULTIRUN
         for override in overrides:
             if override.is_sweep_override() and not multirun:
+                line_of = str(override.input_line)
+                decimal = re.fullmatch(r"([^=]+=\d+),(\d+)", line_of)
+                point = f" A decimal number has a point: {decimal[1]}.{decimal[2]}." if decimal else ""
                 raise UserError(
-                    f"{override.input_line} gives several values, a job each. Add -m to run them all; "
-                    f"a list is written [a,b], a text with a comma in quotation marks."
+                    f"{line_of} gives several values, a job each. Add -m to run them all; a list is written [a,b], a text "
+                    f"with a comma in quotation marks.{point}"
                 )
         every = alternatives(first.hydra.sweeper, overrides) if multirun else [overrides]
         begun: dict[Path, configuration.Config] = {}
@@ -87,6 +103,8 @@ def preflight(arguments: Sequence[str]) -> tuple[list[str], study.Study | None]:
                 check_output(node)
             folder = Path(node.hydra.sweep.dir, node.hydra.sweep.subdir) if multirun else None
             config = check_job(node, parse_overrides(job))
+            if not multirun:
+                check_machine(config)
             if folder is not None and folder.is_dir():
                 begun[folder] = config
         return settings, study.planned(first, varying(every), begun) if multirun else None
@@ -127,7 +145,15 @@ def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
     parser = get_args_parser()
     if parser.prog == "__main__.py":
         parser.prog = "python -m seq2seq_lab"
-    line = parser.parse_intermixed_args(list(arguments))
+    options = [word for word in arguments if word.startswith("-")]
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{' '.join(options)}: {message}. `{parser.prog} --help` lists what can be given.")
+
+    setattr(parser, "error", refuse)  # noqa: B010  (argparse prints its usage)
+    line, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        raise UserError(unknown_option(unknown[0], arguments))
     for option in ("config_path", "config_name", "experimental_rerun"):
         if getattr(line, option) is not None:
             raise UserError(
@@ -145,6 +171,18 @@ def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
     return line
 
 
+def unknown_option(option: str, arguments: Sequence[str]) -> str:
+    """Return what to write in place of an option that does not exist: most are settings."""
+    key, _, value = option.lstrip("-").partition("=")
+    following = [*arguments, ""][list(arguments).index(option) + 1]
+    if not value:
+        value = following if following and not following.startswith("-") and "=" not in following else "VALUE"
+    near = did_you_mean(f"--{key}", OPTIONS)
+    if key.replace("-", "_").split(".")[0] in (*configuration.groups(), "seed") or not near:
+        near = f" A setting has no dashes: write {key.replace('-', '_')}={value}."
+    return f"{option} is not an option.{near} Options: {', '.join(OPTIONS)}."
+
+
 def parse_overrides(lines: Sequence[str]) -> list[Override]:
     """Return parsed overrides.
 
@@ -155,15 +193,29 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
     try:
         overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
     except OverrideParseException as error:
-        groups = ", ".join(configuration.groups())
-        raise UserError(
-            f"{error.override} cannot be read as a setting. Write key=value, or group=value with one of the "
-            f"groups {groups}; a value with brackets, commas or spaces goes in quotation marks."
-        ) from error
+        raise UserError(unreadable(str(error.override))) from error
     for override in overrides:
         if override.key_or_group in configuration.groups() and not override.is_sweep_override():
             check_choice(override)
     return overrides
+
+
+def unreadable(line: str) -> str:
+    """Return what is wrong with a word of the command line that Hydra's grammar does not read."""
+    key, equals, value = line.partition("=")
+    names = "|".join(map(re.escape, configuration.groups()))
+    near = ""
+    if not equals and (group := re.fullmatch(rf"-*({names})(?::(.*))?", line)):
+        near = f" Did you mean {group[1]}={group[2] or 'VALUE'}?"
+    elif not equals:
+        near = f" Did you mean {key}=VALUE?"
+    elif re.fullmatch(r"[\w./+~]+", key):
+        near = f""" Did you mean {key}={literal(value.strip("'")).replace("'", '"')}, quoted for the shell?"""
+    return (
+        f"{line} cannot be read as a setting.{near} Write key=value, or group=value with one of the groups "
+        f"{', '.join(configuration.groups())}; a value with brackets, commas, spaces or = goes in quotation marks, "
+        f"'key=\"value\"'."
+    )
 
 
 def inherited(overrides: Sequence[Override]) -> list[str]:
@@ -256,9 +308,16 @@ def check_choice(override: Override) -> None:
             f"{override.input_line}: {group} has a value already. To choose another leave out the +."
         )
     if not override.is_delete() and not isinstance(override.value(), str):
+        node = hydra.compose("config").get(group) or {}
+        settings = [
+            f"{group}.{key}={override.get_value_element_as_str()}" for key in node if key != "_target_"
+        ]
+        of_group = (
+            f" To change one of its settings write {' or '.join(settings)}." if 0 < len(settings) < 7 else ""
+        )
         raise UserError(
             f"{override.input_line} is not allowed: choose one {group}. "
-            f"Allowed: {', '.join(configuration.group_values(group))}."
+            f"Allowed: {', '.join(configuration.group_values(group))}.{of_group}"
         )
 
 
@@ -347,6 +406,10 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, value = error.missing_cfg_file.rpartition("/")
         allowed = [str(option) for option in error.options or ()]
+        if (extra := EXTRAS.get(f"{group}={value}")) is not None:
+            return (
+                f"{group}={value} needs a package that is not installed: pip install 'seq2seq_lab[{extra}]'."
+            )
         near = did_you_mean(value, allowed)
         return f"{group}={value}: there is no such {group}.{near} Allowed: {', '.join(allowed) or 'nothing'}."
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
@@ -383,17 +446,50 @@ def unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
     known = [name for name in keys if not name.endswith("_target_") and name != "hydra"]
     section = key.rpartition(".")[0]
     neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
-    others = configuration.values_with(section, key.rpartition(".")[2])
-    near = (
-        f" It is a setting of {' and '.join(f'{section}={value}' for value in others)}."
-        if others
-        else did_you_mean(key, [name for name in known if not key.startswith(f"{name}.")])
-    )
+    near = nearest_setting(key, [name for name in known if not key.startswith(f"{name}.")])
     within = f" in {section}" if section else ""
     return (
         f"{setting}: there is no setting {key!r}.{near} "
         f"Allowed{within}: {', '.join(neighbours) or 'nothing'}. `--cfg job` prints every setting."
     )
+
+
+def nearest_setting(key: str, known: Sequence[str]) -> str:
+    """Return " Did you mean …?" for a key that does not exist, or an empty string.
+
+    A setting of another value of the group comes first, then settings of the same name in other sections, values of groups
+    with that name, and the nearest spelling, that of the last part before that of the whole key.
+    """
+    section, _, name = key.rpartition(".")
+    others = configuration.values_with(section, name)
+    if others:
+        return f" It is a setting of {' and '.join(f'{section}={value}' for value in others)}."
+    own = [one for one in known if not one.startswith("hydra.")]
+    if (
+        dotted := next((one for one in own if one.replace(".", "_") == key.replace(".", "_")), None)
+    ) is not None:
+        return f" Did you mean {dotted}?"
+    same = sorted(
+        (one for one in own if one.endswith(f".{name}")), key=lambda one: (one.count("."), own.index(one))
+    )
+    if same and section not in configuration.groups():
+        usual = next((one for one in same if one == f"model.{name}"), None)
+        return f" Did you mean {' or '.join([usual] if usual else same[:3])}?"
+    words = {name, *name.split("_")}
+    for group in configuration.groups():
+        for value in configuration.group_values(group):
+            if value in words and group not in ("model", "experiment", "study"):
+                keys = [f"{group}.{one}" for one in configuration.settings_of(group, value)]
+                return f" Did you mean {group}={value}?" + (f" It has {', '.join(keys)}." if keys else "")
+    if section in {one.rpartition(".")[0] for one in own} and section:
+        neighbours = [one for one in own if one.rpartition(".")[0] == section]
+        if near := did_you_mean(key, neighbours):
+            return near
+    by_last_part = {one.rpartition(".")[2]: one for one in reversed(own)}
+    close = difflib.get_close_matches(name, by_last_part, n=1, cutoff=0.75)
+    if close and not key.startswith("hydra"):
+        return f" Did you mean {by_last_part[close[0]]!r}?"
+    return did_you_mean(key, known if key.startswith("hydra") else own)
 
 
 def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = False) -> configuration.Config:
@@ -418,6 +514,22 @@ def check_job(node: DictConfig, overrides: Sequence[Override], resumed: bool = F
         build.check_vectors(config)
         warm_start.check(config)
     return config
+
+
+def check_machine(config: configuration.Config) -> None:
+    """Refuse a run in this process that asks for devices this machine does not have, before it has a folder.
+
+    Raises:
+        UserError: names the key and what is allowed.
+    """
+    from seq2seq_lab.device import choose_device
+    from seq2seq_lab.launch import check_devices
+
+    if joins():
+        return  # the launcher's processes choose among the devices of theirs
+    choose_device(config.trainer.device)
+    if config.trainer.devices > 1:
+        check_devices(config)
 
 
 def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]:
@@ -445,7 +557,7 @@ def compose_run(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str], Path]
         check_hydra(node.hydra)
         check_output(node)
         chosen, folder = choices(node.hydra.runtime.choices), Path(node.hydra.run.dir).absolute()
-        check_job(node, overrides)
+        check_machine(check_job(node, overrides))
     return node, chosen, folder
 
 

@@ -390,10 +390,19 @@ def group_values(group: str) -> list[str]:
     return sorted(path.stem for folder in conf_folders() for path in (folder / group).glob("*.yaml"))
 
 
-def values_with(group: str, key: str) -> list[str]:
-    """Return the values of a group in conf/ whose files set a key."""
-    nodes = {path.stem: OmegaConf.load(path) for path in sorted((CONF_DIR / group).glob("*.yaml"))}
-    return [value for value, node in nodes.items() if key in node]
+def values_with(group: str, key: str, kinds: type | tuple[type, ...] = object) -> list[str]:
+    """Return the values of a group in conf/ whose files set a key, to a value of one of these types."""
+    found = []
+    for path in sorted((CONF_DIR / group).glob("*.yaml")):
+        node: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        if key in node and isinstance(node[key], kinds):
+            found.append(path.stem)
+    return found
+
+
+def settings_of(group: str, value: str) -> list[str]:
+    """Return the settings that the file of a group's value has, without its class and what it includes."""
+    return [str(key) for key in _value_node(group, value) if key not in ("_target_", "defaults")]
 
 
 def groups() -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.compare.page import CURVES
 from seq2seq_lab.compare.table import MEASURES
-from seq2seq_lab.errors import UserError, told
+from seq2seq_lab.errors import Parser, UserError, told
 from seq2seq_lab.tracker.wandb import STEP, has_key
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Save the workspace and print its address."""
-    options = parser().parse_args(arguments)
     with told():
+        options = parser().parse_args(arguments)
         made = workspace(options.entity, options.project, options.study, options.by)
         if not has_key():
             raise UserError(
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m seq2seq_lab.dashboard",
         description="Save a W&B workspace with the panels of the comparison's page.",
     )

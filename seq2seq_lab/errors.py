@@ -1,9 +1,15 @@
 """What a user did wrong, said so that the user can mend it."""
 
+import argparse
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+# Words of other libraries whose nearest spelling is not what they mean.
+SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 
 class UserError(ValueError):
@@ -13,21 +19,50 @@ class UserError(ValueError):
     """
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line whose mistakes are `UserError`s."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}. `{self.prog} --help` lists what can be given.")
+
+
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Tell a user's mistake on standard error and end with status 2; end with 130 where the user interrupts."""
+    """Print a user's mistake on standard error and end with status 2; end with 130 where the user interrupts."""
+    with closed_pipe():
+        try:
+            yield
+        except UserError as error:
+            sys.stdout.flush()
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            sys.exit(130)
+
+
+@contextlib.contextmanager
+def closed_pipe() -> Iterator[None]:
+    """End with status 1, without a traceback, when the reader of standard output (`| head`) has closed it."""
     try:
-        yield
-    except UserError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        sys.exit(1)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the choice nearest to `word` in spelling, or an empty string."""
-    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """Return " Did you mean 'x'?" for the nearest choices, or an empty string.
+
+    Nearest are those that begin with `word`, else the one closest in spelling.
+    """
+    known = list(choices)
+    if SYNONYMS.get(word) in known:
+        return f" Did you mean {SYNONYMS[word]!r}?"
+    near = [choice for choice in known if len(word) > 2 and choice.startswith(word)]
+    if not 0 < len(near) <= 4:
+        near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.errors import UserError, told
+from seq2seq_lab.errors import Parser, UserError, told
 from seq2seq_lab.files import numbered_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -22,20 +22,22 @@ NO_LANGUAGE = frozenset(("source", "target"))  # labels of dataset=parallel wher
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Score a run as its command line says; see `parser`."""
-    options = parser().parse_intermixed_args(arguments)
     with told():
+        options = parser().parse_intermixed_args(arguments)
+        check_folder(options)
         evaluate(options)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m seq2seq_lab.evaluate",
+        usage="%(prog)s FOLDER [KEY=VALUE ...] [options]",
         description="Translate the test sets of a run and score them, as the run itself does at its end: BLEU, chrF and TER "
         "with sacreBLEU's signatures and 95% confidence, BLEU lowercased and tokenised, BLEU by source length, AER.",
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
-    made.add_argument("folder", help=RUN_HELP)
+    made.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
     made.add_argument(
         "changes",
         nargs="*",
@@ -54,6 +56,18 @@ def parser() -> argparse.ArgumentParser:
     )
     add_opening(made)
     return made
+
+
+def check_folder(options: argparse.Namespace) -> None:
+    """Refuse a command line that names no run.
+
+    Raises:
+        UserError: the first argument is missing, or is a setting.
+    """
+    if options.folder is None or ("=" in options.folder and not Path(options.folder).exists()):
+        raise UserError(
+            "FOLDER is missing: give the folder of a run first, outputs/DATE/TIME, then files and settings."
+        )
 
 
 def add_opening(to: argparse.ArgumentParser) -> None:

@@ -3,15 +3,14 @@
 import argparse
 import io
 import itertools
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
-from seq2seq_lab.errors import UserError, told
-from seq2seq_lab.evaluate import RUN_HELP, add_opening, opened
+from seq2seq_lab.errors import Parser, UserError, told
+from seq2seq_lab.evaluate import RUN_HELP, add_opening, check_folder, opened
 from seq2seq_lab.plots import save_figure
 
 if TYPE_CHECKING:
@@ -24,27 +23,24 @@ SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Translate as the command line says; see `parser`."""
-    options = parser().parse_intermixed_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what comes in
-    try:
-        with told():
-            translate(options)
-            sys.stdout.flush()
-    except BrokenPipeError:  # who reads has had enough; nothing more is to be flushed at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    with told():
+        options = parser().parse_intermixed_args(arguments)
+        check_folder(options)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what comes in
+        translate(options)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m seq2seq_lab.translate",
+        usage="%(prog)s FOLDER [FILE ...] [KEY=VALUE ...] [options]",
         description="Translate with a trained run: a line out for each line of the files, or of standard input; at a "
         "terminal, a prompt.",
         epilog="Example: python -m seq2seq_lab.translate outputs/DATE/TIME news.en search=beam --scores > news.fr",
     )
-    made.add_argument("folder", help=RUN_HELP)
+    made.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
     made.add_argument(
         "inputs",
         nargs="*",

@@ -90,6 +90,15 @@ def assert_refused(program: Program, arguments: str, *said: str) -> None:
         ("hydra.run.dirr=x", ["hydra.run.dirr=x", "'hydra.run.dir'"]),
         ("~trainer.max_epochs", ["trainer.max_epochs", "cannot be left out"]),
         ("~attention", ["attention cannot be left out"]),
+        ("lr=0.001", ["there is no setting 'lr'. Did you mean optimizer.lr?"]),
+        ("batch_size=64", ["Did you mean trainer.batch_size?"]),
+        ("epochs=3", ["Did you mean 'trainer.max_epochs'?"]),
+        ("dropout=0.3", ["Did you mean model.dropout?"]),
+        ("teacher_forcing_ratio=0.5", ["Did you mean teacher_forcing.ratio?"]),
+        ("search.beam=5", ["Did you mean search=beam?", "search.size"]),
+        ("beam_size=5", ["Did you mean search=beam?", "search.size"]),
+        ("search.size=5", ["It is a setting of search=beam"]),
+        ("wandb=false", ["Did you mean logger=wandb?"]),
         # wrong types in closed sections
         ("trainer.max_epochs=many", ["trainer.max_epochs=many", "a whole number"]),
         ("trainer.max_epochs=null", ["trainer.max_epochs=null", "a whole number"]),
@@ -113,6 +122,17 @@ def assert_refused(program: Program, arguments: str, *said: str) -> None:
         ("attention=addtive", ["attention=addtive", "'additive'", "additive, dot, linear"]),
         ("atention=dot", ["atention=dot", "'attention'"]),
         ("hydra/launcher=foo", ["hydra/launcher=foo", "basic"]),
+        ("hydra/sweeper=optuna", ["hydra/sweeper=optuna", "pip install 'seq2seq_lab[optuna]'"]),
+        ("-m hydra/launcher=ray seed=1,2", ["hydra/launcher=ray", "pip install 'seq2seq_lab[ray]'"]),
+        ("-m hydra/launcher=submitit_slurm", ["launcher=submitit_slurm", "pip install 'seq2seq_lab[slurm]'"]),
+        ("experiment=multi30k", ["'multi30k_de_en' or 'multi30k_en_de' or 'multi30k_en_fr'"]),
+        (
+            "teacher_forcing=0.5",
+            ["teacher_forcing=0.5", "A setting of it is written teacher_forcing.ratio=0.5."],
+        ),
+        ("dataset.train=pairs.tsv", ["dataset.train=pairs.tsv", "dataset=parallel"]),
+        ("model.dropout=0,3", ["Add -m", "model.dropout=0.3."]),
+        ("trainer.device=gpu", ["trainer.device=gpu", "Did you mean 'cuda'?"]),
         ("attention=[dot,none]", ["attention=[dot,none]", "choose one attention", "additive, dot, linear"]),
         ("attention=null", ["attention=null", "choose one attention"]),
         ("trainer=3", ["trainer=3", "choose one trainer", "default"]),
@@ -124,8 +144,9 @@ def assert_refused(program: Program, arguments: str, *said: str) -> None:
         ("attention.size=-3", ["attention.size=-3", "at least 1"]),
         ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
         ("+optimizer.foreach=true", ["optimizer.foreach=True", "`fused` and `foreach`"]),
-        ("model=vanilla attention=additive", ["attention", "Set attention=none", "decoder=luong"]),
-        ("decoder=plain", ["attention", "Set attention=none", "decoder=luong"]),
+        ("model=vanilla attention=additive", ["model=vanilla", "Leave attention=… out", "model=attn"]),
+        ("model=cho attention=additive", ["model=cho", "Leave attention=… out", "model=bahdanau"]),
+        ("decoder=plain", ["decoder=plain", "Leave attention=… out", "decoder=luong"]),
         ("model=vanilla trainer.monitor=val/aer", ["trainer.monitor=val/aer", "model=attn"]),
         ("attention=dot", ["attention=dot", "256", "512", "Set model.hidden_size=512"]),
         ("model.tied_embeddings=all", ["model.tied_embeddings=all", "Set tokenizer.joint=true"]),
@@ -133,6 +154,13 @@ def assert_refused(program: Program, arguments: str, *said: str) -> None:
         # the line itself
         ("trainer.max_epochs", ["trainer.max_epochs ", "Write key=value"]),
         ("attention=[dot", ["attention=[dot ", "Write key=value"]),
+        ("attention additive", ["attention cannot be read", "attention=VALUE"]),
+        ("attention:additive", ["attention=additive"]),
+        ("logger.project=x=y", ["""logger.project="x=y\""""]),
+        ("--attention additive", ["--attention is not an option", "write attention=additive."]),
+        ("--attention=additive", ["write attention=additive."]),
+        ("--multi-run seed=1,2", ["--multi-run", "'--multirun'"]),
+        ("--cfg", ["--cfg", "expected one argument"]),
         ("--config-name=x", ["--config-name", "--config-dir"]),
         ("--config-path=x", ["--config-path", "--config-dir"]),
         ("--experimental-rerun=x", ["--experimental-rerun"]),
@@ -143,7 +171,9 @@ def assert_refused(program: Program, arguments: str, *said: str) -> None:
         ("-m attention=additive,scaled_dot,addtive", ["attention=addtive", "'additive'"]),
         ("-m seed=1,2 trainer.max_epochs=2,many", ["trainer.max_epochs=many", "a whole number"]),
         ("-m seed=range(0,100) attention=additive,addtive", ["attention=addtive"]),
-        ("-m model=attn,vanilla attention=additive", ["Set attention=none"]),
+        ("-m model=attn,vanilla attention=additive", ["model=vanilla", "Leave attention=… out"]),
+        # what this machine does not have
+        ("trainer.devices=9999", ["trainer.devices=9999", "Allowed: 1 to "]),
     ],
 )
 def test_refused_before_any_work(program: Program, arguments: str, said: list[str]) -> None:
@@ -329,7 +359,8 @@ def test_an_error_within_a_run_shows_its_message_only(program: Program) -> None:
     program.error["additive"] = UserError("no such file: x.txt")
     status, out, error = program()
     assert (status, out) == (2, "")
-    assert error.endswith("\nerror: no such file: x.txt\n")
+    assert error.endswith("error: no such file: x.txt\n")
+    assert "Error executing job" not in error
     assert "Traceback" not in error
     assert "ERROR seq2seq_lab.launch: no such file: x.txt" in (program.jobs[0].folder / "run.log").read_text()
 
@@ -483,6 +514,18 @@ def test_help_and_misspellings_do_not_wait_for_torch(tmp_path: Path) -> None:
     assert run_module("-c", code.format(["sed=3"]), cwd=tmp_path).stdout.endswith("2 False\n")
 
 
+def test_the_package_shows_its_public_names_and_imports_torch_for_none_but_them(tmp_path: Path) -> None:
+    code = "import sys, seq2seq_lab\nprint(dir(seq2seq_lab), 'torch' in sys.modules)"
+    names = ["LoadedRun", "Translation", "__version__", "ensemble", "load", "train"]
+    assert run_module("-c", code, cwd=tmp_path).stdout == f"{names} False\n"
+    code = "import seq2seq_lab\nhelp(seq2seq_lab)"
+    shown = run_module("-c", code, cwd=tmp_path).stdout
+    assert "class LoadedRun" in shown
+    assert "train(" in shown
+    assert "TYPE_CHECKING" not in shown
+    assert "import_module" not in shown
+
+
 def test_python_m(tmp_path: Path) -> None:
     ended = run_module("-m", "seq2seq_lab", "attention=addtive", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -498,15 +541,38 @@ def test_the_console_script_is_the_same_program(tmp_path: Path) -> None:
     ]
     assert shown[0] == shown[1]
     assert "scaled_dot" in shown[0]
-    for command, name in (
-        ([str(script)], "seq2seq-lab"),
-        ([sys.executable, "-m", "seq2seq_lab"], "python -m seq2seq_lab"),
-    ):
+    for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"]):
         ended = subprocess.run(
             [*command, "--nothing"], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert ended.returncode == 2
-        assert ended.stderr.startswith(f"usage: {name} [--help]")
+        assert ended.stderr.startswith("error: --nothing is not an option.")
+
+
+def test_the_version_is_that_of_the_program(program: Program) -> None:
+    status, out, _ = program("--version")
+    assert status == 0
+    assert re.fullmatch(
+        rf"seq2seq_lab {seq2seq_lab.__version__} \(Python 3\.[\d.]+, torch 2\.\S+, .*\)\n", out
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["seq2seq_lab --help", "seq2seq_lab --cfg job", "seq2seq_lab.evaluate --help"]
+)
+def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def test_options_may_stand_between_settings(program: Program, tmp_path: Path) -> None:

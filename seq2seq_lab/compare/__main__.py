@@ -7,14 +7,14 @@ from pathlib import Path
 
 from seq2seq_lab.compare import page, table
 from seq2seq_lab.compare.runs import find_runs, group_runs
-from seq2seq_lab.errors import told
+from seq2seq_lab.errors import Parser, told
 from seq2seq_lab.files import write_atomically
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write what else is asked for."""
-    options = parser().parse_args(arguments)
     with told():
+        options = parser().parse_args(arguments)
         runs, left_out = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()
         found = table.compare(group_runs(runs, by), options.baseline)
@@ -39,7 +39,7 @@ def write(path: Path, text: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m seq2seq_lab.compare",
         description="Compare finished runs: mean and standard deviation over seeds, significance, and a page to look "
         "through.",

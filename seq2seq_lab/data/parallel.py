@@ -22,6 +22,7 @@ from seq2seq_lab.data.text import (
     check_shares,
     collect,
     divide,
+    empty_split,
     listing,
     new_counts,
     read_parallel,
@@ -234,11 +235,9 @@ class Parallel:
 
     def _check_filled(self, texts: Mapping[str, ParallelText], made: set[str]) -> None:
         empty = next((key for key, text in texts.items() if not text), None)
-        if empty in made:
-            raise UserError(
-                f"No pairs for {empty} out of {sum(map(len, texts.values()))} read. Give dataset.{empty}=FILE, or "
-                f"more pairs to cut it from, or change dataset.validation_share={self.validation_share}, "
-                f"dataset.test_share={self.test_share}."
+        if empty is not None and empty in made:
+            raise empty_split(
+                empty, texts.values(), f"give dataset.{empty}=FILE, or more pairs to cut it from."
             )
         if empty is not None:
             files = self._files()

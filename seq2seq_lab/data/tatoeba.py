@@ -12,6 +12,7 @@ from seq2seq_lab.data.text import (
     check_positive,
     check_shares,
     divide,
+    empty_split,
     listing,
     new_counts,
     split_by_hash,
@@ -76,10 +77,10 @@ class Tatoeba:
         )
         empty = [name for name, split in splits.items() if not split]
         if empty:
-            raise UserError(
-                f"{file}: no pairs for {', '.join(empty)} out of {sum(map(len, splits.values()))}. Give a "
-                f"larger file, or change dataset.validation_share={self.validation_share}, "
-                f"dataset.test_share={self.test_share} or dataset.max_tokens={self.max_tokens}."
+            raise empty_split(
+                " and ".join(empty),
+                splits.values(),
+                f"give a larger file than {file}, or a larger dataset.max_tokens.",
             )
         train, validation, test = (
             split if self.source == "en" else ParallelText(split.target, split.source)

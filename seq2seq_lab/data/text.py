@@ -22,6 +22,7 @@ OnBadPair = Literal["error", "drop"]
 Split = Literal["train", "validation", "test"]
 
 _DROPS_IN_DETAIL = 3
+ROUND_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 def new_counts() -> Counter[str]:
@@ -179,11 +180,60 @@ def divide(
 
 def split_by_hash(text: str, validation_share: float, test_share: float) -> Split:
     """Return the split of a sentence: a function of its text alone, so that it never changes sides."""
-    # 48 bits divide exactly in a float, so that the place is always below 1.
-    place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+    place = place_of(text)
     if place < validation_share:
         return "validation"
     return "test" if place < validation_share + test_share else "train"
+
+
+def place_of(text: str) -> float:
+    """Return where a sentence falls from 0 up to, not including, 1: a hash of its text alone."""
+    # 48 bits divide exactly in a float, so that the place is always below 1.
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+def shares_that_fill(sources: Iterable[str]) -> tuple[float, float] | None:
+    """Return shares for validation and test with which `split_by_hash` gives each split some of these sources.
+
+    They are the smallest round shares that give each about 20 sources, or a twentieth of a small corpus. If it is too small
+    for round shares, validation and test get a source each. None for fewer than three sources.
+    """
+    places = sorted({place_of(text) for text in sources})
+    wanted = max(1, min(20, len(places) // 20))
+    for share in ROUND_SHARES:
+        held_out = [sum(low <= place < low + share for place in places) for low in (0, share)]
+        if min(held_out) >= wanted and sum(held_out) < len(places):
+            return share, share
+    if len(places) < 3:
+        return None
+    validation = _between(places[0], places[1])
+    return validation, _between(places[1] - validation, places[2] - validation)
+
+
+def _between(low: float, high: float) -> float:
+    """Return the number with the fewest decimals strictly between two numbers."""
+    rounded = (round((low + high) / 2, decimals) for decimals in range(1, 16))
+    return next(number for number in rounded if low < number < high)
+
+
+def empty_split(empty: str, texts: Iterable[ParallelText], remedy: str) -> UserError:
+    """Return the error of a split that its share leaves empty.
+
+    Args:
+        texts: of all the splits, `source` being the side whose hash decides.
+        remedy: what the user can do besides other shares.
+    """
+    texts = list(texts)
+    count = sum(map(len, texts))
+    shares = shares_that_fill(line for text in texts for line in text.source)
+    if shares is None:
+        return UserError(
+            f"No pairs for {empty}: {count:,} pairs are too few for three splits. Please {remedy}"
+        )
+    return UserError(
+        f"No pairs for {empty}: of {count:,} pairs none falls into its share, which goes by a hash of the sentence. Set "
+        f"dataset.validation_share={shares[0]} dataset.test_share={shares[1]}, or {remedy}"
+    )
 
 
 def check_shares(validation_share: float, test_share: float) -> None:

@@ -425,9 +425,7 @@ def test_only_what_is_not_given_is_cut_and_a_pair_keeps_its_side(tmp_path):
 
 def test_too_few_pairs_to_cut_from_is_an_error(tmp_path):
     train = write(tmp_path / "train.tsv", table(PAIRS))
-    with pytest.raises(
-        UserError, match=r"No pairs for validation out of 3 .*dataset\.validation=FILE.*_share=0\.01"
-    ):
+    with pytest.raises(UserError, match=r"No pairs for validation: .* 3 pairs .*dataset\.validation=FILE"):
         parallel(train=train).load()
     with pytest.raises(
         UserError, match=r"dataset\.validation=.*v\.tsv has no pairs that can be used .*tokens=1"
@@ -435,6 +433,30 @@ def test_too_few_pairs_to_cut_from_is_an_error(tmp_path):
         parallel(
             train=train, max_tokens=1, validation=write(tmp_path / "v.tsv", "a b\tc\n"), test=train
         ).load()
+
+
+@pytest.mark.parametrize("count", [3, 10, 38, 400, 5000])
+def test_the_shares_that_the_error_suggests_fill_every_split(tmp_path, count):
+    train = write(tmp_path / "train.tsv", table([(f"sentence {i}", f"phrase {i}") for i in range(count)]))
+    small = {"validation_share": 1e-7, "test_share": 1e-7}
+    with pytest.raises(UserError, match="No pairs for") as refused:
+        parallel(train=train, **small).load()
+    found = dict(re.findall(r"dataset\.(validation_share|test_share)=([\d.e-]+)[ ,]", str(refused.value)))
+    cut = parallel(train=train, **{key: float(value) for key, value in found.items()}).load()
+    sizes = [len(cut.train), len(cut.validation), len(cut.tests["test"])]
+    assert min(sizes) >= min(20, max(1, count // 20))
+    assert max(sizes) == sizes[0] or count == 3
+    assert sum(sizes) == count
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_than_three_sources_cannot_be_cut(tmp_path, count):
+    train = write(tmp_path / "train.tsv", table([(f"sentence {i}", "phrase") for i in range(count)]))
+    with pytest.raises(
+        UserError, match=r"too few for three splits.*dataset\.(validation|test)=FILE"
+    ) as refused:
+        parallel(train=train).load()
+    assert "_share" not in str(refused.value)
 
 
 def test_long_pairs_are_left_out_and_a_limit_keeps_the_first_training_pairs(tmp_path, held_out):

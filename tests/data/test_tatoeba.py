@@ -141,7 +141,7 @@ def test_a_missing_file_and_an_empty_split_are_errors(file, tmp_path):
         with pytest.raises(UserError, match=r"dataset\.path=.* holds eng-fra\.txt"):
             tatoeba(path=str(path)).load()
     file.write_bytes(b"Go.\tVa !\n")
-    with pytest.raises(UserError, match=r"no pairs for validation, test out of 1\."):
+    with pytest.raises(UserError, match=r"No pairs for validation and test: 1 pairs are too few"):
         tatoeba(path=str(file)).load()
 
 

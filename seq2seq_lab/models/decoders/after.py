@@ -71,8 +71,8 @@ class AttendAfterDecoder(Decoder):
             self.combine = nn.Linear(self.attention.context_size + hidden_size, attentional_size, bias=False)
         elif self.attention.context_size:
             raise ValueError(
-                "decoder: it has no attention (its attentional_size is null), but an attention function was chosen. "
-                "Set attention=none (model=vanilla does), or decoder=luong (model=attn does) to attend."
+                "decoder: model=vanilla and decoder=plain have no attention (decoder.attentional_size=null), but an "
+                "attention function is chosen. Leave attention=… out, or choose model=attn (decoder=luong) with it."
             )
         self.feature_size = hidden_size if attentional_size is None else attentional_size
 

@@ -47,8 +47,8 @@ class FixedContextDecoder(Decoder):
         super().__init__()
         if attention(query_size=hidden_size, memory_size=encoder.memory_size).context_size:
             raise ValueError(
-                "decoder: its context is the encoder's final state at every step, but an attention function was chosen. "
-                "Set attention=none (model=cho does), or decoder=bahdanau to attend."
+                "decoder: model=cho and decoder=context have no attention (their context is the encoder's final state at "
+                "every step), but an attention function is chosen. Leave attention=… out, or choose model=bahdanau with it."
             )
         context_size = encoder.final_size
         self.layers = RecurrentLayers(
