@@ -309,12 +309,13 @@ def check_choice(override: Override) -> None:
         )
     if not override.is_delete() and not isinstance(override.value(), str):
         node = hydra.compose("config").get(group) or {}
+        number = isinstance(override.value(), int | float)
         settings = [
-            f"{group}.{key}={override.get_value_element_as_str()}" for key in node if key != "_target_"
+            f"{group}.{key}={override.get_value_element_as_str()}"
+            for key, value in node.items()
+            if number and isinstance(value, int | float) and not isinstance(value, bool)
         ]
-        of_group = (
-            f" To change one of its settings write {' or '.join(settings)}." if 0 < len(settings) < 7 else ""
-        )
+        of_group = f" A setting of it is written {' or '.join(settings)}." if 0 < len(settings) < 5 else ""
         raise UserError(
             f"{override.input_line} is not allowed: choose one {group}. "
             f"Allowed: {', '.join(configuration.group_values(group))}.{of_group}"
