@@ -55,7 +55,13 @@ def note(renderable: RenderableType) -> None:
     """Write a table or a text to the log file of the run, and not on the console."""
     buffer = io.StringIO()
     plain = Console(
-        file=buffer, width=PLAIN_WIDTH, color_system=None, force_terminal=False, markup=False, emoji=False
+        file=buffer,
+        width=PLAIN_WIDTH,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,  # or a notebook would show it a second time
+        markup=False,
+        emoji=False,
     )
     plain.print(renderable, soft_wrap=True)
     _log.info("\n%s", buffer.getvalue().rstrip("\n"), extra={"on_console": True})

@@ -421,6 +421,8 @@ def phenomenon_rows(result: Mapping[str, Any], splits: Sequence[str], most: int 
 def resume_command(folder: Path) -> str:
     """Return the command line that goes on with a run."""
     parts = own_parts.folder()
+    if parts is not None and parts.is_relative_to(Path.cwd()):
+        parts = parts.relative_to(Path.cwd())  # as the run folder is
     trust = [] if parts is None else ["--config-dir", str(parts)]
     return shlex.join(["python", "-m", "seq2seq_lab", *trust, f"resume={folder}"])
 

@@ -201,7 +201,7 @@ def test_mistakes_are_told(
     [
         (["attention=addtive"], ["attention=addtive", "'additive'"]),
         (["trainer.max_epoch=3"], ["'trainer.max_epochs'"]),
-        (["model=vanilla", "attention=additive"], ["Set attention=none"]),
+        (["model=vanilla", "attention=additive"], ["Leave attention=… out"]),
         (["dataset._target_=os.system"], ["refused"]),
         (["+hydra.callbacks.x._target_=os.system"], ["refused"]),
         (["seed=1,2"], ["seed=1,2", "Call it once for each"]),

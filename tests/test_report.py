@@ -271,3 +271,11 @@ def test_a_quiet_console_silences_everything(
         logging.getLogger("seq2seq_lab").warning("line")
     assert capsys.readouterr().out == ""
     report.console.cache_clear()
+
+
+def test_a_notebook_shows_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda segments, text: shown.append(text))
+    report.say("a table")
+    assert len(shown) <= 1
