@@ -306,10 +306,10 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
         more = f", and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
         lines.append(f"\n  {differing}: {', '.join(jobs[:SHOWN_JOBS])}{more}")
     raise UserError(
-        f"study.changed=refuse: {sum(map(len, same.values()))} jobs of this study were computed from other data or code "
-        f"than today's.{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old "
-        f"files are kept, in HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study "
-        f"another name with study.name=NAME."
+        f"study.changed=refuse: some jobs of this study were computed from other data or code than today's."
+        f"{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old files are kept, in "
+        f"HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study another name with "
+        f"study.name=NAME."
     )
 
 

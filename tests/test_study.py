@@ -133,7 +133,7 @@ class TestChanged:
         self.refused("seed=3,1,2")
         assert program.jobs == []
         said = capsys.readouterr()
-        assert "study.changed=refuse: 2 jobs" in said.err
+        assert "study.changed=refuse: some jobs" in said.err
         assert f"test: 2 pairs, now 3): seed=1 in sweeps/mine/{first.name}, seed=2 in " in said.err
         assert "mean" not in said.out
         assert program(*LINE, "study.changed=rerun") == [1, 2]
@@ -209,7 +209,7 @@ class TestChanged:
         assert command_line.run(*line) == 2
         assert program.jobs == []
         said = capsys.readouterr().err
-        assert "1 jobs of this study" in said
+        assert "multiplicative" not in said
         assert "own components (my_changed_part.py): attention=mine in " in said
         program(*line, "study.changed=rerun")
         assert [job.choices["attention"] for job in program.jobs] == ["mine"]
