@@ -31,7 +31,7 @@ NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figur
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
 STALE = ".stale-"  # between the hash and a number, in the name of a folder of files that were set aside
-SHOWN_JOBS = 5  # of those that are refused for one reason
+SHOWN_JOBS = 5  # in a message, for each set of changes
 SPLITS = ("val", "test")  # whose BLEU is told of each job
 
 
@@ -307,8 +307,8 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
         lines.append(f"\n  {differing}: {', '.join(jobs[:SHOWN_JOBS])}{more}")
     raise UserError(
         f"study.changed=refuse: some jobs of this study were computed from other data or code than today's."
-        f"{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old files are kept, in "
-        f"HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study another name with "
+        f"{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old files are kept "
+        f"in HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study another name with "
         f"study.name=NAME."
     )
 
