@@ -176,7 +176,10 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None
     ("call", "said"),
     [
         (lambda folder: seq2seq_lab.load("nowhere"), ["nowhere", "no config.yaml", "outputs/DATE/TIME"]),
-        (lambda folder: seq2seq_lab.load(folder, device="gpu"), ["device='gpu'", "'cuda'", "auto, cuda, mps"]),
+        (
+            lambda folder: seq2seq_lab.load(folder, device="gpu"),
+            ["device='gpu'", "'cuda'", "auto, cuda, mps"],
+        ),
         (lambda folder: seq2seq_lab.load(folder, precision="bf17"), ["precision='bf17'", "'bf16'"]),
         (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["nowhere", "no such folder"]),
         (lambda folder: seq2seq_lab.load(folder).translate("a text"), ["list of sentences", "['a text']"]),
