@@ -233,6 +233,8 @@ def measured(folder: Path, command: str, machine: str, commit: str | None) -> Me
             f"{folder}: no run has finished there. Give the folder of one, or resume={folder} first."
         )
     record = read_record(folder)
+    if "evaluation" in record:
+        raise UserError(f"{folder}: this is an evaluation of a run. Give its command with --evaluation.")
     node = OmegaConf.load(folder / "config.yaml")
     assert isinstance(node, DictConfig)
     config = configuration.plain(node)

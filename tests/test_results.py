@@ -236,6 +236,9 @@ def test_runs_that_say_nothing_are_refused(run: Path, tmp_path: Path) -> None:
     config.write_text(config.read_text("utf-8").replace("fast_dev_run: false", "fast_dev_run: true"), "utf-8")
     with pytest.raises(UserError, match="fast_dev_run=true measures nothing"):
         results.measured(run, COMMAND, MACHINE, None)
+    change(run / "run.json", evaluation={"run": "outputs/run"})
+    with pytest.raises(UserError, match="Give its command with --evaluation"):
+        results.measured(run, COMMAND, MACHINE, None)
     change(run / "result.json", status="interrupted")
     with pytest.raises(UserError, match="no run has finished there"):
         results.measured(run, COMMAND, MACHINE, None)
