@@ -184,7 +184,7 @@ class Package:
         self.trainer = Trainer(
             task=self.task,
             text=lambda epoch: data.text,
-            validate=lambda state: {},
+            validate=lambda state, counted: {},
             optimizer=build.optimizer(settings, self.model),
             schedule=build.schedule(settings),
             config=settings.trainer,

@@ -88,6 +88,8 @@ def _main(arguments: list[str]) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+        if many:
+            print(study.how_to_continue(many, arguments), file=sys.stderr)
         sys.exit(130)
     finally:
         if many:

@@ -7,7 +7,7 @@ import logging
 import statistics
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -230,23 +230,28 @@ def command_lines(words: Sequence[str]) -> list[str]:
 
 
 class Progress:
-    """Shows how far training is: a live bar at a terminal, plain lines elsewhere. A context manager.
+    """Shows how far training is: a live bar with a line below at a terminal, plain lines elsewhere. A context manager.
 
-    The trainer asks `due()` at each update, and only then reads the loss from the device and calls
-    `show`. `total` and `completed` count optimizer updates, of the whole run and done before this start of
-    it; `plain_seconds` is the time between two plain lines. The time left is reckoned from the mean time of
-    an update since the start, validation included.
+    The trainer asks `due()` at each update, and only then reads the loss from the device and calls `show`. The time left is
+    computed from the mean time of an update since the start, validation included.
+
+    Args:
+        total: optimizer updates of the whole run.
+        completed: updates done before this start of it.
+        epochs: of the whole run.
+        plain_seconds: time between two plain lines.
     """
 
-    def __init__(self, total: int, completed: int, plain_seconds: float) -> None:
+    def __init__(self, total: int, completed: int, epochs: int, plain_seconds: float) -> None:
         self._total = total
         self._completed = completed
-        self._bar: RichProgress | None = None
+        self._epochs = epochs
+        self._bar: _Bar | None = None
         self._interval = plain_seconds
         if console().is_interactive:
             self._interval = BAR_SECONDS
-            # Without a refreshing thread: nothing is drawn but in `show` and under log lines.
-            self._bar = RichProgress(
+            # Without a refreshing thread: it is drawn in `show`, `validating` and under log lines only.
+            self._bar = _Bar(
                 BarColumn(bar_width=None),
                 TextColumn("{task.description}", markup=False),
                 console=console(),
@@ -269,11 +274,26 @@ class Progress:
             self._bar.stop()
 
     def due(self) -> bool:
-        """Say whether it is time for new figures. Costs one reading of the clock."""
+        """Return whether it is time for new figures. Costs one reading of the clock."""
         return time.monotonic() >= self._next and not console().quiet
 
-    def show(self, update: int, epoch: int, loss: float, tokens_per_second: float) -> None:
-        """Show the state after `update` updates; the speed, 0 in the warm-up, is in real target tokens a second."""
+    def show(self, update: int, epoch: int, loss: float, tokens_per_second: float, best: str) -> None:
+        """Show the state after `update` updates.
+
+        Args:
+            epoch: counted from 1.
+            tokens_per_second: real target tokens, 0 in the warm-up.
+            best: the best validation score so far, with its name; empty before the first validation.
+        """
+        speed = f"{tokens_per_second:,.0f} target tokens/s" if tokens_per_second else "warming up"
+        self._print(update, [f"epoch {epoch}/{self._epochs}", f"loss {loss:.3f}", best, speed])
+
+    def validating(self, update: int, epoch: int, best: str, done: int, total: int) -> None:
+        """Show how many of the batches of a validation are done, if it is time; see `show`."""
+        if self.due():
+            self._print(update, [f"epoch {epoch}/{self._epochs}", f"validating {done}/{total}", best])
+
+    def _print(self, update: int, parts: Sequence[str]) -> None:
         now = time.monotonic()
         self._next = now + self._interval
         done = update - self._completed
@@ -281,12 +301,42 @@ class Progress:
         if done > 0:
             seconds = (now - self._start) / done * max(0, self._total - update)
             left = str(timedelta(seconds=round(seconds)))
-        speed = f"{tokens_per_second:,.0f} target tokens/s" if tokens_per_second else "warming up"
-        line = f"epoch {epoch}  update {update:,}/{self._total:,}  loss {loss:.3f}  {speed}  {left} left"
+        count, left = f"update {update:,}/{self._total:,}", f"{left} left"
         if self._bar:
-            self._bar.update(self._task, completed=update, description=line, refresh=True)
+            self._bar.line = "  ".join(filter(None, parts))
+            self._bar.update(self._task, completed=update, description=f"{count}  {left}", refresh=True)
         else:
+            first, *others = parts
+            line = "  ".join(filter(None, [first, count, *others, left]))
             console().print(line, soft_wrap=True)
+
+
+class _Bar(RichProgress):
+    """A bar with a line of text below it, which is cut where the terminal ends."""
+
+    line = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Return the bar and the line."""
+        yield from super().get_renderables()
+        yield Text(self.line, no_wrap=True, overflow="ellipsis")
+
+
+@contextlib.contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show at a terminal how many parts of some work are done; yields what is called with that number and the total."""
+    shown = console()
+    with RichProgress(
+        TextColumn("{task.description} {task.completed}/{task.total}", markup=False),
+        BarColumn(bar_width=None),
+        console=shown,
+        auto_refresh=False,
+        transient=True,
+        expand=True,
+        disable=not shown.is_interactive or shown.quiet,
+    ) as bar:
+        task = bar.add_task(what, total=0)
+        yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)
 
 
 def _console(width: int | None) -> Console:

@@ -13,7 +13,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build, checkpoint, provenance, showcase, warm_start
+from seq2seq_lab import build, checkpoint, provenance, report, showcase, warm_start
 from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
@@ -38,7 +38,7 @@ from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
 from seq2seq_lab.tracker import FILE_NAME, FileTracker, Logger, NoTracker, Tracker, Trackers
-from seq2seq_lab.trainer import Trainer, TrainState
+from seq2seq_lab.trainer import Counted, Trainer, TrainState
 
 log = logging.getLogger(__name__)
 
@@ -156,8 +156,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             folder, validation.text, tokenizers, tracker, samples, settings.join_subwords
         )
 
-        def validate(state: TrainState) -> dict[str, float]:
-            evaluation = evaluators[0](samples)
+        def validate(state: TrainState, counted: Counted) -> dict[str, float]:
+            evaluation = evaluators[0](samples, counted=counted)
             if ranks.main:
                 show.validation(evaluation, state.update)
             return evaluation.values
@@ -206,10 +206,11 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             ranks.wait()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
             shown = (samples, *([] for _ in tests))
-            scored = [
-                (evaluator.split, evaluator(kept(evaluator.split.text, more), final=True))
-                for evaluator, more in zip(evaluators, shown, strict=True)
-            ]
+            with report.counting("scoring, batches") as counted:
+                scored = [
+                    (evaluator.split, evaluator(kept(evaluator.split.text, more), True, counted))
+                    for evaluator, more in zip(evaluators, shown, strict=True)
+                ]
             result = training_result(trainer, model, began)
             if ranks.main:
                 scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -311,6 +312,13 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
         f"in HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study another name with "
         f"study.name=NAME."
     )
+
+
+def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
+    """Return what continues an interrupted study: the command that started it, with the name of the study."""
+    named = any(argument.startswith("study.name=") for argument in arguments)
+    words = ["python", "-m", "seq2seq_lab", *arguments, *(() if named else study.settings[:1])]
+    return f"Repeat the command to continue the study; finished jobs are kept:\n{shlex.join(words)}"
 
 
 def tell(study: Study) -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -227,10 +227,16 @@ class TranslationEvaluator:
             )
 
     @torch.no_grad()  # not inference_mode: autocast would cast every weight anew at every step
-    def __call__(self, with_attention: Sequence[int], final: bool = False) -> Evaluation:
+    def __call__(
+        self,
+        with_attention: Sequence[int],
+        final: bool = False,
+        counted: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
         """Score the split; keep the attention of the hypotheses of the sentences `with_attention`.
 
         Args:
+            counted: is called after each batch with the number of batches done and that of all (of this rank).
             final: add TER and how sure the scores are, which take their time.
 
         Raises:
@@ -238,7 +244,7 @@ class TranslationEvaluator:
         """
         self.model.eval()
         share = _Share()
-        for batch in self._batches:
+        for number, batch in enumerate(self._batches, start=1):
             with autocast(self.precision, self.device):
                 model = Encoded(self.model, batch.source_BS, batch.source_lengths)
                 loss_sum, weights_BTS = loss.teacher_forced(model, batch)
@@ -256,6 +262,8 @@ class TranslationEvaluator:
                     share.kept[i] = hypothesis
             if self._gold is not None and weights_BTS is not None:
                 self._gold.count(share.alignments, index, weights_BTS.float().cpu().numpy())
+            if counted is not None:
+                counted(number, len(self._batches))
         shares = self.ranks.gather(share)
         return self.ranks.broadcast(lambda: self._evaluation(shares, final))
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ from seq2seq_lab.tracker import Tracker
 
 log = logging.getLogger(__name__)
 
+Counted = Callable[[int, int], None]  # takes how many parts of some work are done, and how many there are
 WARM_UP_UPDATES = 10  # not counted in the throughput: the first updates choose kernels and fill caches
 
 
@@ -86,7 +88,8 @@ class Trainer:
     Args:
         task: the model and its loss.
         text: returns the training split's ids of an epoch, counted from 0.
-        validate: scores the model at an update and returns figures by name (`val/…`).
+        validate: scores the model at an update and returns figures by name (`val/…`); it calls its second argument with
+            the number of batches that are done and that of all.
         folder: where the checkpoints go.
         seed: of the order of the sentences and of dropout.
         identity: what a checkpoint must share with the run that goes on from it.
@@ -98,7 +101,7 @@ class Trainer:
         self,
         task: Task,
         text: Callable[[int], TokenizedText],
-        validate: Callable[[TrainState], Mapping[str, float]],
+        validate: Callable[[TrainState, Counted], Mapping[str, float]],
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
         config: TrainerConfig,
@@ -164,7 +167,7 @@ class Trainer:
         """
         state = self.state
         with (
-            Progress(self.total, state.update, plain_seconds=10.0) as progress,
+            Progress(self.total, state.update, self._epochs(), plain_seconds=10.0) as progress,
             self.profile(self.total - state.update) as profiled,
         ):
             while not self.done:
@@ -181,8 +184,10 @@ class Trainer:
                         state.epoch, state.position = epoch + 1, 0
                     if progress.due():
                         loss, speed = self._pending.mean_loss(), state.target_tokens_per_second
-                        progress.show(state.update, epoch + 1, loss, speed)
-                    self._after_update()
+                        progress.show(state.update, epoch + 1, loss, speed, self._best_score())
+                    self._after_update(
+                        partial(progress.validating, state.update, epoch + 1, self._best_score())
+                    )
         if state.update < self.total:
             log.info(
                 "Stopped early: %s has not improved for %s validations (trainer.patience).",
@@ -190,13 +195,24 @@ class Trainer:
                 self.config.patience,
             )
 
-    def _after_update(self) -> None:
-        """Log, validate and save what is due."""
+    def _epochs(self) -> int:
+        """Return how many epochs the run has, the last one perhaps in part."""
+        return math.ceil(self.total / self.epoch_updates)
+
+    def _best_score(self) -> str:
+        """Return the best monitored figure so far, with its name; empty before the first validation."""
+        if not self.state.history:
+            return ""
+        value = max(self.state.history) * (1 if self._greater_is_better() else -1)
+        return f"best {self.config.monitor} {value:.{2 if abs(value) >= 10 else 3}f}"
+
+    def _after_update(self, counted: Counted) -> None:
+        """Log, validate and save what is due; `counted` is for `validate`."""
         config, update = self.config, self.state.update
         if update % config.log_every_steps == 0 or update == self.total:
             self._log()
         if self._validation_due():
-            self._validate()
+            self._validate(counted)
         elif config.checkpoint_every_steps and update % config.checkpoint_every_steps == 0:
             self._save()
 
@@ -366,10 +382,10 @@ class Trainer:
 
         return update == self.total or count(update) > count(update - 1)
 
-    def _validate(self) -> None:
+    def _validate(self, counted: Counted) -> None:
         self._check_losses()
         start = time.perf_counter()
-        values = self.validate(self.state)
+        values = self.validate(self.state, counted)
         self.state.validation_seconds += time.perf_counter() - start
         monitor = self.config.monitor
         if monitor not in values:

@@ -94,7 +94,7 @@ def train(case: Any, ranks: Ranks) -> Trained:
     trainer = Trainer(
         task=task,
         text=lambda epoch: tokenized.train,
-        validate=lambda state: {},
+        validate=lambda state, counted: {},
         optimizer=build.optimizer(settings, model),
         schedule=build.schedule(settings),
         config=settings.trainer,

@@ -69,7 +69,7 @@ def trainer(*overrides: str) -> Trainer:
     return Trainer(
         task=TranslationTask(model, forcing, of.label_smoothing, of.r_drop, of.stop_at_eos, seed=1),
         text=lambda epoch: tokenized.train,
-        validate=lambda state: {},
+        validate=lambda state, counted: {},
         optimizer=build.optimizer(settings, model),
         schedule=build.schedule(settings),
         config=of,

@@ -1,6 +1,7 @@
 """Studies: the jobs of a multirun under one name, started once and again."""
 
 import json
+import shlex
 import shutil
 import threading
 from functools import partial
@@ -504,3 +505,25 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     again = capsys.readouterr().out
     assert "Jobs: 1, 1 of them finished before." in again
     assert "] trainer.max_length=" not in again
+
+
+@pytest.mark.parametrize("name", [(), ("study.name=mine",)])
+def test_an_interrupted_study_names_the_command_that_continues_it(
+    name: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("seq2seq_lab.cli.start_job", interrupted)
+    line = ("-m", "seed=1,2", *name)
+    assert command_line.run(*line) == 130
+    message = capsys.readouterr().err.splitlines()
+    assert message[0] == "interrupted"
+    assert message[1].startswith("Repeat the command to continue the study")
+    words = shlex.split(message[2])
+    assert words[: 3 + len(line)] == ["python", "-m", "seq2seq_lab", *line]
+    assert len([word for word in words if word.startswith("study.name=")]) == 1

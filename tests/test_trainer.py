@@ -22,8 +22,9 @@ from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.profiling import no_profile
 from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.report import Progress
 from seq2seq_lab.task import TranslationTask
-from seq2seq_lab.trainer import Trainer, TrainState
+from seq2seq_lab.trainer import Counted, Trainer, TrainState
 
 PAIRS, BATCH = 70, 16
 UPDATES = 5  # of an epoch
@@ -99,7 +100,7 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
         torch.manual_seed(3)
         model = build.model(whole, *SIZES, joint=False)
 
-        def validate(state: TrainState) -> dict[str, float]:
+        def validate(state: TrainState, counted: Counted) -> dict[str, float]:
             score = scores(state) if callable(scores) else scores[len(state.history)]
             return {"val/bleu": score, "val/aer": -score}
 
@@ -140,9 +141,9 @@ def validations(trainer: Trainer) -> list[int]:
     at: list[int] = []
     validate = trainer.validate
 
-    def noting(state: TrainState) -> Mapping[str, float]:
+    def noting(state: TrainState, counted: Counted) -> Mapping[str, float]:
         at.append(state.update)
-        return validate(state)
+        return validate(state, counted)
 
     trainer.validate = noting
     trainer.fit()
@@ -379,3 +380,34 @@ def test_state_is_plain_json(make: Callable[..., Trainer]) -> None:
     assert json.loads(json.dumps(state, allow_nan=False)) == state
     assert (state["train_state"]["update"], state["train_state"]["epoch"], state["total"]) == (5, 1, 5)
     assert state["best"] == "step_00000005"
+
+
+@pytest.mark.parametrize(("monitor", "best"), [("val/bleu", "val/bleu 50.00"), ("val/aer", "val/aer -50.00")])
+def test_progress_has_the_epochs_the_best_score_and_the_batches_of_a_validation(
+    make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, monitor: str, best: str
+) -> None:
+    shown: list[tuple[object, ...]] = []
+
+    class Shown(Progress):
+        def due(self) -> bool:
+            return True
+
+        def _print(self, update: int, parts: Sequence[str]) -> None:
+            shown.append((update, *parts))
+
+    monkeypatch.setattr("seq2seq_lab.trainer.Progress", Shown)
+    trainer = make((50.0, 20.0), monitor=monitor)
+    validate = trainer.validate
+
+    def validated(state: TrainState, counted: Counted) -> Mapping[str, float]:
+        counted(4, 10)
+        return validate(state, counted)
+
+    trainer.validate = validated
+    trainer.fit()
+    epoch = trainer.epoch_updates
+    assert (epoch, "epoch 1/2", "validating 4/10", "") in shown
+    assert (2 * epoch, "epoch 2/2", "validating 4/10", f"best {best}") in shown
+    assert [parts[3] for parts in shown if str(parts[2]).startswith("loss")] == [""] * epoch + [
+        f"best {best}"
+    ] * epoch
