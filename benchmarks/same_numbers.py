@@ -1,0 +1,180 @@
+"""Check that two commits compute the same numbers: eight small runs of each, every loss, weight and test score compared.
+
+    python -m benchmarks.same_numbers OLD_COMMIT [NEW_COMMIT]
+
+Each commit runs from a git worktree of its own, in fp32 and on one thread per process, so a difference is a change of the
+arithmetic. Training losses are compared as hexadecimal numbers and weights by their SHA-256, in parameter order without
+names, since names may change. The numbers are only comparable on one machine: none of them is stored.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+STEPS = 24
+SETTINGS = (
+    *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1"),
+    *("trainer.samples=1", "trainer.batch_size=16", "trainer.eval_batch_size=32"),
+    *("model.embedding_size=24", "model.hidden_size=32", "model.encoder_hidden_size=32"),
+)
+GRAMMAR = ("dataset.train=200", "dataset.validation=30", "dataset.test=40", "dataset.test_compositional=20")
+RUNS: dict[str, tuple[str, ...]] = {
+    "default": GRAMMAR,
+    "vanilla": (*GRAMMAR, "model=vanilla"),
+    "bahdanau at ratio 0.5 per token": (
+        *(
+            *GRAMMAR,
+            "model=bahdanau",
+            "decoder=bahdanau",
+            "teacher_forcing.ratio=0.5",
+            "teacher_forcing.scope=token",
+        ),
+    ),
+    "luong_feeding with R-Drop and label smoothing": (
+        *(*GRAMMAR, "decoder=luong_feeding", "trainer.r_drop=5", "trainer.label_smoothing=0.1"),
+    ),
+    "conditional with locked dropout": (
+        *(*GRAMMAR, "decoder=conditional", "model.locked_dropout=true", "model.dropout=0.3"),
+    ),
+    "BPE-dropout on a parallel file": (
+        *(
+            "dataset=parallel",
+            "dataset.train=pairs.tsv",
+            "dataset.validation_share=0.1",
+            "dataset.test_share=0.1",
+        ),
+        *("tokenizer=bpe_dropout", "tokenizer.vocab_size=120"),
+    ),
+    "two ranks": (*GRAMMAR, "trainer.devices=2"),
+    "resumed": GRAMMAR,
+}
+# Run by the interpreter in a worktree: opens a run and prints the hash of each parameter, in order.
+HASHES = """
+import hashlib, sys, seq2seq_lab
+run = seq2seq_lab.load(sys.argv[1], device="cpu", checkpoint=sys.argv[2])
+for parameter in run.model.parameters():
+    print(hashlib.sha256(parameter.detach().numpy().tobytes()).hexdigest())
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare two commits; return 1 if any number differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.same_numbers", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("old", help="commit that computes the expected numbers")
+    parser.add_argument("new", nargs="?", default="HEAD", help="commit to check (default: HEAD)")
+    options = parser.parse_args(arguments)
+    expected, found = (numbers_of(commit) for commit in (options.old, options.new))
+    different = 0
+    for name, old in expected.items():
+        wrong = [kind for kind, values in old.items() if values != found[name][kind]]
+        different += bool(wrong)
+        sizes = ", ".join(f"{len(values)} {kind}" for kind, values in old.items())
+        print(f"{name}: {'different ' + ', '.join(wrong) if wrong else 'equal'} ({sizes})")
+        for kind in wrong:
+            print(f"  {kind}: {first_difference(old[kind], found[name][kind])}")
+    return int(different > 0)
+
+
+def numbers_of(commit: str) -> dict[str, dict[str, Any]]:
+    """Return the losses, parameter hashes and test scores of every run at a commit."""
+    with worktree(commit) as tree, tempfile.TemporaryDirectory() as folder:
+        write_pairs(Path(folder) / "pairs.tsv")
+        return {name: numbers(tree, Path(folder), name, settings) for name, settings in RUNS.items()}
+
+
+def numbers(tree: Path, folder: Path, name: str, settings: Sequence[str]) -> dict[str, Any]:
+    """Run one of `RUNS` and return its numbers."""
+    print(f"{tree.name}: {name}", file=sys.stderr, flush=True)
+    run = folder / "runs" / name.replace(" ", "_")
+    program = ("-m", "seq2seq_lab")
+    # A run's length changes its schedule, so the first part of the resumed run is shorter in both commits alike.
+    first = STEPS // 2 if name == "resumed" else STEPS
+    python(
+        *(
+            tree,
+            folder,
+            *program,
+            *SETTINGS,
+            *settings,
+            f"trainer.max_steps={first}",
+            "trainer.max_epochs=1000",
+        ),
+        f"hydra.run.dir={run}",
+    )
+    if name == "resumed":
+        python(tree, folder, *program, f"resume={run}", f"trainer.max_steps={STEPS}")
+    rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text("utf-8").split("\n")[:-1]]
+    result = json.loads((run / "result.json").read_text("utf-8"))
+    losses = [float(row["train/loss"]).hex() for row in rows if "train/loss" in row]
+    assert len(losses) == STEPS, f"{name}: {len(losses)} losses of {STEPS} steps"
+    return {
+        "losses": losses,
+        "parameters": python(tree, folder, "-c", HASHES, str(run), f"step_{STEPS:08d}").split(),
+        "test scores": {
+            key: value.hex()
+            for key, value in sorted(result.items())
+            if key.startswith("test/") and isinstance(value, float)
+        },
+    }
+
+
+def python(tree: Path, folder: Path, *arguments: str) -> str:
+    """Run the interpreter in a folder with the package of a worktree; return what it prints."""
+    environment = os.environ | {
+        "PYTHONPATH": str(tree),
+        "OMP_NUM_THREADS": "1",
+        "SEQ2SEQ_LAB_CACHE": str(folder / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8"
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(arguments)} failed in {tree}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@contextmanager
+def worktree(commit: str) -> Iterator[Path]:
+    """Check a commit out into a folder, and remove it afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / commit.replace("/", "_")
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, commit], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], check=True)
+
+
+def write_pairs(path: Path) -> None:
+    """Write a small corpus of made-up words whose target is the source spelled backwards, word by word."""
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefghij", k=draw.randint(2, 6))) for _ in range(60)]
+    lines = []
+    for _ in range(400):
+        source = draw.choices(words, k=draw.randint(3, 9))
+        lines.append(f"{' '.join(source)}\t{' '.join(word[::-1] for word in source)}\n")
+    path.write_text("".join(lines), "utf-8")
+
+
+def first_difference(old: Any, new: Any) -> str:
+    """Return where two lists or mappings first differ."""
+    pairs = old.items() if isinstance(old, dict) else enumerate(old)
+    for key, value in pairs:
+        other = new.get(key) if isinstance(new, dict) else new[key] if key < len(new) else None
+        if other != value:
+            return f"at {key}: {value} and {other}"
+    return f"{len(old)} values and {len(new)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
