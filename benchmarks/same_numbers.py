@@ -51,7 +51,7 @@ RUNS: dict[str, tuple[str, ...]] = {
             "dataset.validation_share=0.1",
             "dataset.test_share=0.1",
         ),
-        *("tokenizer=bpe_dropout", "tokenizer.vocab_size=120"),
+        *("tokenizer=bpe_dropout", "tokenizer.vocab_size=300"),
     ),
     "two ranks": (*GRAMMAR, "trainer.devices=2"),
     "resumed": GRAMMAR,
