@@ -418,12 +418,18 @@ def phenomenon_rows(result: Mapping[str, Any], splits: Sequence[str], most: int 
     return [[f"exact: {name}", *(cell(found[split].get(name)) for split in splits)] for name in names[:most]]
 
 
+def config_dir_option() -> list[str]:
+    """Return the option that names the folder of own components, below the working directory by its relative path."""
+    parts = own_parts.folder()
+    if parts is None:
+        return []
+    here = Path.cwd()
+    return ["--config-dir", str(parts.relative_to(here) if parts.is_relative_to(here) else parts)]
+
+
 def resume_command(folder: Path) -> str:
     """Return the command line that goes on with a run."""
-    parts = own_parts.folder()
-    if parts is not None and parts.is_relative_to(Path.cwd()):
-        parts = parts.relative_to(Path.cwd())  # as the run folder is
-    trust = [] if parts is None else ["--config-dir", str(parts)]
+    trust = config_dir_option()
     return shlex.join(["python", "-m", "seq2seq_lab", *trust, f"resume={folder}"])
 
 
@@ -477,8 +483,7 @@ def files_of(folder: Path) -> list[tuple[str, str]]:
 
 def next_commands(folder: Path, shown: Path) -> dict[str, list[str]]:
     """Return commands to continue with after a run, by what they are for."""
-    parts = own_parts.folder()
-    trust = [] if parts is None else ["--config-dir", str(parts)]
+    trust = config_dir_option()
     others = [path.parent for path in folder.parent.glob("*/result.json") if path.parent != folder]
     compared = [str(shown.parent)] if others else [str(shown), "OTHER_RUN_FOLDER"]
     words = {

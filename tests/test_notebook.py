@@ -1,5 +1,6 @@
 """What docs/ shows of Python runs as it stands: the notebook's cells and the code of python.md."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -35,7 +36,6 @@ def test_the_notebook(docs: Path) -> None:
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 5
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
     names = execute(["".join(cell["source"]) for cell in cells])
     for figure in ("curves", "heatmap", "comparison", "own_heatmap"):
         assert isinstance(names[figure], Figure), figure
@@ -48,6 +48,31 @@ def test_the_notebook(docs: Path) -> None:
         len(names["longest"].target_tokens),
         len(names["longest"].source_tokens),
     )
+
+
+def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
+    text = (ROOT / "docs" / "notebook.ipynb").read_text("utf-8")
+    notebook = json.loads(text)
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(output["output_type"] != "error" for cell in cells for output in cell["outputs"])
+    kinds = [{kind for output in cell["outputs"] for kind in output.get("data", {})} for cell in cells]
+    assert sum("image/png" in of_cell for of_cell in kinds) == 4  # curves, comparison, two heatmaps
+    # Written when it was executed: of other code, execute it again and write the new one.
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    assert notebook["metadata"]["executed_source"] == hashlib.sha256(code.encode()).hexdigest()
+    assert len(text.encode()) < 900 * 1024
+    pictures = {"image/png"}
+    shown = "".join(
+        "".join(text)
+        for cell in cells
+        for output in cell["outputs"]
+        for text in (
+            output.get("text", ""),
+            *(value for kind, value in output.get("data", {}).items() if kind not in pictures),
+        )
+    )
+    assert re.findall(r"[^\w.<]/\w+/\S*", shown) == []  # paths of a machine
 
 
 def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
