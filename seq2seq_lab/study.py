@@ -316,9 +316,12 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
 
 def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
     """Return what continues an interrupted study: the command that started it, with the name of the study."""
+    from seq2seq_lab import report
+
     named = any(argument.startswith("study.name=") for argument in arguments)
     words = ["python", "-m", "seq2seq_lab", *arguments, *(() if named else study.settings[:1])]
-    return f"Repeat the command to continue the study; finished jobs are kept:\n{shlex.join(words)}"
+    lines = report.command_lines([shlex.quote(word) for word in words])
+    return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
 
 
 def tell(study: Study) -> None:

@@ -524,6 +524,7 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
     message = capsys.readouterr().err.splitlines()
     assert message[0] == "interrupted"
     assert message[1].startswith("Repeat the command to continue the study")
-    words = shlex.split(message[2])
+    assert max(map(len, message[:3])) <= 80
+    words = shlex.split(" ".join(message[2:]).replace("\\ ", ""))
     assert words[: 3 + len(line)] == ["python", "-m", "seq2seq_lab", *line]
     assert len([word for word in words if word.startswith("study.name=")]) == 1
