@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from seq2seq_lab.config import Device, Precision
 from seq2seq_lab.errors import UserError
@@ -26,6 +29,10 @@ M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -4, -3, -1
 RELEASE_EVERY = 100  # updates; those that come after a release have to touch new pages
 
 STATUS = Path("/proc/self/status")  # Linux only
+
+# Width of the square matrices whose product `choose_precision` times. On a GPU a product of the CPU's width takes less time
+# than its launch, which is the same for every precision.
+PRODUCT_SIZE, GPU_PRODUCT_SIZE = 512, 4096
 
 DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -95,6 +102,9 @@ def choose_precision(wanted: Precision, device: torch.device) -> Precision:
     """Return the precision: for `auto` bfloat16 where the device multiplies it clearly faster than float32."""
     if wanted is not Precision.auto:
         return wanted
+    # Older GPUs emulate bfloat16: slowly, and not in every kernel.
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return Precision.fp32
     return (
         Precision.bf16
         if _seconds(torch.float32, device) > 1.5 * _seconds(torch.bfloat16, device)
@@ -106,6 +116,15 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     """Return the context in which the forward pass runs."""
     dtype = DTYPES.get(precision)
     return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def to_host(tensor: Tensor) -> npt.NDArray[Any]:
+    """Return the values of a tensor on the host.
+
+    On a GPU the host waits here until all operations queued so far are done. Every value that the host needs of a
+    computation comes through this function, and each caller states why it needs one; an optimizer step needs none.
+    """
+    return tensor.detach().cpu().numpy()
 
 
 def synchronize(device: torch.device) -> None:
@@ -177,6 +196,8 @@ def peak_memory(device: torch.device) -> int:
 def reset_peak_memory(device: torch.device) -> None:
     """Begin a new measurement of the peak: several runs of a multirun share a process."""
     if device.type == "cuda":
+        # PyTorch initializes CUDA at the first tensor, and there are no counters to reset before.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats(device)
     elif STATUS.is_file():
         Path("/proc/self/clear_refs").write_text("5")
@@ -193,8 +214,9 @@ def _status(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _seconds(dtype: torch.dtype, device: torch.device, size: int = 512, times: int = 10) -> float:
+def _seconds(dtype: torch.dtype, device: torch.device, times: int = 10) -> float:
     """Return the time of the fastest of several matrix products."""
+    size = GPU_PRODUCT_SIZE if device.type == "cuda" else PRODUCT_SIZE
     a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
     fastest = float("inf")
     for _ in range(times):

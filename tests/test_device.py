@@ -1,4 +1,4 @@
-"""What a run knows of the device's memory."""
+"""What a run knows of its device."""
 
 import subprocess
 import sys
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from seq2seq_lab import device
-from seq2seq_lab.device import memory, peak_memory, release_memory, reset_peak_memory
+from seq2seq_lab.config import Precision
+from seq2seq_lab.device import choose_precision, memory, peak_memory, release_memory, reset_peak_memory
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -93,3 +94,40 @@ def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytes
     gpu = device.FreedMemory(torch.device("cuda"))
     gpu.after_update(first_epoch=True)
     assert len(released) == 4
+
+
+def test_cuda_is_initialized_before_its_counters_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch refuses it before: "Invalid device argument 0: did you call init?"."""
+    called: list[str] = []
+    monkeypatch.setattr(torch.cuda, "init", lambda: called.append("init"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: called.append("reset"))
+    reset_peak_memory(torch.device("cuda", 0))
+    assert called == ["init", "reset"]
+
+
+@pytest.mark.parametrize(("has_bfloat16", "chosen"), [(True, Precision.bf16), (False, Precision.fp32)])
+def test_precision_of_a_gpu(has_bfloat16: bool, chosen: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 only where the GPU has it and not an emulation."""
+    asked: list[bool] = []
+
+    def supported(including_emulation: bool = True) -> bool:
+        asked.append(including_emulation)
+        return has_bfloat16 or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    monkeypatch.setattr(device, "_seconds", lambda dtype, _: {torch.bfloat16: 1.0, torch.float32: 2.0}[dtype])
+    assert choose_precision(Precision.auto, torch.device("cuda", 0)) is chosen
+    assert asked == [False]
+    assert choose_precision(Precision.fp16, torch.device("cuda", 0)) is Precision.fp16
+
+
+@pytest.mark.parametrize(("kind", "width"), [("cpu", 512), ("cuda", 4096)])
+def test_the_products_of_a_gpu_outlast_their_launch(
+    kind: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, ...]] = []
+    monkeypatch.setattr(torch, "ones", lambda *size, **_: made.append(size))
+    monkeypatch.setattr(torch, "mm", lambda *_: None)
+    monkeypatch.setattr(device, "synchronize", lambda _: None)
+    device._seconds(torch.float32, torch.device(kind))
+    assert made == [(width, width)] * 2
