@@ -3,10 +3,14 @@
 There torch multiplies for the gradient of the weights once a step, with as few rows as the batch has sentences. Here
 each step does only what has to wait for the one before; what does not is one product of all steps. In float32, where
 oneDNN's LSTM is the faster one, on a GPU, for packed sequences and without a gradient they are torch's own.
+
+On a GPU under autocast to bfloat16 they compute in float32: autocast runs cuDNN's recurrent layers in float16, whatever its
+type is (PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 without a scaled loss. cuDNN
+multiplies float32 in TF32 where the GPU has it.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +19,20 @@ from torch.nn.utils.rnn import PackedSequence
 
 aten = torch.ops.aten
 
+State = TypeVar("State", Tensor, tuple[Tensor, Tensor])
+
 
 class RNN(nn.RNN):
     """A layer of `torch.nn.RNN` with tanh (Elman 1990), batch first."""
 
     def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
         super().__init__(input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+
+    def forward(  # type: ignore[override]
+        self, sequence: Tensor | PackedSequence, start: Tensor | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Return (states, hidden state after the last input), as torch does."""
+        return _torch_pass(super().forward, sequence, start)
 
 
 class LSTM(nn.LSTM):
@@ -34,7 +46,7 @@ class LSTM(nn.LSTM):
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """Return (states, (hidden, cell) after the last input), as torch does."""
         if isinstance(sequence, PackedSequence) or not _own_pass(sequence):
-            return super().forward(sequence, start)
+            return _torch_pass(super().forward, sequence, start)
         dtype = matrix_dtype(sequence)
         wide = torch.promote_types(dtype, torch.float32)  # what is added up from step to step stays wide
         hidden_DBH, cell_DBH = start or (_zeros(self, sequence, dtype), _zeros(self, sequence, wide))
@@ -59,7 +71,7 @@ class GRU(nn.GRU):
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Return (states, hidden state after the last input), as torch does."""
         if isinstance(sequence, PackedSequence) or not _own_pass(sequence):
-            return super().forward(sequence, start)
+            return _torch_pass(super().forward, sequence, start)
         dtype = matrix_dtype(sequence)
         hidden_DBH = _zeros(self, sequence, dtype) if start is None else start
         states_BTH, hidden = _read(_GRUPass, sequence, self.all_weights, hidden_DBH.to(dtype))
@@ -195,6 +207,24 @@ def _own_pass(sequence: Tensor) -> bool:
     """Say whether the pass of this module is the quicker one."""
     trains_on_cpu = sequence.device.type == "cpu" and torch.is_grad_enabled()
     return trains_on_cpu and matrix_dtype(sequence) is not torch.float32
+
+
+def _torch_pass(
+    forward: Callable[[Any, State | None], tuple[Any, State]],
+    sequence: Tensor | PackedSequence,
+    start: State | None,
+) -> tuple[Any, State]:
+    """Return what torch's own layer computes, on a GPU in float32 instead of bfloat16."""
+    x = sequence.data if isinstance(sequence, PackedSequence) else sequence
+    autocast = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
+    if not autocast or torch.get_autocast_dtype("cuda") is not torch.bfloat16:
+        return forward(sequence, start)
+    if isinstance(start, tuple):
+        start = (start[0].float(), start[1].float())
+    elif start is not None:
+        start = start.float()
+    with torch.autocast("cuda", enabled=False):
+        return forward(sequence.float(), start)
 
 
 def _read(
