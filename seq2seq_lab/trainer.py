@@ -20,7 +20,7 @@ from seq2seq_lab.config import FIGURES, MonitorMode, Precision, TrainerConfig, V
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, deal, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.device import FreedMemory, autocast, memory, peak_memory, synchronize
+from seq2seq_lab.device import FreedMemory, autocast, memory, peak_memory, synchronize, to_host
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.profiling import UPDATE, Profile
 from seq2seq_lab.ranks import Ranks
@@ -128,6 +128,8 @@ class Trainer:
         self.identity = identity
         self.profile = profile
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is Precision.fp16)
+        if self.scaler.is_enabled():
+            _start_momentum(optimizer)
         self.state = TrainState()
         self.ranks = ranks
         self._loss = ranks.data_parallel(_Loss(task), device)
@@ -219,7 +221,8 @@ class Trainer:
     def step(self, step: Step) -> tuple[Tensor, Tensor, int]:
         """Do one optimizer update; return (summed loss, gradient norm, target tokens).
 
-        The first two stay on the device.
+        The first two stay on the device. With float16 the scaler skips a step whose gradient is not finite; it counts as
+        a step of the schedule all the same, since the host would have to wait to know.
         """
         state, ranks = self.state, self.ranks
         self.task.model.train()
@@ -449,6 +452,19 @@ class _Loss(nn.Module):
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
 
 
+def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Set the momentum of SGD to 0.
+
+    Its fused step creates the buffers without a value and sets them in the first step alone: if the scaler skips that one,
+    the next one reads what was in memory.
+    """
+    if isinstance(optimizer, torch.optim.SGD):
+        for group in optimizer.param_groups:
+            if group["momentum"]:
+                for parameter in group["params"]:
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
 def _mixed(*numbers: int) -> int:
     """Return a seed of 64 bits that depends on all of the numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
@@ -482,11 +498,14 @@ class _Pending:
         return self.sentences / len(self._losses)
 
     def losses(self) -> list[float]:
-        return [float(loss) for loss in torch.stack(self._losses).tolist()] if self._losses else []
+        """Return the loss of each step; read by the host to be saved, and to be checked before."""
+        return to_host(torch.stack(self._losses)).tolist() if self._losses else []
 
     def mean_loss(self) -> float:
-        return float(torch.stack(self._losses).sum().item()) / self.tokens
+        """Return the mean loss; read by the host to be logged or shown."""
+        return float(to_host(torch.stack(self._losses).sum())) / self.tokens
 
     def last_norm(self) -> float:
+        """Return the last gradient norm; read by the host to be logged."""
         assert self._norm is not None
-        return float(self._norm.item())
+        return float(to_host(self._norm))

@@ -91,9 +91,12 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
         folder: str = "checkpoints",
         identity: str = "here",
         precision: Precision = Precision.fp32,
+        optimizer: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Trainer:
         merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(composed))
+        if optimizer is not None:
+            merged.optimizer = optimizer
         for key, value in settings.items():
             OmegaConf.update(merged, f"trainer.{key}", value)
         whole = config.typed(merged)  # type: ignore[arg-type]
@@ -352,6 +355,49 @@ def test_half_precision_trains_about_alike(precision: Precision, make: Callable[
         again = make(precision=precision)
         again.load(checkpoint.newest(trainer.folder))
         assert again.scaler.state_dict() == trainer.scaler.state_dict()
+
+
+@pytest.mark.parametrize("name", [*config.group_values("optimizer"), "sgd with momentum"])
+def test_a_skipped_step_of_fp16_leaves_no_trace(
+    name: str, make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It halves the loss's scale; weights, moments and the optimizer's count of steps stay, so the next one is the first."""
+    group, _, momentum = name.partition(" with ")
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        more = ["optimizer.momentum=0.9"] if momentum else []
+        optimizer = hydra.compose("config", [f"optimizer={group}", *more]).optimizer
+    skipped, never = (make(precision=Precision.fp16, optimizer=optimizer) for _ in range(2))
+    step = skipped.open_epoch(0)[0]
+    before = nn.utils.parameters_to_vector(skipped.task.model.parameters()).detach()
+    loss = skipped.task.loss
+    with monkeypatch.context() as patch:
+        patch.setattr(skipped.task, "loss", lambda *of: loss(*of) * math.inf)
+        # Memory that is not initialized holds anything.
+        patch.setattr(torch, "empty_like", lambda x, **_: torch.full_like(x, 1e30))
+        skipped.step(step)
+    assert torch.equal(nn.utils.parameters_to_vector(skipped.task.model.parameters()), before)
+    assert skipped.scaler.get_scale() == 2.0**15
+    never.scaler.load_state_dict(never.scaler.state_dict() | {"scale": 2.0**15})
+    skipped.step(step)
+    never.step(step)
+    states = [trainer.optimizer.state_dict()["state"] for trainer in (skipped, never)]
+    for one, other in zip(*(state.values() for state in states), strict=True):
+        assert one.keys() == other.keys()
+        for key in one:
+            torch.testing.assert_close(one[key], other[key], msg=key)
+
+
+def test_gradients_are_clipped_after_the_scale_is_taken_off(make: Callable[..., Trainer]) -> None:
+    norms = []
+    for precision in (Precision.fp32, Precision.fp16):
+        sgd = {"_target_": "torch.optim.SGD", "lr": 1.0, "fused": True}
+        trainer = make(precision=precision, optimizer=sgd, clip_norm=0.01)
+        before = nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach()
+        _, norm, _ = trainer.step(trainer.open_epoch(0)[0])
+        change = nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach() - before
+        assert change.norm().item() == pytest.approx(0.01, rel=1e-3)
+        norms.append(norm.item())
+    assert norms[1] == pytest.approx(norms[0], rel=0.01)
 
 
 def test_other_identity_is_refused(make: Callable[..., Trainer]) -> None:
