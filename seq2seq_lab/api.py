@@ -204,11 +204,11 @@ class LoadedRun:
         number_B = torch.tensor(numbers, device=self.device)
         size = self.config.trainer.eval_batch_size
         plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
-        for batch in BatchMaker(text, self.device).all(plan):
-            index_B = number_B[batch.index_B]
+        for index, batch in zip(plan, BatchMaker(text, self.device).all(plan), strict=True):
+            batch = replace(batch, index_B=number_B[batch.index_B] + first)
             with autocast(self.precision, self.device):
-                found = self.search(self.model, replace(batch, index_B=index_B + first), with_attention)
-            yield from zip(index_B.tolist(), found, strict=True)
+                found = self.search(self.model, batch, with_attention)
+            yield from zip((numbers[i] for i in index), found, strict=True)
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS

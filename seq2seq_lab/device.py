@@ -196,7 +196,7 @@ def peak_memory(device: torch.device) -> int:
 def reset_peak_memory(device: torch.device) -> None:
     """Begin a new measurement of the peak: several runs of a multirun share a process."""
     if device.type == "cuda":
-        # PyTorch initializes CUDA at the first tensor, and there are no counters to reset before.
+        # PyTorch initializes CUDA at the first tensor; before that, resetting the counters raises an error.
         torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats(device)
     elif STATUS.is_file():

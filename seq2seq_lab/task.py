@@ -29,7 +29,7 @@ from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
-from seq2seq_lab.device import autocast
+from seq2seq_lab.device import autocast, to_host
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
@@ -204,9 +204,9 @@ class TranslationEvaluator:
         self.device = device
         self.precision = precision
         self.ranks = ranks
-        plan = plan_evaluation(split.tokens, batch_size)
+        self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
         self._tokens = int((split.tokens.target_lengths - 1).sum())
-        self._batches = [*BatchMaker(split.tokens, device).all(plan[ranks.rank :: ranks.size])]
+        self._batches = [*BatchMaker(split.tokens, device).all(self._plan)]
         self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
         self._lengths = source_lengths_in_words(split.text)
         text = split.text
@@ -244,15 +244,17 @@ class TranslationEvaluator:
         """
         self.model.eval()
         share = _Share()
-        for number, batch in enumerate(self._batches, start=1):
+        for number, (batch, index_B) in enumerate(zip(self._batches, self._plan, strict=True), start=1):
+            index = index_B.tolist()
             with autocast(self.precision, self.device):
                 model = Encoded(self.model, batch.source_BS, batch.source_lengths)
                 loss_sum, weights_BTS = loss.teacher_forced(model, batch)
-                share.teacher_forced += loss_sum.item()
-                share.free_running += loss.free_running(model, batch).item()
-                index = batch.index_B.tolist()
+                free_running = loss.free_running(model, batch)
                 attention = self.replace_unknown or not set(index).isdisjoint(with_attention)
                 found = self.search(model, batch, attention)
+            # Results: read once a batch, after the search, which the host has waited for anyway.
+            share.teacher_forced += float(to_host(loss_sum))
+            share.free_running += float(to_host(free_running))
             for i, (hypothesis, *_) in zip(index, found, strict=True):
                 text = self.tokenizers.target.decode(hypothesis.tokens)
                 share.translations[i] = text.translate(LINE_BREAKS)
@@ -261,7 +263,7 @@ class TranslationEvaluator:
                 if i in with_attention:
                     share.kept[i] = hypothesis
             if self._gold is not None and weights_BTS is not None:
-                self._gold.count(share.alignments, index, weights_BTS.float().cpu().numpy())
+                self._gold.count(share.alignments, index, to_host(weights_BTS.float()))
             if counted is not None:
                 counted(number, len(self._batches))
         shares = self.ranks.gather(share)

@@ -12,6 +12,7 @@ from typing import Any
 import hydra
 import pytest
 import torch
+import torch.version
 from omegaconf import OmegaConf
 
 from seq2seq_lab.config import CONF_DIR
@@ -26,6 +27,7 @@ NUMBERS = itertools.count()
 CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
 # The device of the tests marked `gpu`; "cpu" tries the tests themselves out.
 GPU_VARIABLE = "SEQ2SEQ_LAB_GPU_TESTS"
+MARKERS = ("corpora", "gpu", "fake_gpu", "browser")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -40,13 +42,17 @@ def missing(marker: str) -> str | None:
         return f"set {CORPORA_VARIABLE} to a folder with multi30k/ and tatoeba/"
     if marker == "gpu" and not torch.cuda.is_available() and os.environ.get(GPU_VARIABLE) != "cpu":
         return "no CUDA device"
+    if marker == "fake_gpu" and torch.version.cuda is not None:
+        return "PyTorch is a build with CUDA"
+    if marker == "fake_gpu" and shutil.which("g++") is None:
+        return "g++ is not installed"
     if marker == "browser" and browsers() == []:
         return f"none of {', '.join(BROWSERS)} is installed"
     return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reasons = {marker: reason for marker in ("corpora", "gpu", "browser") if (reason := missing(marker))}
+    reasons = {marker: reason for marker in MARKERS if (reason := missing(marker))}
     for item in items:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):

@@ -373,7 +373,7 @@ def test_a_skipped_step_of_fp16_leaves_no_trace(
     with monkeypatch.context() as patch:
         patch.setattr(skipped.task, "loss", lambda *of: loss(*of) * math.inf)
         # Memory that is not initialized holds anything.
-        patch.setattr(torch, "empty_like", lambda x, **_: torch.full_like(x, 1e30))
+        patch.setattr(torch, "empty_like", lambda x, **of: torch.full_like(x, 3, **of))
         skipped.step(step)
     assert torch.equal(nn.utils.parameters_to_vector(skipped.task.model.parameters()), before)
     assert skipped.scaler.get_scale() == 2.0**15

@@ -1,5 +1,6 @@
 """Several models as one."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ class Ensemble(nn.Module):
 def _mean_log(log_probs: Sequence[Tensor]) -> Tensor:
     """Return the logarithm of the mean of probabilities."""
     stacked = torch.stack(tuple(log_probs))
-    return stacked.logsumexp(0) - torch.tensor(len(stacked), device=stacked.device).log()
+    return stacked.logsumexp(0) - math.log(len(stacked))
 
 
 def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:

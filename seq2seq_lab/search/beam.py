@@ -8,6 +8,7 @@ from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.device import to_host
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
 from seq2seq_lab.search.frontier import Frontier, hypotheses
@@ -100,7 +101,8 @@ class BeamSearch:
         weights_BFTS = None
         if frontier.weights_BTKS is not None:
             sentence_B11 = torch.arange(count, device=device)[:, None, None]
-            longest = int((found.tokens_BFT != PAD).sum(-1).max())
+            # Read by the host, because the size of what is gathered depends on it; once a batch.
+            longest = int(to_host((found.tokens_BFT != PAD).sum(-1).max()))
             step_T = torch.arange(longest, device=device)
             weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, found.places_BFT[..., :longest]]
         return hypotheses(

@@ -1,10 +1,12 @@
 """What all searches share: the hypotheses that are still extended, and what is handed back of them."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
 
 LOOK_EVERY = 8  # steps of a GPU: to ask it whether all have ended is to wait for it
@@ -79,14 +81,16 @@ class Frontier:
     def keep(self, going_A: Tensor, width: int, t: int) -> Tensor | None:
         """Drop the sentences that are done once they are half of all: return the index of those that stay.
 
-        None says that all stay; after the last has ended, none does.
+        None says that all stay; after the last has ended, none does. The host reads which are done, because the size of the
+        batch depends on it; on a GPU every `LOOK_EVERY` steps.
         """
         device = going_A.device
         if device.type != "cpu" and (t + 1) % LOOK_EVERY:
             return None
-        index_A = going_A.nonzero()[:, 0]
-        if 2 * len(index_A) > len(going_A):
+        staying = np.flatnonzero(to_host(going_A))
+        if 2 * len(staying) > len(going_A):
             return None
+        index_A = torch.from_numpy(staying).to(device)
         if len(index_A):
             row_AK = index_A[:, None] * width + torch.arange(width, device=device)
             self._state = self._state.select(row_AK.flatten())
@@ -104,24 +108,24 @@ def hypotheses(
 ) -> list[list[Hypothesis]]:
     """Return each sentence's hypotheses, in their order; one without a token is none, unless there is no other.
 
+    The host reads all of them here, once a batch.
+
     Args:
         tokens_BKT: `<eos>`, if there is one, counted; padded.
         lengths: of the sources.
     """
-    longest = int((tokens_BKT != PAD).sum(-1).max())
-    tokens, log_probs, scores = tokens_BKT.tolist(), log_prob_BK.tolist(), score_BK.tolist()
-    if weights_BKTS is not None:
-        weights_BKTS = weights_BKTS[:, :, :longest]
-    weights = None if weights_BKTS is None else weights_BKTS.float().cpu().numpy()
+    ids, log_probs, scores = (to_host(x) for x in (tokens_BKT, log_prob_BK, score_BK))
+    longest = int((ids != PAD).sum(-1).max())
+    weights = None if weights_BKTS is None else to_host(weights_BKTS[:, :, :longest].float())
     found: list[list[Hypothesis]] = []
-    for i, rows in enumerate(tokens):
+    for i, rows in enumerate(ids.tolist()):
         lasting = [row.index(PAD) if PAD in row else len(row) for row in rows]
         found.append(
             [
                 Hypothesis(
                     tokens=row[: length - 1] if length and row[length - 1] == EOS else row[:length],
-                    log_prob=log_probs[i][k],
-                    score=scores[i][k],
+                    log_prob=float(log_probs[i, k]),
+                    score=float(scores[i, k]),
                     # A copy, since a part would keep the whole.
                     weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]].copy(),
                 )
