@@ -143,6 +143,19 @@ def corpus_table(
     return table
 
 
+def near_duplicates_table(rows: Mapping[str, Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Table:
+    """Return a table of held-out splits: how many of their pairs are near-duplicates, of each kind.
+
+    `rows[split]` has a count and a share (0 to 1) for each of `kinds`.
+    """
+    table = _table("near-duplicates", "split", *kinds)
+    for split, counts in rows.items():
+        table.add_row(
+            _literal(split), *(f"{count:,} ({share:.1%})" if count else "–" for count, share in counts)
+        )
+    return table
+
+
 def pairs_table(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Table:
     """Return a table of tokenised (source, target) pairs, tokens separated by spaces."""
     table = _text_table("tokenised pairs")

@@ -71,6 +71,19 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
             tokenized.unknown_rate,
         )
     )
+    held_out = {
+        "validation": corpus.validation,
+        **{f"test/{name}": text for name, text in corpus.tests.items()},
+    }
+    near = {
+        split: [
+            (count := corpus.counts.get(f"{split.removeprefix('test/')}/{kind}", 0), count / len(text))
+            for kind in NEAR_DUPLICATES
+        ]
+        for split, text in held_out.items()
+    }
+    if any(count for counts in near.values() for count, _ in counts):
+        report.say(report.near_duplicates_table(near, [kind.replace("_", " ") for kind in NEAR_DUPLICATES]))
     sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
     source_tokens = map(pair.source.tokens, pair.source.encode(sources))
     target_tokens = map(pair.target.tokens, pair.target.encode(targets))
@@ -82,22 +95,13 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
     ]
     if counts:
         log.info("Found in the corpus: %s.", ", ".join(counts))
-    for name, text in {"validation": corpus.validation, **corpus.tests}.items():
-        near = [
-            f"{what.replace('_', ' ')} {count:,} ({count / len(text):.1%})"
-            for what in NEAR_DUPLICATES
-            if (count := corpus.counts.get(f"{name}/{what}", 0))
-        ]
-        if near:
-            log.info("Near-duplicates, %s, of %s pairs: %s.", name, f"{len(text):,}", ", ".join(near))
     leaks = corpus.counts.get("leaked_pairs", 0)
     if leaks and not corpus.counts.get("dropped_leaks", 0):
-        held_out = len(corpus.validation) + sum(map(len, corpus.tests.values()))
         log.warning(
             "%s of %s pairs of validation and test are training pairs too: scores over them say little. "
             "dataset=parallel can take such pairs out of training, dataset.on_leak=drop.",
             f"{leaks:,}",
-            f"{held_out:,}",
+            f"{sum(map(len, held_out.values())):,}",
         )
     for name, rate in tokenized.unknown_rate.items():
         if name.startswith("train/") and rate > MOST_UNKNOWN:
