@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import difflib
 import os
+import select
 import sys
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
@@ -50,8 +51,17 @@ def closed_pipe() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
+        if not _reader_gone():
+            raise  # another pipe: to a process that ended, for example
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         sys.exit(1)
+
+
+def _reader_gone() -> bool:
+    """Return whether standard output is a pipe that nothing reads any more."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
