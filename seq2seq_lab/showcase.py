@@ -465,7 +465,8 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
     report.note(report.closing(score_tables(result, everything=True), signatures(result), {}))
     commands = next_commands(folder, shown)
     if sync is not None:
-        commands["send the record to W&B"] = sync.replace(f"{cwd}/", "").split(" ")
+        words = [word.removeprefix(f"{cwd}/") for word in shlex.split(sync)]
+        commands["send the record to W&B"] = [*map(shlex.quote, words)]
     report.say(report.closing(score_tables(result, everything=False), facts, commands))
 
 

@@ -714,6 +714,24 @@ class TestSettings:
             start(tmp_path / "none", "trainer.max_length=2")
 
 
+def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(
+    recorded: tuple[Path, OfflineRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorded_folder, _ = recorded
+    folder = tmp_path / "one two" / "a name of several words, long enough for a second line of a terminal"
+    shutil.copytree(recorded_folder, folder)
+    monkeypatch.chdir(tmp_path)
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
+    monkeypatch.setattr(showcase.report, "console", lambda: terminal)
+    showcase.say_result(result_of(folder), folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None)
+    assert isinstance(terminal.file, io.StringIO)
+    *_, command = terminal.file.getvalue().split("# send the record to W&B\n")
+    words = subprocess.run(
+        ["bash", "-c", f"printf '%s\n' {command}"], capture_output=True, text=True, check=True
+    ).stdout
+    assert words.split("\n")[:-1] == ["wandb", "sync", str(folder.relative_to(tmp_path) / "wandb")]
+
+
 def test_the_end_of_a_run_is_short_and_its_commands_run(
     recorded: tuple[Path, OfflineRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
