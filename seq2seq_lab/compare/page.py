@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq_lab.compare.runs import Group, Run, same_test_set
 from seq2seq_lab.compare.table import SCORE, Table, cells, note
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.scores import Bleu, References
+from seq2seq_lab.scores import LengthBin
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -27,7 +27,6 @@ CURVES = {
 MOST_POINTS = 200  # of a curve
 MOST_ROWS = 20_000  # translations on the page
 MOST_MAPPED = 40  # runs that all show their attention
-RESAMPLES = 200  # of an interval
 MARGIN = {"l": 60, "r": 20, "t": 20, "b": 50}
 
 
@@ -129,21 +128,21 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def lengths(groups: Sequence[Group]) -> "Figure":
-    """Return BLEU against source length: bars of the runs of median BLEU, with counts and 95% intervals."""
+    """Return BLEU against source length: bars of the runs of median BLEU, with counts and, if recorded, 95% intervals."""
     from plotly.graph_objects import Bar, Figure
 
     figure = Figure()
     for group, colour in zip(groups, colours(groups), strict=True):
         run = group.median(SCORE)
-        bins = [row for row in run.result["test/bleu_by_length"] if row["bleu"] is not None]
+        bins = [LengthBin(**row) for row in run.result["test/bleu_by_length"] if row["bleu"] is not None]
         figure.add_trace(
             Bar(
-                x=[span_label(row["low"], row["high"]) for row in bins],
-                y=[row["bleu"] for row in bins],
+                x=[one.label for one in bins],
+                y=[one.bleu for one in bins],
                 name=group.label,
                 marker={"color": colour},
-                error_y={"array": [interval(run, row["low"], row["high"]) for row in bins]},
-                customdata=[row["count"] for row in bins],
+                error_y={"array": [one.confidence for one in bins]},
+                customdata=[one.count for one in bins],
                 hovertemplate="%{y:.2f}, %{customdata} sentences<extra>"
                 + html.escape(group.label)
                 + "</extra>",
@@ -152,24 +151,6 @@ def lengths(groups: Sequence[Group]) -> "Figure":
     return figure.update_layout(
         xaxis_title="source words", yaxis_title="test BLEU", barmode="group", margin=MARGIN
     )
-
-
-def span_label(low: int, high: int | None) -> str:
-    """Return the name of a range of lengths."""
-    return f"{low}–{high}" if high is not None else f"{low} or more"
-
-
-def interval(run: Run, low: int, high: int | None) -> float:
-    """Return half the 95% interval of BLEU over the sentences of some lengths, as the run's own (bootstrap)."""
-    rows = [row for row in run.translations if low <= words_of(row) <= (high or words_of(row))]
-    if not rows:
-        return 0.0
-    references = References(
-        [row["reference"] for row in rows], [row["source"] for row in rows], run.multi_reference
-    )
-    score = Bleu([row["hypothesis"] for row in rows], references).score(RESAMPLES)
-    assert score.confidence is not None
-    return score.confidence
 
 
 def settings(groups: Sequence[Group]) -> "Figure":
@@ -183,11 +164,6 @@ def settings(groups: Sequence[Group]) -> "Figure":
     axes.append({"label": "test BLEU", "values": scores})
     line = {"color": scores, "colorscale": "Viridis", "showscale": True}
     return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
-
-
-def words_of(row: Mapping[str, Any]) -> int:
-    """Return the length of a translated sentence in words; runs of an earlier version did not note it."""
-    return int(row.get("source_words", len(row["source"].split())))
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:

@@ -77,8 +77,8 @@ def make_run(
         "num_parameters": 1234567,
         "train/target_tokens_per_second": 1000.0 + seed,
         "test/bleu_by_length": [
-            {"low": 0, "high": 10, "count": sum(r["source_words"] <= 10 for r in rows), "bleu": score},
-            {"low": 11, "high": None, "count": sum(r["source_words"] > 10 for r in rows), "bleu": score},
+            {"low": 0, "high": 10, "count": 30, "bleu": score, "confidence": 4.5},
+            {"low": 11, "high": None, "count": 30, "bleu": score},  # an earlier version recorded no interval
         ],
     }
     weights = [
@@ -365,8 +365,8 @@ def test_the_page_needs_nothing_else(study: Path) -> None:
     assert len(data["translations"]["hypotheses"][0]) == len(data["translations"]["sentences"]) == 60
     assert {len(names) for names in data["attention"].values()} == {6}  # none has none
     bars = data["lengths"]["data"][0]
-    assert bars["x"] == ["0–10", "11 or more"]
-    assert all(0 < half < 30 for half in bars["error_y"]["array"])
+    assert bars["x"] == ["≤10", ">10"]
+    assert bars["error_y"]["array"] == [4.5, None]
 
 
 CLICKS = """
