@@ -34,12 +34,13 @@ from omegaconf.errors import (
 from seq2seq_lab import config as configuration
 from seq2seq_lab import own_parts, study, warm_start
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.files import evaluated_run
 from seq2seq_lab.hints import wrong_type
 from seq2seq_lab.launcher import joins
 
 log = logging.getLogger(__name__)
 
-# A job takes about a tenth of a second; beyond these, each value is checked but not each combination.
+# A job takes about a tenth of a second; beyond these (shared by the cells), each value is checked but not each combination.
 MOST_JOBS_CHECKED = 32
 
 # Values of Hydra's groups that another package has, by the extra that installs it.
@@ -96,7 +97,7 @@ def preflight(arguments: Sequence[str]) -> tuple[list[str], study.Study | None]:
                 )
         every = alternatives(first.hydra.sweeper, overrides) if multirun else [overrides]
         begun: dict[Path, configuration.Config] = {}
-        for job in (job for one in every for job in jobs(one)):
+        for job in jobs(every):
             node = compose(job) if multirun else first
             check_hydra(node.hydra)
             if not multirun:
@@ -358,16 +359,17 @@ def combinations(overrides: Sequence[Override]) -> Iterator[list[str]]:
     yield from map(list, itertools.product(*_choices(overrides)))
 
 
-def jobs(overrides: Sequence[Override]) -> Iterator[list[str]]:
-    """Yield the jobs to check: the first combinations, then each value that they leave out."""
-    every = combinations(overrides)
-    yield from itertools.islice(every, MOST_JOBS_CHECKED)
-    if next(every, None) is not None:
-        choices = _choices(overrides)
-        firsts = [choice[0] for choice in choices]
-        for number, choice in enumerate(choices):
-            for value in choice[1:]:
-                yield [*firsts[:number], value, *firsts[number + 1 :]]
+def jobs(every: Sequence[Sequence[Override]]) -> Iterator[list[str]]:
+    """Yield the jobs to check: of each cell its share of the first combinations, then each value that they leave out."""
+    for overrides in every:
+        found = combinations(overrides)
+        yield from itertools.islice(found, max(1, MOST_JOBS_CHECKED // len(every)))
+        if next(found, None) is not None:
+            choices = _choices(overrides)
+            firsts = [choice[0] for choice in choices]
+            for number, choice in enumerate(choices):
+                for value in choice[1:]:
+                    yield [*firsts[:number], value, *firsts[number + 1 :]]
 
 
 def _choices(overrides: Sequence[Override]) -> list[list[str]]:
@@ -632,9 +634,12 @@ def read_config(folder: Path) -> DictConfig:
     It is called within `composer`.
 
     Raises:
-        UserError: no run lies there, or its config.yaml is no configuration.
+        UserError: no run lies there, it is an evaluation, or its config.yaml is no configuration.
     """
     path = folder / "config.yaml"
+    evaluated = evaluated_run(folder)
+    if evaluated is not None:
+        raise UserError(f"{folder} is an evaluation of {evaluated}. Give the folder of the run.")
     try:
         saved = OmegaConf.load(path)
         assert isinstance(saved, DictConfig)

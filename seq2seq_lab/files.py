@@ -52,6 +52,14 @@ def read_result(folder: Path) -> dict[str, Any]:
     return result
 
 
+def evaluated_run(folder: Path) -> str | None:
+    """Return the run that a folder is an evaluation of; None for any other folder."""
+    path = folder / "run.json"
+    record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    run: str | None = record.get("evaluation", {}).get("run")
+    return run
+
+
 def finished_result(folder: Path) -> dict[str, Any] | None:
     """Return the result of a run that has ended well, else None."""
     result = read_result(folder)

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 import seq2seq_lab.launch
 from seq2seq_lab import compose, own_parts
 from seq2seq_lab.config import CONF_DIR, FIGURES, group_values, groups, plain
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, closed_pipe
 from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
 
@@ -392,7 +392,7 @@ def test_a_sweep_of_a_configuration_file(program: Program, tmp_path: Path) -> No
 
 def test_jobs_beyond_the_bound_still_show_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = compose.parse_overrides(["seed=range(0,50)", "trainer.max_epochs=1,2,3", "attention=dot"])
-    jobs = list(compose.jobs(overrides))
+    jobs = list(compose.jobs([overrides]))
     assert {line for job in jobs for line in job} == {
         *(f"seed={seed}" for seed in range(50)),
         *(f"trainer.max_epochs={epochs}" for epochs in (1, 2, 3)),
@@ -400,7 +400,8 @@ def test_jobs_beyond_the_bound_still_show_each_value(monkeypatch: pytest.MonkeyP
     }
     assert len(jobs) == compose.MOST_JOBS_CHECKED + 49 + 2
     monkeypatch.setattr(compose, "MOST_JOBS_CHECKED", 150)
-    assert len(list(compose.jobs(overrides))) == 150
+    assert len(list(compose.jobs([overrides]))) == 150
+    assert len(list(compose.jobs([overrides] * 5))) == 5 * (150 // 5 + 49 + 2)
     assert compose.values(compose.parse_overrides(["model.dropout=interval(0.1,0.5)"])[0]) == [
         "model.dropout=0.1"
     ]
@@ -573,6 +574,14 @@ def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, 
     )
     os.close(writer)
     assert (ended.returncode in (0, 1), ended.stderr) == (True, "")
+
+
+def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
+    with pytest.raises(BrokenPipeError), closed_pipe():
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "wb", buffering=0) as pipe:
+            pipe.write(b"to a process that ended")
 
 
 def test_options_may_stand_between_settings(program: Program, tmp_path: Path) -> None:

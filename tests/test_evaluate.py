@@ -1,12 +1,14 @@
 """A trained run scored again: what the run itself found, what sacreBLEU's own command line finds, other searches."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -14,6 +16,7 @@ from omegaconf import OmegaConf
 import seq2seq_lab
 from seq2seq_lab import evaluate
 from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
 
 SETTINGS = [
@@ -215,6 +218,21 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         evaluate.main([str(tmp_path)])
     assert "no run lies there" in capsys.readouterr().err
+
+
+def test_an_evaluation_in_place_of_a_run_is_refused_with_the_name_of_its_run(
+    run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "evaluation"
+    evaluate.main([str(run.folder), "--output", str(folder)])
+    before = sorted(path.name for path in folder.iterdir())
+    said = f"{folder} is an evaluation of {run.folder}."
+    for word in (f"resume={folder}", f"init_from={folder}"):
+        assert command_line.run(word) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(UserError, match=re.escape(said)):
+        seq2seq_lab.load(folder)
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == before
 
 
 def test_the_mean_of_checkpoints(run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
