@@ -3,12 +3,12 @@
 import html
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.compare.runs import Group, Run, same_test_set
+from seq2seq_lab.compare.runs import Group, same_test_set
 from seq2seq_lab.compare.table import SCORE, Table, cells, note
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.scores import LengthBin
