@@ -108,7 +108,7 @@ def sha256(path: Path) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # jobs that run side by side share a cache
     temporary.write_text(text, "utf-8")
     flush(temporary)
     temporary.replace(path)

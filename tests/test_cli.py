@@ -577,11 +577,11 @@ def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, 
 
 
 def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
     with pytest.raises(BrokenPipeError), closed_pipe():
-        reader, writer = os.pipe()
-        os.close(reader)
-        with os.fdopen(writer, "wb", buffering=0) as pipe:
-            pipe.write(b"to a process that ended")
+        os.write(writer, b"to a process that ended")
+    os.close(writer)
 
 
 def test_options_may_stand_between_settings(program: Program, tmp_path: Path) -> None:
