@@ -23,14 +23,14 @@ from torch.profiler import ProfilerActivity
 
 from benchmarks import decoding, training
 from benchmarks.learners import DROPOUT, MODELS, MULTI30K_PAIRS, Data, Package, multi30k, synthetic
-from benchmarks.machine import DTYPES, bandwidth, machine, matrix_product_peak, seconds, set_tf32
+from benchmarks.machine import DTYPES, bandwidth, machine, matrix_product_peak, seconds
 from benchmarks.reference import Sizes
 from benchmarks.turns import Arm
 from seq2seq_lab.compose import setting
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
-from seq2seq_lab.device import autocast, memory, peak_memory, reset_peak_memory, synchronize
+from seq2seq_lab.device import autocast, memory, peak_memory, reset_peak_memory, set_tf32, synchronize
 from seq2seq_lab.files import read_result, write_atomically
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.processes import cores
@@ -249,11 +249,11 @@ def run_tests(work: Work) -> None:
 
 def ways_to_train(work: Work) -> list[Arm]:
     """Return the tutorial's loop and the package in each precision."""
-    ways = [Arm("reference", "loop", "random", Precision.fp32)]
-    for precision, tf32 in ((Precision.fp32, False), (Precision.fp32, True), (Precision.bf16, False)):
-        if not (tf32 and work.small):
-            ways.append(Arm("package", "package", "exact length", precision, tf32=tf32))
-    return ways
+    precisions = (Precision.fp32, *(() if work.small else (Precision.tf32,)), Precision.bf16)
+    return [
+        Arm("reference", "loop", "random", Precision.fp32),
+        *(Arm("package", "package", "exact length", precision) for precision in precisions),
+    ]
 
 
 def measure_training(work: Work) -> None:
@@ -288,7 +288,6 @@ def measure_training(work: Work) -> None:
 def measure_decoding(work: Work) -> None:
     """Measure greedy and beam search at several batch sizes, beside the tutorial's loop."""
     data, sizes = work.data()
-    set_tf32(False)
     memory_size = 2**24 if work.small else 2**30
     speed = {name: bandwidth(dtype, work.device, memory_size) for name, dtype in DTYPES.items()}
     work.figures.note(

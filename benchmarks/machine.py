@@ -22,12 +22,6 @@ def machine(device: torch.device = CPU) -> str:
     return device_name(device) if device.type == "cuda" else f"{os.cpu_count()} cores, {device_name(device)}"
 
 
-def set_tf32(allowed: bool) -> None:
-    """Set whether a GPU computes float32 matrix products and recurrent layers in TF32 (PyTorch: the layers alone)."""
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
-    torch.backends.cudnn.allow_tf32 = allowed
-
-
 def seconds(work: Callable[[], object], device: torch.device) -> float:
     """Return how long the device works on it: between two events on a GPU, by the clock elsewhere."""
     if device.type == "cuda":

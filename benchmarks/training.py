@@ -364,7 +364,7 @@ def summarise(
                 name=arm.name,
                 code=arm.code,
                 batches=arm.batches,
-                precision=arm.computes_in,
+                precision=arm.precision.value,
                 parameters=contestant.parameters,
                 target_tokens_per_second=statistics.median(speed),
                 slowest=min(speed),

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import flops
 from benchmarks.learners import CLIP_NORM, DROPOUT, LEARNING_RATE, MODELS, Data, Loop, Package
-from benchmarks.machine import seconds, set_tf32
+from benchmarks.machine import seconds
 from benchmarks.reference import Sizes
 from seq2seq_lab.config import Precision
 from seq2seq_lab.data.batching import Step
@@ -35,22 +35,13 @@ from seq2seq_lab.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to train: whose code, on which batches, in which precision, with freed memory reused on a CPU or not.
-
-    `tf32` computes float32 products in TF32 on a GPU.
-    """
+    """One way to train: whose code, on which batches, in which precision, with freed memory reused on a CPU or not."""
 
     name: str
     code: str
     batches: str
     precision: Precision
     reuses_memory: bool = False
-    tf32: bool = False
-
-    @property
-    def computes_in(self) -> str:
-        """Name of the numbers that the matrix products are of."""
-        return "tf32" if self.tf32 else self.precision.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +96,6 @@ def take_turn(
         for step in steps:
             learner.update(step, ratio, arm.precision)
 
-    set_tf32(arm.tf32)
     set_up_memory(arm.reuses_memory, device)
     forget(device)
     # One more, so that caches and allocator are this arm's again.

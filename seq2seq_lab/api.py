@@ -268,7 +268,7 @@ def load(
         folder: the run folder, or the name of a checkpoint at W&B, `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
         config_dir: the folder of your own parts that the run was trained with; giving it trusts its files.
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
-        precision: fp32, bf16 or fp16 to translate in; auto for that of the run's test scores (`trainer.test_precision`).
+        precision: fp32, tf32, bf16 or fp16; auto for that of the run's test scores (`trainer.test_precision`).
         changes: settings of `search` and `dataset` that are to differ from the run's: `["search=beam", "search.size=10"]`.
         checkpoint: the name of another of its checkpoints, as in `checkpoints/`; of several, with commas between them, or
             `last:N`, the mean of their weights.

@@ -100,10 +100,14 @@ class Backend(Enum):
 
 
 class Precision(Enum):
-    """In what the matrix products are computed."""
+    """In what the matrix products are computed.
+
+    tf32 is float32 whose products a GPU rounds to 10 bits of mantissa; fp32 does not.
+    """
 
     auto = "auto"
     fp32 = "fp32"
+    tf32 = "tf32"
     bf16 = "bf16"
     fp16 = "fp16"
 

@@ -99,7 +99,15 @@ def set_allocator(options: Mapping[int, int]) -> None:
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Precision:
-    """Return the precision: for `auto` bfloat16 where the device multiplies it clearly faster than float32."""
+    """Return the precision: for `auto` bfloat16 where the device multiplies it clearly faster than float32.
+
+    Raises:
+        UserError: TF32 is asked for without a GPU.
+    """
+    if wanted is Precision.tf32 and device.type != "cuda":
+        raise UserError(
+            f"precision=tf32 needs a GPU, and this run computes on {device.type}. Allowed here: auto, fp32, bf16, fp16."
+        )
     if wanted is not Precision.auto:
         return wanted
     # Older GPUs emulate bfloat16: slowly, and not in every kernel.
@@ -113,9 +121,21 @@ def choose_precision(wanted: Precision, device: torch.device) -> Precision:
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
-    """Return the context in which the forward pass runs."""
+    """Return the context in which the forward pass runs.
+
+    On a GPU it also decides, until the next call, whether float32 products are computed in TF32: in every precision but
+    fp32. The backward pass, which runs outside the context, needs the same setting.
+    """
+    if device.type == "cuda":
+        set_tf32(precision is not Precision.fp32)
     dtype = DTYPES.get(precision)
     return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def set_tf32(allowed: bool) -> None:
+    """Set whether a GPU computes float32 products and recurrent layers in TF32; PyTorch's default is the layers alone."""
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def to_host(tensor: Tensor) -> npt.NDArray[Any]:

@@ -92,8 +92,8 @@ def add_opening(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--precision",
         default="auto",
-        help="fp32, bf16, fp16, or auto for that of the run's test scores, and of the validation split that of its training "
-        "(default: auto)",
+        help="fp32, tf32, bf16, fp16, or auto: that of the run's test scores, and for the validation split that of its "
+        "training (default: auto)",
     )
 
 

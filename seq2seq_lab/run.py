@@ -119,7 +119,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     reuse_memory(device)
     reset_peak_memory(device)
     precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))
-    test_precision = resolve_test_precision(settings.test_precision, precision, record)
+    test_precision = resolve_test_precision(settings.test_precision, precision, record, device)
 
     with ranks.main_first():
         corpus, tokenized = read_data(job)
@@ -374,12 +374,12 @@ def resolve_precision(wanted: Precision, device: torch.device, record: Mapping[s
 
 
 def resolve_test_precision(
-    wanted: Precision, precision: Precision, record: Mapping[str, Any] | None
+    wanted: Precision, precision: Precision, record: Mapping[str, Any] | None, device: torch.device
 ) -> Precision:
     """Return the precision of the test scores; for `auto` and for a run without a record of it that of training."""
     if record is not None:
         return Precision(record.get("test_precision", record["precision"]))
-    return precision if wanted is Precision.auto else wanted
+    return precision if wanted is Precision.auto else choose_precision(wanted, device)
 
 
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

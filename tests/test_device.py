@@ -9,6 +9,7 @@ import torch
 from seq2seq_lab import device
 from seq2seq_lab.config import Precision
 from seq2seq_lab.device import choose_precision, memory, peak_memory, release_memory, reset_peak_memory
+from seq2seq_lab.errors import UserError
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -119,6 +120,35 @@ def test_precision_of_a_gpu(has_bfloat16: bool, chosen: Precision, monkeypatch: 
     assert choose_precision(Precision.auto, torch.device("cuda", 0)) is chosen
     assert asked == [False]
     assert choose_precision(Precision.fp16, torch.device("cuda", 0)) is Precision.fp16
+
+
+def test_float32_on_a_gpu_is_not_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's own default computes cuDNN's recurrent layers in TF32."""
+    set_to: list[bool] = []
+    monkeypatch.setattr(device, "set_tf32", set_to.append)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: None)
+    for precision in (Precision.fp32, Precision.tf32, Precision.bf16):
+        device.autocast(precision, torch.device("cuda", 0))
+    device.autocast(Precision.fp32, torch.device("cpu"))
+    assert set_to == [False, True, True]
+
+
+def test_tf32_is_set_for_products_and_layers() -> None:
+    layers, products = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    try:
+        for allowed, name in ((True, "high"), (False, "highest")):
+            device.set_tf32(allowed)
+            assert torch.backends.cudnn.allow_tf32 == allowed
+            assert torch.get_float32_matmul_precision() == name
+    finally:
+        torch.backends.cudnn.allow_tf32 = layers
+        torch.set_float32_matmul_precision(products)
+
+
+def test_tf32_needs_a_gpu() -> None:
+    with pytest.raises(UserError, match=r"precision=tf32 needs a GPU"):
+        choose_precision(Precision.tf32, torch.device("cpu"))
+    assert choose_precision(Precision.tf32, torch.device("cuda", 0)) is Precision.tf32
 
 
 @pytest.mark.parametrize(("kind", "width"), [("cpu", 512), ("cuda", 4096)])

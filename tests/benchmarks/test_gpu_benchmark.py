@@ -14,7 +14,6 @@ import torch
 
 from benchmarks import gpu, gpu_parts
 from benchmarks.gpu_parts import Figures, Work
-from benchmarks.machine import set_tf32
 
 
 @pytest.fixture
@@ -69,13 +68,8 @@ def test_failed_tests_fail_the_part(work: Work, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_gpu_is_measured_in_tf32_too(work: Work) -> None:
     on_gpu = Work(torch.device("cuda"), None, 0.0, {}, work.folder, work.figures)
-    assert [way.computes_in for way in gpu_parts.ways_to_train(on_gpu)] == ["fp32", "fp32", "tf32", "bf16"]
-    before = torch.backends.cudnn.allow_tf32
-    for allowed in (True, False):
-        set_tf32(allowed)
-        assert torch.backends.cudnn.allow_tf32 == allowed
-        assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
-    torch.backends.cudnn.allow_tf32 = before
+    found = [way.precision.value for way in gpu_parts.ways_to_train(on_gpu)]
+    assert found == ["fp32", "fp32", "tf32", "bf16"]
 
 
 @pytest.mark.parametrize(
