@@ -231,7 +231,9 @@ def curves_plot(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
-    for axes, curves in zip(figure.subplots(1, 2), (losses, scores), strict=True):
+    left, right = figure.subplots(1, 2)
+    # Losses fall and scores rise: their legends are where the curves are not.
+    for axes, curves, place in ((left, losses, "upper right"), (right, scores, "lower right")):
         for number, (name, points) in enumerate(curves.items()):
             axes.plot(
                 [update for update, _ in points],
@@ -247,10 +249,10 @@ def curves_plot(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
-    figure.axes[0].set_title("loss", fontsize=11)
-    figure.axes[0].set_ylabel("nats per token")
-    figure.axes[1].set_title("score on the validation split", fontsize=11)
+        axes.legend(loc=place, frameon=False, fontsize=9)
+    left.set_title("loss", fontsize=11)
+    left.set_ylabel("nats per token")
+    right.set_title("score on the validation split", fontsize=11)
     return figure
 
 

@@ -65,7 +65,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
 
 
 def test_importing_the_package_does_not_wait_for_torch() -> None:
-    code = "import sys, seq2seq_lab; print('torch' in sys.modules, set(seq2seq_lab._API) <= set(dir(seq2seq_lab)))"
+    code = "import sys, seq2seq_lab; print('torch' in sys.modules, set(seq2seq_lab.__all__) <= set(dir(seq2seq_lab)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "False True\n"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

@@ -233,7 +233,7 @@ class TestFolder:
             bins = result[f"{split}/bleu_by_length"]
             assert [item["high"] for item in bins] == [6, 10, 14, 18, None]
             assert sum(item["count"] for item in bins) == 16
-            assert set(bins[0]) == {"low", "high", "count", "bleu"}
+            assert set(bins[0]) == {"low", "high", "count", "bleu", "confidence"}
             (row, *_) = result[f"{split}/accuracy_by_phenomenon"]
             assert set(row) == {"phenomenon", "count", "accuracy"}
         flat = {name: value for name, value in result.items() if "_by_" not in name and name != "provenance"}

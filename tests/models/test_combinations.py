@@ -207,7 +207,7 @@ REFUSED = [
     ),
     pytest.param(
         {"encoder": "gru", "decoder": "plain", "attention": "additive"},
-        ["attentional_size is null", "attention=none", "decoder=luong"],
+        ["decoder.attentional_size=null", "attention=", "decoder=luong"],
         id="attention for a decoder without",
     ),
     pytest.param(
