@@ -25,7 +25,7 @@ from seq2seq_lab.files import read_result
 from seq2seq_lab.launcher import follows
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.run import read_record
+from seq2seq_lab.run import read_record, recorded_test_precision
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
 from seq2seq_lab.tracker.wandb import run_folder
@@ -286,8 +286,7 @@ def load(
         for part in ("encoder", "decoder", "attention", "readout", "initialization", "tokenizer", "search"):
             build.check_slot(part, getattr(config, part))
         if wanted is Precision.auto:
-            record = read_record(folder)
-            wanted = Precision(record.get("test_precision", record["precision"]))
+            wanted = recorded_test_precision(read_record(folder))
         weights = checkpoints.named(folder / "checkpoints", checkpoint)
         tokenizers = TokenizerPair.load(folder / "tokenizer")
         search = build.search(config)

@@ -45,18 +45,20 @@ def locked(folder: Path, patience: float = 2.0) -> Iterator[None]:
         yield
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, empty if the file does not exist."""
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     """Return what stands in a run's `result.json`; nothing where there is none."""
-    path = folder / "result.json"
-    result: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return result
+    return read_object(folder / "result.json")
 
 
 def evaluated_run(folder: Path) -> str | None:
     """Return the run that a folder is an evaluation of; None for any other folder."""
-    path = folder / "run.json"
-    record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    run: str | None = record.get("evaluation", {}).get("run")
+    run: str | None = read_object(folder / "run.json").get("evaluation", {}).get("run")
     return run
 
 

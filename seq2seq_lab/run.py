@@ -30,7 +30,7 @@ from seq2seq_lab.device import (
     reuse_memory,
 )
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, write_atomically
+from seq2seq_lab.files import finished_result, read_object, write_atomically
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.profiling import no_profile, step_profile
@@ -378,8 +378,13 @@ def resolve_test_precision(
 ) -> Precision:
     """Return the precision of the test scores; for `auto` and for a run without a record of it that of training."""
     if record is not None:
-        return Precision(record.get("test_precision", record["precision"]))
+        return recorded_test_precision(record)
     return precision if wanted is Precision.auto else choose_precision(wanted, device)
+
+
+def recorded_test_precision(record: Mapping[str, Any]) -> Precision:
+    """Return the precision of a run's test scores; earlier versions used that of training and did not record it."""
+    return Precision(record.get("test_precision", record["precision"]))
 
 
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -467,7 +472,7 @@ def training_result(trainer: Trainer, model: nn.Module, began: Mapping[str, Any]
         "peak_memory_mib": round(max(trainer.ranks.gather(peak_memory(trainer.device))) / 2**20),
         "device": trainer.device.type,
         "precision": trainer.precision.value,
-        "test_precision": began.get("test_precision", trainer.precision.value),
+        "test_precision": recorded_test_precision(began).value,
         "ranks": trainer.ranks.size,
         "provenance": {name: value for name, value in began.items() if name not in NO_PROVENANCE},
     }
@@ -506,11 +511,9 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: the run was cut off before it began to train.
     """
-    try:
-        text = (folder / "run.json").read_text("utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.") from None
-    record: dict[str, Any] = json.loads(text)
+    record = read_object(folder / "run.json")
+    if not record:
+        raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.")
     return record
 
 

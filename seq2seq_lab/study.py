@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from seq2seq_lab import config as configuration
 from seq2seq_lab.config import Changed
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import LOCK, InUse, finished_result, locked, read_lines, read_result
+from seq2seq_lab.files import LOCK, InUse, finished_result, locked, read_lines, read_object, read_result
 
 INDEX = "index.jsonl"
 RESOLVER = "job_hash"
@@ -258,8 +258,7 @@ def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
     begun = finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
     if changed is Changed.keep or not begun:
         return {}
-    path = folder / "run.json"
-    record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    record = read_object(folder / "run.json")
     differing = [*provenance.differences(record, provenance.today(config)).values()]
     if not differing:
         return {}

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config import canonical, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import finished_result, read_json_lines, read_result
+from seq2seq_lab.files import finished_result, read_json_lines, read_object, read_result
 from seq2seq_lab.study import NOT_COMPUTED, is_stale
 from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
 
@@ -204,7 +204,7 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
         result: what its `result.json` holds.
     """
     config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    record = json.loads((folder / "run.json").read_text("utf-8"))
+    record = read_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}
     if "search" in record["choices"]:
