@@ -350,7 +350,7 @@ def tell(study: Study) -> None:
 
         table.tell(table.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
     if failed:
-        print("Jobs that failed:", *failed, sep="\n  ", file=sys.stderr)
+        print("Jobs without a result:", *failed, sep="\n  ", file=sys.stderr)
 
 
 def bleu(folder: Path) -> dict[str, float | None]:

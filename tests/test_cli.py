@@ -352,7 +352,7 @@ def test_a_failing_job_of_a_multirun_is_told_and_the_others_run(program: Program
     assert len(program.jobs) == 3
     assert f"attention=multiplicative in {program.jobs[1].folder}: no such file: x.txt" in error
     assert "no such file" in (program.jobs[1].folder / "run.log").read_text()
-    assert error.count("Jobs that failed:") == 1
+    assert error.count("Jobs without a result:") == 1
 
 
 def test_an_error_within_a_run_shows_its_message_only(program: Program) -> None:

@@ -80,7 +80,7 @@ def test_a_study_started_again_does_what_is_left(
     failed, cut = folder_of(program, 2), folder_of(program, 3)
     assert {path.parent for path in (failed, cut)} == {tmp_path / "sweeps" / "mine"}
     assert f"seed=2 in {failed}: no such file: x.txt" in said.err
-    assert f"Jobs that failed:\n  seed=2 in sweeps/mine/{failed.name}: failed: KeyError: 3" in said.err
+    assert f"Jobs without a result:\n  seed=2 in sweeps/mine/{failed.name}: failed: KeyError: 3" in said.err
     assert f"seed=1: val BLEU 11.00, test BLEU 9.00, {folder_of(program, 1)}" in said.out
     # A job that was cut off has a checkpoint and no result.
     (cut / "result.json").unlink()
@@ -89,7 +89,7 @@ def test_a_study_started_again_does_what_is_left(
     program.failing = set()
     assert program(*line) == [2, 3]
     assert [job.resume for job in program.jobs] == [False, True]
-    assert "Jobs that failed" not in capsys.readouterr().err
+    assert "Jobs without a result" not in capsys.readouterr().err
     assert program(*line) == []
     told = capsys.readouterr().out
     assert len([row for row in told.splitlines() if "finished" in row]) == 3
@@ -496,7 +496,7 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     assert "Jobs: 2, 0 of them finished before." in said.out
     assert "] trainer.max_length=50: val BLEU " in said.out
     assert "] trainer.max_length=1: failed: UserError: " in said.out
-    assert "Jobs that failed:\n  trainer.max_length=1 in sweeps/side/" in said.err
+    assert "Jobs without a result:\n  trainer.max_length=1 in sweeps/side/" in said.err
     (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
     assert "results" in (folder / "console.log").read_text("utf-8")
     assert json.loads((folder / "run.json").read_text("utf-8"))["choices"]["logger"] == "none"
