@@ -149,6 +149,7 @@ def near_duplicates_table(rows: Mapping[str, Sequence[tuple[int, float]]], kinds
     `rows[split]` has a count and a share (0 to 1) for each of `kinds`.
     """
     table = _table("near-duplicates", "split", *kinds)
+    table.columns[0].no_wrap = True
     for split, counts in rows.items():
         table.add_row(
             _literal(split), *(f"{count:,} ({share:.1%})" if count else "–" for count, share in counts)

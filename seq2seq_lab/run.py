@@ -390,6 +390,8 @@ def recorded_test_precision(record: Mapping[str, Any]) -> Precision:
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `run.json` of a resumed run: what it began with, and under "changed" what differed since.
 
+    Under "resumed_on" are the other machines (or numbers of threads, or versions of torch) that it was resumed on.
+
     Raises:
         UserError: the data differ.
     """
@@ -405,7 +407,14 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     for what in differing.values():
         log.warning("The run is resumed with a change since it began: %s.", what)
     changed = sorted({*record.get("changed", ()), *differing})
-    return {**record, **({"changed": changed} if changed else {})}
+    machines = list(record.get("resumed_on", ()))
+    if now["machine"] not in (record.get("machine"), *machines):
+        machines.append(now["machine"])
+    return {
+        **record,
+        **({"changed": changed} if changed else {}),
+        **({"resumed_on": machines} if machines else {}),
+    }
 
 
 def inherited_tokenizers(job: Job) -> TokenizerPair | None:

@@ -292,6 +292,11 @@ class TestFolder:
             caplog.text
         )
         assert run.read_record(tmp_path) == record | {"changed": ["source"]}
+        monkeypatch.setattr(provenance, "device_name", lambda _: "another processor")
+        for _ in range(2):
+            go_on(tmp_path, "trainer.fast_dev_run=true")
+        other = record["machine"] | {"device_name": "another processor"}
+        assert run.read_record(tmp_path)["resumed_on"] == [other]
 
     def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
         result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")

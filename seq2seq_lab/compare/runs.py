@@ -72,6 +72,7 @@ class Run:
         )
         changed = [f"{part} changed when resumed" for part in record.get("changed", ())]
         source, machine = record.get("source", "")[:7], record.get("machine")
+        machines = [] if machine is None else [machine, *record.get("resumed_on", ())]
         components = record.get("components")
         return {
             "data": record.get("data", {}).get("fingerprint", UNKNOWN)[:7],
@@ -81,9 +82,10 @@ class Run:
             if components is None
             else ", ".join(f"{name} {digest[:7]}" for name, digest in sorted(components.items())) or "none",
             "precision": record.get("test_precision", record.get("precision", UNKNOWN)),
-            "machine": UNKNOWN
-            if machine is None
-            else f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}",
+            "machine": "; then ".join(
+                f"{one['device_name']}, {one['threads']} threads, torch {one['torch']}" for one in machines
+            )
+            or UNKNOWN,
         }
 
     @functools.cached_property

@@ -177,7 +177,8 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
 def tell(table: Table) -> None:
     """Print the table."""
     heads, rows, figures = cells(table)
-    report.print_grid(f"{sum(len(line.group.runs) for line in table.lines)} runs", heads, rows, figures)
+    runs = sum(len(line.group.runs) for line in table.lines)
+    report.print_grid("1 run" if runs == 1 else f"{runs} runs", heads, rows, figures)
     for text in (note(table), *table.warnings):
         report.console().print(text, soft_wrap=True, markup=False)
 
