@@ -1,13 +1,13 @@
-"""Everything worth knowing about a GPU, in one command of less than ten minutes.
+"""Measure and test a GPU with one command of less than ten minutes.
 
     python -m benchmarks.gpu
 
 measures the machine, runs the GPU's tests, measures training, decoding, memory and kernel launches, checks checkpoints and
 ranks, and runs the main command and two epochs of a Multi30k-sized run. It needs no network, no corpus and no package
-besides the program's own. Each part runs in a process of its own with a time limit; its results so far are kept if it
+besides the program's own. Each part runs in its own process with a time limit; its results so far are kept if it
 crashes, hangs or is stopped. The report, `report.json` and `report.md` in `--out`, is written after each part.
 
-`--device cpu` tries out all of it without a GPU, in the smallest sizes.
+`--device cpu` runs all of it without a GPU, in the smallest sizes.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Part:
     """A part of the report.
 
     Attributes:
-        seconds: of the nine minutes, its share; what a part leaves over is for those after it.
+        seconds: its share of the nine minutes; time that a part does not use is left to later parts.
     """
 
     title: str
@@ -78,7 +78,7 @@ def main() -> None:
         device = choose_device(Device(options.device))
     except UserError as error:
         sys.exit(f"{error} To try out the command without a GPU: {COMMAND} --device cpu")
-    # What stops a batch job also stops the part that runs.
+    # A signal that stops a batch job also stops the running part.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     report = measure(options, device)
     print(f"Report: {options.out / 'report.md'} and {options.out / 'report.json'}")

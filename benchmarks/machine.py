@@ -52,7 +52,7 @@ def matrix_product_peak(dtype: torch.dtype, device: torch.device, sizes: tuple[i
 
 
 def bandwidth(dtype: torch.dtype, device: torch.device, size: int = BANDWIDTH_BYTES) -> float:
-    """Return how many bytes a second are read of a matrix of so many bytes that is multiplied by a vector."""
+    """Return the bytes read per second when a matrix of `size` bytes is multiplied by a vector."""
     columns = 4096
     matrix = torch.ones(size // dtype.itemsize // columns, columns, dtype=dtype, device=device)
     vector = torch.ones(columns, dtype=dtype, device=device)

@@ -119,7 +119,7 @@ class Measured:
 
     @property
     def key(self) -> tuple[str, list[str], list[str], str, int]:
-        """What a second line may not have in common with this one, unless one is superseded."""
+        """The values that identify a line; only one line that is not superseded may have them."""
         words = [] if self.experiment else unseeded(self.command)
         return self.experiment or "", self.others, words, self.evaluation or "", self.seed
 
@@ -523,7 +523,7 @@ def main_runs(results: Sequence[Measured]) -> dict[str, list[Measured]]:
     if len({groups_of(run) for runs in found.values() for run in runs}) > 1:
         raise UserError(
             f"docs/results.jsonl: the runs of {' and '.join(found)} were scored over different groups of sentences "
-            f"(lengths, phenomena or their counts). Run them anew at one commit and add their folders."
+            f"(lengths, phenomena or their counts). Run both again at one commit and add their folders."
         )
     return found
 

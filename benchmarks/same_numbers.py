@@ -2,7 +2,7 @@
 
     python -m benchmarks.same_numbers OLD_COMMIT [NEW_COMMIT]
 
-Each commit runs from a git worktree of its own, in fp32 and on one thread per process, so a difference is a change of the
+Each commit runs from its own git worktree, in fp32 and on one thread per process, so a difference is a change of the
 arithmetic. Training losses are compared as hexadecimal numbers and weights by their SHA-256, in parameter order without
 names, since names may change. The numbers are only comparable on one machine: none of them is stored.
 """

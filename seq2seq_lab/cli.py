@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def versions() -> str:
-    """Return the versions of the program and of what it stands on; torch takes seconds to import, its metadata none."""
+    """Return the versions of the program and of its main dependencies, without importing them."""
     others = ", ".join(f"{name} {version(name)}" for name in ("torch", "hydra-core", "wandb", "sacrebleu"))
     return f"seq2seq_lab {seq2seq_lab.__version__} (Python {platform.python_version()}, {others})"
 
@@ -102,8 +102,8 @@ def job_of(config_dir: Path | None, refused: list[UserError]) -> Callable[[DictC
     """Return what Hydra is to do with each job's configuration, in this process or another.
 
     Args:
-        refused: where a single run that is refused leaves its error; Hydra prints a line of its own before one that is
-            raised. A job of a multirun raises it, for a sweeper that learns from its jobs.
+        refused: receives the error of a single run that is refused; if it were raised, Hydra would print a line
+            before it. A job of a multirun raises it, for a sweeper that learns from its jobs.
     """
 
     def job(node: DictConfig) -> float | None:

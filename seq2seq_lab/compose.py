@@ -173,7 +173,7 @@ def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def unknown_option(option: str, arguments: Sequence[str]) -> str:
-    """Return what to write in place of an option that does not exist: most are settings."""
+    """Return an error message for an option that does not exist, with a suggestion; most such options are settings."""
     key, _, value = option.lstrip("-").partition("=")
     following = [*arguments, ""][list(arguments).index(option) + 1]
     if not value:
@@ -222,7 +222,7 @@ def unreadable(line: str) -> str:
 def inherited(overrides: Sequence[Override]) -> list[str]:
     """Return the settings that a run takes from the run that `init_from` names, as overrides to put before those given.
 
-    They win over an experiment's, and those given win over them.
+    They override those of an experiment, and settings on the command line override them.
 
     Raises:
         UserError: the run or one of its parts is missing, or it names several runs whose settings differ.
@@ -244,8 +244,8 @@ def inherited(overrides: Sequence[Override]) -> list[str]:
     found = [[] if origin is None else settings_of(Path(origin), given) for origin in origins]
     if any(settings != found[0] for settings in found):
         raise UserError(
-            f"init_from={','.join(map(str, origins))}: these runs differ in their model or tokenizer, which one command "
-            f"cannot inherit from both. Start one command for each."
+            f"init_from={','.join(map(str, origins))}: these runs have different models or tokenizers, and one command "
+            f"can inherit only one of each. Start a command for each run."
         )
     return found[0]
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-# Words of other libraries whose nearest spelling is not what they mean.
+# Words of other libraries for our values; the value of nearest spelling would be a wrong suggestion.
 SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 

@@ -1,4 +1,4 @@
-"""Pictures of attention, of BLEU against source length, and of the course of a training.
+"""Pictures of attention, of BLEU against source length, and of training curves.
 
 Everything is drawn with Matplotlib's `Figure` objects, without pyplot, so no window system and no state
 between calls. Matplotlib is imported where it is used: a run without pictures does not pay for it.
@@ -61,7 +61,7 @@ def attention_heatmap(
         weights_TS: one row a target token, one column a source token.
         title: above the picture; None for none.
         gold_links: (source, target) positions to outline.
-        room: number of output tokens that the picture has room for; None for as many as there are.
+        room: number of rows for output tokens; None for one per token.
         note: a few words below the picture, for example the number of updates.
     """
     from matplotlib.figure import Figure
@@ -161,7 +161,7 @@ def _place(
 
 
 def shortened(text: str, characters: int) -> str:
-    """Return a text of at most so many characters, with … in place of the rest."""
+    """Return a text of at most `characters` characters; … replaces the rest."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
@@ -222,7 +222,7 @@ def bleu_by_length_plot(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
 
 
 def curves_plot(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequence[Point]]) -> "Figure":
-    """Return the course of a training: losses on the left, scores of the validation split on the right.
+    """Return training curves: losses on the left, scores of the validation split on the right.
 
     Args:
         losses: (update, nats per token) by name.

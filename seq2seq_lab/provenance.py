@@ -110,7 +110,7 @@ def today(config: Config) -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Have `today` load every data set again."""
+    """Clear the cache, so that `today` loads every data set again."""
     _data_today.clear()
 
 

@@ -269,7 +269,7 @@ def make_evaluators(
     """Return an evaluator for each split.
 
     Args:
-        precisions: "val" of the validation split, "test" of the test sets.
+        precisions: by split, "val" and "test".
     """
     return [
         TranslationEvaluator(
@@ -398,7 +398,7 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     now = {**now, "weights": record.get("weights")}  # those of init_from are read once
     differing = provenance.differences({**record, "changed": []}, now)
     if (unknown := differing.pop("record", None)) is not None:
-        log.warning("%s has %s: a change since then is not noticed.", folder / "run.json", unknown)
+        log.warning("%s has %s: changes since then cannot be detected.", folder / "run.json", unknown)
     if "data" in differing:
         raise UserError(
             f"resume={folder}: the run began with other {differing['data']}. Put the data back as they were, or start a "

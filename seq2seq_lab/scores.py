@@ -193,7 +193,7 @@ class Bleu:
         `lengths` are the source lengths of the pairs in words. A bound is the greatest length of its bin: (6, 18) makes
         ≤6, 7–18 and >18. A bin has `bleu=None` where it is empty, or where every one of its references is
         under 4 tokens: there BLEU would be 0 for a perfect translation, and BLEU with effective order cannot
-        stand beside the other bins. The bins are scored with `eff:no`. `samples` is as in `score`.
+        be compared with the other bins. The bins are scored with `eff:no`. `samples` is as in `score`.
 
         Raises `UserError` where there are not as many lengths, or the bounds do not rise or are not positive.
         """

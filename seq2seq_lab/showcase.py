@@ -385,7 +385,7 @@ def split_of(name: str) -> str:
 
 
 def is_score(name: str, value: object) -> bool:
-    """Return whether a line of a result is a score of a test set that has a row of its own."""
+    """Return whether an entry of a result is a test score that has its own row in the table."""
     return (
         name.startswith("test/")
         and (value is None or isinstance(value, float))

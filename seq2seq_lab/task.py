@@ -366,7 +366,7 @@ class _GoldAlignments:
 
 
 def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:
-    """Return a translation in plain text with the source token of most attention in place of each unknown word.
+    """Return a translation in plain text with each unknown word replaced by the source token of highest attention weight.
 
     Raises:
         UserError: the model does not attend.

@@ -198,7 +198,7 @@ class Trainer:
             )
 
     def _epochs(self) -> int:
-        """Return how many epochs the run has, the last one perhaps in part."""
+        """Return the number of epochs of the run; the last one may be partial."""
         return math.ceil(self.total / self.epoch_updates)
 
     def _best_score(self) -> str:

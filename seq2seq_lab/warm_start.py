@@ -117,8 +117,8 @@ def _is_reference(node: DictConfig, key: str) -> bool:
 def _differences(saved: Any, config: Config, sections: Collection[str]) -> str:
     """Return the settings of sections that differ from those of a saved run, as text.
 
-    Settings that follow from others are left out as far as that can be seen: those of parts where sizes of the model
-    differ, and rates (dropout) where anything else does.
+    Settings that follow from others are left out where possible: those of parts if sizes of the model differ, and
+    rates (dropout) if any other setting differs.
     """
     now = OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
     assert isinstance(now, dict)

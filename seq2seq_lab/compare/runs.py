@@ -200,7 +200,7 @@ def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def read_run(folder: Path, result: dict[str, Any]) -> Run:
-    """Return a run, or an evaluation of one, with what it notes of itself.
+    """Return a run, or an evaluation of a run, with its record.
 
     Args:
         result: what its `result.json` holds.
@@ -322,7 +322,7 @@ def _named_by(runs_of: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _named_runs(runs: Sequence[Run]) -> str:
-    """Return the folders of runs, of many the first."""
+    """Return the folders of runs; if there are many, only the first ones."""
     names = [str(run.folder) for run in runs[:MOST_NAMED]]
     return ", ".join(names) + (f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else "")
 

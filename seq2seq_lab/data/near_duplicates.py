@@ -23,7 +23,7 @@ from seq2seq_lab.files import write_atomically
 
 log = logging.getLogger(__name__)
 
-# Raise it when a change of the code counts differently.
+# Increase it whenever a change of the code changes the counts.
 _FORMAT = 1
 _CHUNK = 10_000  # sentences hashed at a time
 _CACHED = 1 << 18  # words whose hash is kept
@@ -53,7 +53,7 @@ _EXPANDED = {
 
 Hashes = npt.NDArray[np.uint64]
 
-# What is counted of each held-out split; see `near_duplicates`.
+# The counts of each held-out split; see `near_duplicates`.
 NEAR_DUPLICATES = ("source_in_train", "reference_in_train", "source_within_one_word", "shared_source")
 
 
@@ -104,7 +104,7 @@ def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -
 
 
 def _found(train: ParallelText, held_out: Sequence[ParallelText]) -> dict[str, Mask]:
-    """Return of each pair of the held-out splits, one after another, what was found of it in training."""
+    """Return a mask over the pairs of all held-out splits for each kind of near-duplicate."""
     whole, replaced, deleted, references, longer = Known(), Known(), Known(), Known(), Known()
     word_hashes = _WordHashes()
     word_pair = [np.zeros(0, np.int64)]  # the pair that each word is in

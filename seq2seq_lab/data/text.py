@@ -187,7 +187,7 @@ def split_by_hash(text: str, validation_share: float, test_share: float) -> Spli
 
 
 def place_of(text: str) -> float:
-    """Return where a sentence falls from 0 up to, not including, 1: a hash of its text alone."""
+    """Return a number in [0, 1) that is a hash of the sentence's text."""
     # 48 bits divide exactly in a float, so that the place is always below 1.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
@@ -195,8 +195,8 @@ def place_of(text: str) -> float:
 def shares_that_fill(sources: Iterable[str]) -> tuple[float, float] | None:
     """Return shares for validation and test with which `split_by_hash` gives each split some of these sources.
 
-    They are the smallest round shares that give each about 20 sources, or a twentieth of a small corpus. If it is too small
-    for round shares, validation and test get a source each. None for fewer than three sources.
+    They are the smallest round shares that give each about 20 sources, or a twentieth of a small corpus. If the corpus is
+    too small for round shares, validation and test get one source each. None for fewer than three sources.
     """
     places = sorted({place_of(text) for text in sources})
     wanted = max(1, min(20, len(places) // 20))
@@ -231,7 +231,7 @@ def empty_split(empty: str, texts: Iterable[ParallelText], remedy: str) -> UserE
             f"No pairs for {empty}: {count:,} pairs are too few for three splits. Please {remedy}"
         )
     return UserError(
-        f"No pairs for {empty}: of {count:,} pairs none falls into its share, which goes by a hash of the sentence. Set "
+        f"No pairs for {empty}: of {count:,} pairs none is in its share, which is selected by a hash of the sentence. Set "
         f"dataset.validation_share={shares[0]} dataset.test_share={shares[1]}, or {remedy}"
     )
 
