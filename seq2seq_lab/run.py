@@ -408,7 +408,7 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
         log.warning("The run is resumed with a change since it began: %s.", what)
     changed = sorted({*record.get("changed", ()), *differing})
     machines = list(record.get("resumed_on", ()))
-    if now["machine"] not in (record.get("machine"), *machines):
+    if "machine" in record and now["machine"] not in (record["machine"], *machines):
         machines.append(now["machine"])
     return {
         **record,

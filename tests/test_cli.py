@@ -104,7 +104,7 @@ def assert_refused(program: Program, arguments: str, *said: str) -> None:
         ("trainer.max_epochs=null", ["trainer.max_epochs=null", "a whole number"]),
         ("trainer.max_epochs.x=3", ["trainer.max_epochs.x=3", "a whole number"]),
         ("trainer.clip_norm=abc", ["trainer.clip_norm=abc", "a number or null"]),
-        ("trainer.precision=bf17", ["trainer.precision=bf17", "'bf16'", "auto, fp32, bf16, fp16"]),
+        ("trainer.precision=bf17", ["trainer.precision=bf17", "'bf16'", "auto, fp32, tf32, bf16, fp16"]),
         ("trainer.length_bounds=5", ["trainer.length_bounds=5", "a list, each a whole number"]),
         ("trainer.length_bounds=[1,x]", ["trainer.length_bounds=[1,x]", "a list, each a whole number"]),
         ("seed=[1,2]", ["seed=[1,2]", "a whole number"]),

@@ -200,7 +200,7 @@ def test_fits(value: object, hint: Any, expected: bool) -> None:
         (float | Tensor, "a number"),
         (int | None, "a whole number or null"),
         (Literal["a", "b"] | None, "a, b or null"),
-        (Precision, "auto, fp32, bf16, fp16"),
+        (Precision, "auto, fp32, tf32, bf16, fp16"),
         (list[int], "a list, each a whole number"),
         (tuple[int, ...], "a list, each a whole number"),
         (tuple[float | Tensor, float | Tensor], "a list of 2: [a number, a number]"),
@@ -212,6 +212,6 @@ def test_describe(hint: Any, words: str) -> None:
 
 
 def test_wrong_type_knows_the_nearest_word() -> None:
-    assert choices(Precision | None) == ["auto", "fp32", "bf16", "fp16"]
+    assert choices(Precision | None) == ["auto", "fp32", "tf32", "bf16", "fp16"]
     said = wrong_type("scope=tokens", "tokens", Literal["token", "step"])
     assert said == "scope=tokens is not allowed. Did you mean 'token'? Allowed: token, step."
