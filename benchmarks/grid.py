@@ -29,7 +29,6 @@ from benchmarks.results import (
     composed,
     distinct,
     names_commit,
-    settings,
 )
 from seq2seq_lab import config as configuration
 from seq2seq_lab.compose import setting
@@ -379,7 +378,7 @@ def grid_run(grid: Grid, cell: Cell, seed: int, folder: Path, machine: str, comm
     command = grid.command(cell, seed)
     node = OmegaConf.load(folder / "config.yaml")
     assert isinstance(node, DictConfig)
-    check_configuration(folder, command, dict(settings(configuration.plain(node))))
+    check_configuration(folder, command, dict(configuration.dotted_settings(configuration.plain(node))))
     result, record = finished_result(folder), read_record(folder)
     assert result is not None, folder
     figures = {
@@ -407,7 +406,7 @@ def check_configuration(folder: Path, command: str, had: Mapping[str, object]) -
         UserError: names the setting.
     """
     config, _ = composed(command)
-    for key, value in settings(config):
+    for key, value in configuration.dotted_settings(config):
         placeholder = isinstance(value, str) and PLACEHOLDER.fullmatch(value)
         if key in had and value != had[key] and not placeholder:
             raise UserError(

@@ -17,7 +17,7 @@ import re
 import shlex
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -355,10 +355,10 @@ def commit_of(folder: Path, record: Mapping[str, Any], given: str | None) -> str
 
 def recorded_settings(command: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a line says of a run's configuration: see `Measured.settings`."""
-    said = dict(settings(composed(command)[0]))
+    said = dict(configuration.dotted_settings(composed(command)[0]))
     return {
         key: said[key] if stands_for_a_path(said.get(key)) else value
-        for key, value in settings(config)
+        for key, value in configuration.dotted_settings(config)
         if not (key.startswith("logger.") or key.endswith("cache_dir"))
     }
 
@@ -382,21 +382,12 @@ def check_command(command: str, experiment: str, had: Mapping[str, Any]) -> None
     said, chosen = composed(command)
     if chosen["experiment"] != experiment:
         raise UserError(f"--command={command!r}: the run had experiment={experiment}.")
-    for key, value in settings(said):
+    for key, value in configuration.dotted_settings(said):
         if key in had and value != had[key]:
             raise UserError(
                 f"--command={command!r} gives {key}={value}, and the run had {had[key]}. Give the command it was "
                 f"started with."
             )
-
-
-def settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every dotted key of a plain configuration that is no section, with its value."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def composed(command: str) -> tuple[dict[str, Any], dict[str, str]]:

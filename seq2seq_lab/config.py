@@ -427,6 +427,15 @@ def dotted_keys(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from dotted_keys(value, f"{prefix}{key}.")
 
 
+def dotted_settings(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every dotted key of a plain configuration with its value, without the sections themselves."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from dotted_settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def annotation(key: str) -> Any:
     """Return the annotated type of a closed section's dotted key, or None where there is none."""
     node: Any = Config

@@ -187,9 +187,7 @@ class Trainer:
                     if progress.due():
                         loss, speed = self._pending.mean_loss(), state.target_tokens_per_second
                         progress.show(state.update, epoch + 1, loss, speed, self._best_score())
-                    self._after_update(
-                        partial(progress.validating, state.update, epoch + 1, self._best_score())
-                    )
+                    self._after_update(progress, epoch)
         if state.update < self.total:
             log.info(
                 "Stopped early: %s has not improved for %s validations (trainer.patience).",
@@ -208,13 +206,13 @@ class Trainer:
         value = max(self.state.history) * (1 if self._greater_is_better() else -1)
         return f"best {self.config.monitor} {value:.{2 if abs(value) >= 10 else 3}f}"
 
-    def _after_update(self, counted: Counted) -> None:
-        """Log, validate and save what is due; `counted` is for `validate`."""
+    def _after_update(self, progress: Progress, epoch: int) -> None:
+        """Log, validate and save what is due after an update of an epoch."""
         config, update = self.config, self.state.update
         if update % config.log_every_steps == 0 or update == self.total:
             self._log()
         if self._validation_due():
-            self._validate(counted)
+            self._validate(partial(progress.validating, update, epoch + 1, self._best_score()))
         elif config.checkpoint_every_steps and update % config.checkpoint_every_steps == 0:
             self._save()
 

@@ -1,12 +1,12 @@
 """`init_from=RUN`: a new run from the weights, the vocabulary and the model settings of another run."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq_lab.config import Config
+from seq2seq_lab.config import Config, dotted_settings
 from seq2seq_lab.errors import UserError
 
 # Config groups whose values a run inherits, and sections whose settings it inherits, in the order of their references.
@@ -45,7 +45,7 @@ def inherited_settings(
     sections = [name for name in SECTIONS if name in (*groups, *(["embedding"] if "model" in groups else []))]
     settings = {}
     for references in (False, True):  # values first, then what refers to them
-        for key, value in _leaves({name: saved[name] for name in SECTIONS}):
+        for key, value in dotted_settings({name: saved[name] for name in SECTIONS}):
             if _is_reference(node, key) is references and OmegaConf.select(node, key) != value:
                 OmegaConf.update(node, key, value, force_add=True)
                 if key.partition(".")[0] in sections and key not in (*given, *NOT_INHERITED):
@@ -94,15 +94,6 @@ def check(config: Config) -> None:
         )
 
 
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a plain configuration with their values, sections left out."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _is_reference(node: DictConfig, key: str) -> bool:
     """Return whether a key takes its value from a key of an inherited section."""
     section, _, name = key.rpartition(".")
@@ -124,7 +115,7 @@ def _differences(saved: Any, config: Config, sections: Collection[str]) -> str:
     assert isinstance(now, dict)
     differing = {
         key: (value, OmegaConf.select(saved, key))
-        for key, value in _leaves({name: now[name] for name in sections})
+        for key, value in dotted_settings({name: now[name] for name in sections})
         if key not in NOT_INHERITED and OmegaConf.select(saved, key) != value
     }
     shaping = {key: pair for key, pair in differing.items() if not isinstance(pair[0], float)} or differing

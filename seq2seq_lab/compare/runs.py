@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config import canonical, flat_keys
+from seq2seq_lab.config import canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import finished_result, read_json_lines, read_object, read_result
 from seq2seq_lab.study import NOT_COMPUTED, is_stale
@@ -215,7 +215,9 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     settings["checkpoint"] = evaluation.get("checkpoint") or "best"
     settings["ensemble"] = "+".join(Path(member).name for member in evaluation.get("ensemble", ())) or "no"
     settings["precision"] = evaluation.get("precision", "auto")
-    return Run(folder, settings | dict(_dotted(computed)), result, record)
+    return Run(
+        folder, settings | {key: _text(value) for key, value in dotted_settings(computed)}, result, record
+    )
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
@@ -333,14 +335,6 @@ def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:
 
 def _order(seed: str) -> tuple[int, str]:
     return (int(seed) if seed.isdigit() else 0, seed)
-
-
-def _dotted(node: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", _text(value)
 
 
 def _text(value: object) -> str:
