@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import machine
-from seq2seq_lab import build, config
+from seq2seq_lab import build
+from seq2seq_lab.config import schema as config
 from seq2seq_lab.data.batching import BatchMaker, plan_epoch
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import tokenize_corpus
-from seq2seq_lab.device import peak_memory, reset_peak_memory
+from seq2seq_lab.runtime.device import peak_memory, reset_peak_memory
 
 CPU = torch.device("cpu")
 WORDS = 50_000

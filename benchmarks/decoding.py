@@ -33,17 +33,23 @@ from benchmarks.machine import DTYPES, bandwidth, machine, seconds
 from benchmarks.reference import Reference, Sizes
 from benchmarks.training import WIDTH, positive
 from benchmarks.turns import Arm, Contestant, Peer, Turn, forget, in_turns, joeynmt
-from seq2seq_lab.config import Device, Precision
+from seq2seq_lab.config.schema import Device, Precision
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.device import autocast, bound_primitives, choose_device, choose_precision, peak_memory
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.device import (
+    autocast,
+    bound_primitives,
+    choose_device,
+    choose_precision,
+    peak_memory,
+)
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.tracker.git import git_commit, git_is_dirty
+from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 SENTENCES = 2000  # that are translated, round and round
 LENGTHS: dict[str, Any] = {"min_length_factor": 1.0, "max_length_factor": 1.0, "max_length_extra": 1}

@@ -30,11 +30,11 @@ from benchmarks import gpu_parts
 from benchmarks.gpu_parts import ROOT, Figures, Work
 from benchmarks.machine import machine
 from benchmarks.page import filled, table
-from seq2seq_lab.config import Device
-from seq2seq_lab.device import bound_primitives, choose_device
+from seq2seq_lab.config.schema import Device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.tracker.git import git_commit, git_is_dirty
+from seq2seq_lab.runtime.device import bound_primitives, choose_device
+from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 COMMAND = "python -m benchmarks.gpu"
 TIME_TO_WRITE = 0.1  # share of a part's time that is left to it to end by itself

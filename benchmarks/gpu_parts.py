@@ -26,16 +26,16 @@ from benchmarks.learners import DROPOUT, MODELS, MULTI30K_PAIRS, Data, Package, 
 from benchmarks.machine import DTYPES, bandwidth, machine, matrix_product_peak, seconds
 from benchmarks.reference import Sizes
 from benchmarks.turns import Arm
-from seq2seq_lab.compose import setting
-from seq2seq_lab.config import Precision
+from seq2seq_lab.config.compose import setting
+from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
-from seq2seq_lab.device import autocast, memory, peak_memory, reset_peak_memory, set_tf32, synchronize
 from seq2seq_lab.files import read_result, write_atomically
+from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.processes import cores
+from seq2seq_lab.runtime.device import autocast, memory, peak_memory, reset_peak_memory, set_tf32, synchronize
 from seq2seq_lab.search.base import Search
-from seq2seq_lab.tracker.files import read_metrics
+from seq2seq_lab.tracking.files import read_metrics
 
 ROOT = Path(__file__).parents[1]
 SMALL_SIZES = ("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8")

@@ -30,13 +30,13 @@ from benchmarks.results import (
     distinct,
     names_commit,
 )
-from seq2seq_lab import config as configuration
-from seq2seq_lab.compose import setting
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.compose import setting
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finished_result, read_json_lines, write_atomically
-from seq2seq_lab.processes import Command, Devices, cores, side_by_side
-from seq2seq_lab.report import spread
+from seq2seq_lab.launching.side_by_side import Command, Devices, cores, side_by_side
 from seq2seq_lab.run import read_record
+from seq2seq_lab.runtime.console import spread
 
 DOCS = Path(__file__).parents[1] / "docs"
 LINES = DOCS / "grid.jsonl"

@@ -14,21 +14,22 @@ from torch import nn
 from benchmarks import flops
 from benchmarks.flops import Tokens
 from benchmarks.reference import Bahdanau, Cho, Luong, Reference, Sizes, Sutskever
-from seq2seq_lab import build, config
-from seq2seq_lab.config import Config, Precision
+from seq2seq_lab import build
+from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.device import autocast
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.profiling import no_profile
-from seq2seq_lab.ranks import Ranks
-from seq2seq_lab.task import TranslationTask
-from seq2seq_lab.teacher_forcing import Constant
-from seq2seq_lab.trainer import Trainer
+from seq2seq_lab.runtime.device import autocast
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tasks.translation.teacher_forcing import Constant
+from seq2seq_lab.training.profiling import no_profile
+from seq2seq_lab.training.trainer import Trainer
 
 LEARNING_RATE = 1e-3
 CLIP_NORM = 1.0

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from seq2seq_lab.device import device_name
+from seq2seq_lab.runtime.device import device_name
 
 # Edges of the square matrices: large enough to fill the machine, small enough for a measurement of seconds.
 CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)

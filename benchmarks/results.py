@@ -25,12 +25,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.page import Part, filled, table
-from seq2seq_lab import config as configuration
-from seq2seq_lab.compose import check_job, choices, compose, composer
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.compose import check_job, choices, compose, composer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import finished_result, read_json_lines, read_result, write_atomically
-from seq2seq_lab.report import spread
 from seq2seq_lab.run import read_record
+from seq2seq_lab.runtime.console import spread
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 EXPERIMENTS = configuration.CONF_DIR / "experiment"

@@ -24,11 +24,11 @@ from torch import nn
 from benchmarks.learners import MODELS, MULTI30K_PAIRS, Package, num_parameters, synthetic
 from benchmarks.machine import machine, seconds
 from benchmarks.training import WIDTH, positive
-from seq2seq_lab.config import Backend, Device, Precision
+from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
-from seq2seq_lab.device import bound_primitives, choose_device, choose_precision, reuse_memory
-from seq2seq_lab.launch import joined, spawn
-from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.launching.launch import joined, spawn
+from seq2seq_lab.runtime.device import bound_primitives, choose_device, choose_precision, reuse_memory
+from seq2seq_lab.runtime.ranks import Ranks
 
 LINKS = (12.5, 50.0)  # gigabytes a second that a GPU sends and receives: 100 and 400 Gbit/s
 ON_PAPER = (8, 64)

@@ -45,11 +45,11 @@ from benchmarks.machine import DTYPES, machine, matrix_product_peak
 from benchmarks.reference import Sizes
 from benchmarks.results import OWN_PATH
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
-from seq2seq_lab.config import Device, Precision
+from seq2seq_lab.config.schema import Device, Precision
 from seq2seq_lab.data.batching import Step, plan_epoch
-from seq2seq_lab.device import bound_primitives, choose_device, choose_precision
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.tracker.git import git_commit, git_is_dirty
+from seq2seq_lab.runtime.device import bound_primitives, choose_device, choose_precision
+from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 # Of two runs that compute the same in another order, in float64.
 SAME_LOSS = 1e-6  # nats a token

@@ -16,11 +16,12 @@ from benchmarks import flops
 from benchmarks.learners import CLIP_NORM, DROPOUT, LEARNING_RATE, MODELS, Data, Loop, Package
 from benchmarks.machine import seconds
 from benchmarks.reference import Sizes
-from seq2seq_lab.config import Precision
+from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import Step
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.device import (
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.device import (
     M_MMAP_MAX,
     M_MMAP_THRESHOLD,
     M_TRIM_THRESHOLD,
@@ -30,7 +31,6 @@ from seq2seq_lab.device import (
     reuse_memory,
     set_allocator,
 )
-from seq2seq_lab.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,9 @@ class LocalLauncher(Launcher):
         Raises:
             UserError: a job needs more devices than there are, or data or code have changed; see `study.settle`.
         """
-        from seq2seq_lab import config as configuration
-        from seq2seq_lab import study
-        from seq2seq_lab.processes import side_by_side
+        from seq2seq_lab.config import schema as configuration
+        from seq2seq_lab.launching import study
+        from seq2seq_lab.launching.side_by_side import side_by_side
 
         setup_globals()
         jobs = [self._job(number, one) for number, one in enumerate(job_overrides, initial_job_idx)]
@@ -110,11 +110,11 @@ class LocalLauncher(Launcher):
         return LocalJob(tuple(overrides), node)
 
     def _command(self, job: LocalJob) -> Any:
-        from seq2seq_lab import own_parts
-        from seq2seq_lab.compose import setting
-        from seq2seq_lab.processes import Command
+        from seq2seq_lab.config import extensions
+        from seq2seq_lab.config.compose import setting
+        from seq2seq_lab.launching.side_by_side import Command
 
-        own = own_parts.folder()
+        own = extensions.folder()
         arguments = (
             *("-m", "seq2seq_lab"),
             *(() if own is None else ("--config-dir", str(own))),
@@ -129,9 +129,9 @@ class LocalLauncher(Launcher):
     def _devices(self, jobs: Sequence[LocalJob]) -> Any:
         import torch
 
-        from seq2seq_lab.device import choose_device
         from seq2seq_lab.errors import UserError
-        from seq2seq_lab.processes import Devices, cores
+        from seq2seq_lab.launching.side_by_side import Devices, cores
+        from seq2seq_lab.runtime.device import choose_device
 
         kinds = sorted({choose_device(job.node.trainer.device).type for job in jobs})
         if len(kinds) > 1:
@@ -164,8 +164,8 @@ class LocalLauncher(Launcher):
         return Devices(kinds[0], ids, min(most, len(jobs), self.jobs or usual))
 
     def _returned(self, job: LocalJob, error: str | None) -> JobReturn:
-        from seq2seq_lab import study
         from seq2seq_lab.errors import UserError
+        from seq2seq_lab.launching import study
 
         returned = JobReturn(
             overrides=job.overrides, cfg=study.without_hydra(job.node), working_dir=str(Path.cwd())
@@ -179,8 +179,8 @@ class LocalLauncher(Launcher):
         return returned
 
     def _entry(self, job: LocalJob) -> Any:
-        from seq2seq_lab import study
-        from seq2seq_lab.compose import choices
+        from seq2seq_lab.config.compose import choices
+        from seq2seq_lab.launching import study
 
         chosen = choices(job.node.hydra.runtime.choices)
         return study.entry_of(job.node, chosen, job.folder, job.node.hydra.job.num)

@@ -57,7 +57,7 @@ class CellsSweeper(Sweeper):
         Args:
             arguments: the overrides of the command line.
         """
-        from seq2seq_lab import compose
+        from seq2seq_lab.config import compose
 
         assert self.config is not None, "Hydra calls setup first"
         alternatives = compose.alternatives(self.config.hydra.sweeper, compose.parse_overrides(arguments))

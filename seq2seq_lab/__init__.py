@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from seq2seq_lab.api import load as load
     from seq2seq_lab.api import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["LoadedRun", "Translation", "ensemble", "load", "train"]
 

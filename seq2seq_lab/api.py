@@ -11,24 +11,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seq2seq_lab import build, compose, own_parts, plots, task
-from seq2seq_lab import checkpoint as checkpoints
-from seq2seq_lab.alignment import attention_map
-from seq2seq_lab.cli import start_run
-from seq2seq_lab.config import Config, Device, Precision, check, typed
+from seq2seq_lab import build, plots
+from seq2seq_lab.config import compose, extensions
+from seq2seq_lab.config.schema import Config, Device, Precision, check, typed
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
-from seq2seq_lab.device import autocast, bound_primitives, choose_device
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_result
-from seq2seq_lab.launcher import follows
+from seq2seq_lab.launching.cli import start_run
+from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.run import read_record, recorded_test_precision
+from seq2seq_lab.runtime.device import autocast, bound_primitives, choose_device
+from seq2seq_lab.runtime.torchrun import follows
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.tracker.files import FILE_NAME, read_metrics
-from seq2seq_lab.tracker.wandb import run_folder
+from seq2seq_lab.tasks.translation import evaluation
+from seq2seq_lab.tracking.files import FILE_NAME, read_metrics
+from seq2seq_lab.tracking.wandb import run_folder
+from seq2seq_lab.training import checkpoint as checkpoints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,7 +127,8 @@ class LoadedRun:
             ]
             if replace_unknown:
                 texts = [
-                    task.replaced(hypothesis, self.tokenizers, sentences[i]) for hypothesis in hypotheses
+                    evaluation.replaced(hypothesis, self.tokenizers, sentences[i])
+                    for hypothesis in hypotheses
                 ]
                 found[i] = [
                     replace(one, text=text, attention=one.attention if with_attention else None)
@@ -242,11 +245,11 @@ def train(
     """
     if isinstance(overrides, str):
         raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
-    with own_parts.using(config_dir):
+    with extensions.using(config_dir):
         node, choices, usual = compose.compose_run(overrides)
         target = usual if folder is None else Path(folder).absolute()
         if follows():
-            from seq2seq_lab.launch import follow
+            from seq2seq_lab.launching.launch import follow
 
             target = follow()
         else:
@@ -279,7 +282,7 @@ def load(
     folder = run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
-    with own_parts.using(config_dir):
+    with extensions.using(config_dir):
         bound_primitives()
         config = typed(compose.compose_opened(folder, changes))
         check(config)

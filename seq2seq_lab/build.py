@@ -15,8 +15,8 @@ import torch
 from hydra.utils import instantiate
 from torch import nn
 
-from seq2seq_lab import own_parts
-from seq2seq_lab.config import (
+from seq2seq_lab.config import extensions
+from seq2seq_lab.config.schema import (
     ALIGNMENT_FIGURES,
     SLOTS,
     TRUST_VARIABLE,
@@ -28,11 +28,11 @@ from seq2seq_lab.config import (
     user_trusted,
     values_with,
 )
+from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.hints import fits, wrong_type
 from seq2seq_lab.models.attention import Attention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
@@ -41,10 +41,10 @@ from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.schedules import Schedule
 from seq2seq_lab.search.base import Search
-from seq2seq_lab.teacher_forcing import TeacherForcing
-from seq2seq_lab.tracker.base import Logger
+from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
+from seq2seq_lab.tracking.base import Logger
+from seq2seq_lab.training.schedules import Schedule
 
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
 
@@ -164,11 +164,11 @@ def locate(name: str, slot: Slot) -> type:
     if not isinstance(path, str):
         raise UserError(f"{name}._target_={path} names no class. Choose one of the group's values, {name}=…")
     module, _, attribute = path.rpartition(".")
-    file = own_parts.file_of(module)
+    file = extensions.file_of(module)
     if file is None and not path.startswith((*TRUSTED, *user_trusted())):
         raise refusal(name, path, module)
     try:
-        home = importlib.import_module(module) if file is None else own_parts.load(module)
+        home = importlib.import_module(module) if file is None else extensions.load(module)
     except (ImportError, UserError) as error:
         raise UserError(f"{name}._target_={path} cannot be imported: {error}") from error
     if not hasattr(home, attribute):
@@ -181,7 +181,7 @@ def locate(name: str, slot: Slot) -> type:
     if inspect.isclass(target):
         # What a trusted module imports from elsewhere is not trusted with it.
         origin = target.__module__
-        if own_parts.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *user_trusted())):
+        if extensions.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *user_trusted())):
             raise refusal(name, path, origin)
         lacking = sorted(missing_methods(target, kind))
         if is_kind(target, kind) and not lacking:
@@ -199,7 +199,7 @@ def refusal(name: str, path: str, module: str) -> UserError:
     """Return what to say of a class whose module is not trusted."""
     return UserError(
         f"{name}._target_={path} is refused: a configuration may only name classes of "
-        f"{', '.join((*TRUSTED, *user_trusted()))} and of modules you trust. {own_parts.hint(module)} "
+        f"{', '.join((*TRUSTED, *user_trusted()))} and of modules you trust. {extensions.hint(module)} "
         f"Is it installed, set {TRUST_VARIABLE}={module.split('.')[0]} in the environment."
     )
 
@@ -208,7 +208,7 @@ def place(target: object) -> str:
     """Return " (FILE, line N)" for a class or function of the user's own, else nothing."""
     if not (inspect.isclass(target) or inspect.isfunction(target)):
         return ""
-    file = own_parts.file_of(target.__module__)
+    file = extensions.file_of(target.__module__)
     return f" ({file}, line {inspect.getsourcelines(target)[1]})" if file else ""
 
 
@@ -296,7 +296,7 @@ def optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
 def logger(
     config: Config, folder: Path, plain: dict[str, Any], flat: dict[str, object], run_id: str | None
 ) -> Logger:
-    """Return the logger; `seq2seq_lab.tracker.base.Logger` says what it is built with."""
+    """Return the logger; `seq2seq_lab.tracking.base.Logger` says what it is built with."""
     made: Logger = part("logger", config.logger)(folder=folder, config=plain, flat=flat, run_id=run_id)
     return made
 

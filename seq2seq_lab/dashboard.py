@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.compare.page import CURVES
-from seq2seq_lab.compare.table import MEASURES
 from seq2seq_lab.errors import Parser, UserError, told
-from seq2seq_lab.tracker.wandb import STEP, has_key
+from seq2seq_lab.reporting.comparison import MEASURES
+from seq2seq_lab.reporting.page import CURVES
+from seq2seq_lab.tracking.wandb import STEP, has_key
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace

@@ -110,13 +110,13 @@ def opened(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
 
 def evaluate(options: argparse.Namespace) -> None:
     """Score a run and write and print what it comes to."""
-    from seq2seq_lab import build, own_parts, report, showcase
-    from seq2seq_lab.config import Precision
+    from seq2seq_lab import build
+    from seq2seq_lab.config import extensions
+    from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.data.download import cache_folder
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
-    from seq2seq_lab.provenance import provenance
-    from seq2seq_lab.ranks import Ranks
+    from seq2seq_lab.reporting import run_report, score_tables
     from seq2seq_lab.run import (
         KEPT_ATTENTION,
         RESULT_FORMAT,
@@ -125,13 +125,16 @@ def evaluate(options: argparse.Namespace) -> None:
         splits,
         write_result,
     )
-    from seq2seq_lab.task import choose_samples
-    from seq2seq_lab.tracker import Trackers
+    from seq2seq_lab.runtime import console
+    from seq2seq_lab.runtime.ranks import Ranks
+    from seq2seq_lab.tasks.translation.evaluation import choose_samples
+    from seq2seq_lab.tracking import Trackers
+    from seq2seq_lab.training.provenance import provenance
 
     if options.output is not None and options.output.exists():
         raise UserError(f"--output={options.output} is there already. Choose another folder.")
     run = opened(options, options.changes)
-    with own_parts.using(options.config_dir):
+    with extensions.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
         corpus = with_near_duplicates(build.dataset(run.config).load(), cache_folder(run.config.cache_dir))
         origin = provenance(run.config, corpus, run.device, Ranks().size)
@@ -167,7 +170,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.output is not None:
         folder.mkdir(parents=True)
     write_settings(folder, run, options, origin)
-    scores = showcase.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
+    scores = run_report.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
         "status": "finished",
@@ -182,11 +185,11 @@ def evaluate(options: argparse.Namespace) -> None:
         about["validation_precision"] = of_validation.value
     write_result(folder, about | scores)
     facts = [
-        *((f"{name} signature", signature) for name, signature in showcase.signatures(scores)),
+        *((f"{name} signature", signature) for name, signature in score_tables.signatures(scores)),
         ("checkpoint", run.checkpoint),
         ("written to", str(folder)),
     ]
-    report.say(report.closing(showcase.score_tables(scores, everything=True), facts, {}))
+    console.say(console.closing(score_tables.score_tables(scores, everything=True), facts, {}))
 
 
 def write_settings(
@@ -199,11 +202,11 @@ def write_settings(
     """
     from omegaconf import OmegaConf
 
-    from seq2seq_lab import compose, own_parts
-    from seq2seq_lab.config import OPENED_GROUPS, plain
+    from seq2seq_lab.config import compose, extensions
+    from seq2seq_lab.config.schema import OPENED_GROUPS, plain
     from seq2seq_lab.run import read_record
 
-    with own_parts.using(options.config_dir):
+    with extensions.using(options.config_dir):
         config = plain(compose.compose_opened(run.folder, options.changes))
         with compose.composer():
             changes = compose.parse_overrides(options.changes)

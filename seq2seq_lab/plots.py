@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.alignment import Link
-from seq2seq_lab.alignment import join_subwords as join_subwords
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.scores import LengthBin
+from seq2seq_lab.metrics.alignment import Link
+from seq2seq_lab.metrics.alignment import join_subwords as join_subwords
+from seq2seq_lab.metrics.scores import LengthBin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,15 +13,22 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build, checkpoint, provenance, report, showcase, warm_start
-from seq2seq_lab.config import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
+from seq2seq_lab import build
+from seq2seq_lab.config.schema import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
-from seq2seq_lab.device import (
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import finished_result, read_object, write_atomically
+from seq2seq_lab.launching import warm_start
+from seq2seq_lab.models.ensemble import Ensemble
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.reporting import run_report
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.device import (
     bound_primitives,
     choose_device,
     choose_precision,
@@ -29,16 +36,14 @@ from seq2seq_lab.device import (
     reset_peak_memory,
     reuse_memory,
 )
-from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, read_object, write_atomically
-from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.profiling import no_profile, step_profile
-from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
-from seq2seq_lab.task import Split, TranslationEvaluator, TranslationTask, choose_samples
-from seq2seq_lab.tracker import FILE_NAME, FileTracker, Logger, NoTracker, Tracker, Trackers
-from seq2seq_lab.trainer import Counted, Trainer, TrainState
+from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator, choose_samples
+from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tracking import FILE_NAME, FileTracker, Logger, NoTracker, Tracker, Trackers
+from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.profiling import no_profile, step_profile
+from seq2seq_lab.training.trainer import Counted, Trainer, TrainState
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +96,7 @@ def note_end(folder: Path, error: BaseException) -> None:
     """Note in the log and in `result.json` what ended a run before it had a result."""
     if isinstance(error, KeyboardInterrupt):
         if checkpoint.any_in(folder / "checkpoints"):
-            log.warning("Interrupted. To go on: %s", showcase.resume_command(folder))
+            log.warning("Interrupted. To go on: %s", run_report.resume_command(folder))
         write_end(folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run")
         return
     if not isinstance(error, UserError):
@@ -137,7 +142,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     machine = f"{device.type} in {precision.value}, {torch.get_num_threads()} threads"
     if ranks.size > 1:
         machine = f"{ranks.size} ranks, each {machine}"
-    showcase.describe(model, corpus, tokenized, machine)
+    run_report.describe(model, corpus, tokenized, machine)
 
     evaluators = make_evaluators(
         settings,
@@ -152,7 +157,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
     with tracking(job, began, resumed, ranks) as (tracker, logger):
         samples = choose_samples(validation.text, settings.samples)
-        show = showcase.Showcase(
+        show = run_report.Showcase(
             folder, validation.text, tokenizers, tracker, samples, settings.join_subwords
         )
 
@@ -206,14 +211,14 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             ranks.wait()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
             shown = (samples, *([] for _ in tests))
-            with report.counting("scoring, batches") as counted:
+            with console.counting("scoring, batches") as counted:
                 scored = [
                     (evaluator.split, evaluator(kept(evaluator.split.text, more), True, counted))
                     for evaluator, more in zip(evaluators, shown, strict=True)
                 ]
             result = training_result(trainer, model, began)
             if ranks.main:
-                scores = showcase.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
+                scores = run_report.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
                 show.end(scored[0][1])
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
@@ -222,7 +227,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 tracker.artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
                 tracker.summary(summary(result))
     if ranks.main:
-        showcase.say_result(result, folder, logger.sync_command(), logger.url)
+        run_report.say_result(result, folder, logger.sync_command(), logger.url)
     return result
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from seq2seq_lab import cli
+from seq2seq_lab.launching import cli
 
 
 def run(*arguments: str) -> int:

@@ -15,7 +15,7 @@ import torch
 import torch.version
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config import CONF_DIR
+from seq2seq_lab.config.schema import CONF_DIR
 
 # Tests that run side by side share the cores; so do the programs that they start.
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -12,19 +12,21 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build, config
-from seq2seq_lab.config import Config, Precision
+from seq2seq_lab import build
+from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.launch import joined
-from seq2seq_lab.profiling import no_profile
-from seq2seq_lab.ranks import Ranks
+from seq2seq_lab.launching.launch import joined
+from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.task import Evaluation, Split, TranslationEvaluator, TranslationTask
-from seq2seq_lab.tracker import Trackers
-from seq2seq_lab.trainer import Trainer
+from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, TranslationEvaluator
+from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tracking import Trackers
+from seq2seq_lab.training.profiling import no_profile
+from seq2seq_lab.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 GRAMMAR = Grammar(

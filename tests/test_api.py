@@ -15,8 +15,8 @@ import torch
 import seq2seq_lab
 from seq2seq_lab import LoadedRun, Translation, api
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.ranks import Ranks
 from seq2seq_lab.run import Job
+from seq2seq_lab.runtime.ranks import Ranks
 
 TINY = [
     "dataset.train=200",
@@ -59,7 +59,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
         return {}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("seq2seq_lab.launch.run", record)
+    monkeypatch.setattr("seq2seq_lab.launching.launch.run", record)
     monkeypatch.setattr(api, "load", lambda folder, config_dir, device: folder)
     return jobs
 

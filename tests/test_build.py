@@ -11,14 +11,14 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from seq2seq_lab import build
-from seq2seq_lab.config import CONF_DIR, FIGURES, SLOTS, Config, Precision, typed
+from seq2seq_lab.config.schema import CONF_DIR, FIGURES, SLOTS, Config, Precision, typed
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.decoders.base import Decoder
-from seq2seq_lab.ranks import Ranks
-from seq2seq_lab.task import Split, TranslationEvaluator
-from seq2seq_lab.tracker.base import Logger
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
+from seq2seq_lab.tracking.base import Logger
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_a_part_is_made_of_its_settings_and_what_is_known_at_run_time(config: Co
     assert type(build.optimizer(config, made)) is torch.optim.Adam
     assert build.schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
     assert build.teacher_forcing(config).ratio_at(0) == config.teacher_forcing["ratio"]
-    config.logger = {"_target_": "seq2seq_lab.tracker.NoTracker"}
+    config.logger = {"_target_": "seq2seq_lab.tracking.NoTracker"}
     assert build.logger(config, tmp_path, {}, {}, None).sync_command() is None
 
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.scores import LengthBin
 from seq2seq_lab.plots import attention_heatmap, bleu_by_length_plot, curves_plot, save_figure
-from seq2seq_lab.scores import LengthBin
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -24,10 +24,9 @@ from safetensors.torch import load_file
 from tracker.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import checkpoint, evaluate, provenance, run, showcase, translate
-from seq2seq_lab import config as configuration
-from seq2seq_lab.compare import __main__ as compare
-from seq2seq_lab.config import Precision
+from seq2seq_lab import compare, evaluate, run, translate
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.phrase import PHENOMENA
@@ -35,9 +34,11 @@ from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.ranks import Ranks
-from seq2seq_lab.tracker import read_metrics
-from seq2seq_lab.trainer import Trainer
+from seq2seq_lab.reporting import run_report
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.trainer import Trainer
 
 TINY = (
     "dataset=grammar",
@@ -381,8 +382,8 @@ def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path
     overrides = [line for line in TINY if not line.startswith("dataset")]
     overrides += ["dataset=multi30k", f"dataset.path={tmp_path}", "trainer.fast_dev_run=true"]
     program = (
-        "import sys; from seq2seq_lab import cli; cli.main(); "
-        "assert 'seq2seq_lab.trainer' in sys.modules; "
+        "import sys; from seq2seq_lab.launching import cli; cli.main(); "
+        "assert 'seq2seq_lab.training.trainer' in sys.modules; "
         "print('imported:', sorted({'wandb', 'datasets'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -590,7 +591,7 @@ class TestEnd:
     ) -> None:
         codes = []
         monkeypatch.setattr(
-            "seq2seq_lab.tracker.none.NoTracker.finish", lambda _, exit_code: codes.append(exit_code)
+            "seq2seq_lab.tracking.none.NoTracker.finish", lambda _, exit_code: codes.append(exit_code)
         )
         stop_at(monkeypatch, UPDATES + 1, error)
         with pytest.raises(type(error)):
@@ -631,7 +632,7 @@ class TestSettings:
     ) -> None:
         tables: list[list[tuple[str, float, float]]] = []
         monkeypatch.setattr(
-            showcase.report, "time_table", lambda title, what, rows: tables.append(rows) or title
+            run_report.report, "time_table", lambda title, what, rows: tables.append(rows) or title
         )
         start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "trainer.batch_size=2")
         parts, operations = tables
@@ -727,8 +728,8 @@ def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(
     shutil.copytree(recorded_folder, folder)
     monkeypatch.chdir(tmp_path)
     terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
-    monkeypatch.setattr(showcase.report, "console", lambda: terminal)
-    showcase.say_result(result_of(folder), folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None)
+    monkeypatch.setattr(run_report.report, "console", lambda: terminal)
+    run_report.say_result(result_of(folder), folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None)
     assert isinstance(terminal.file, io.StringIO)
     *_, command = terminal.file.getvalue().split("# send the record to W&B\n")
     words = subprocess.run(
@@ -745,10 +746,10 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     shutil.copytree(recorded_folder, folder)
     monkeypatch.chdir(tmp_path)
     terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
-    monkeypatch.setattr(showcase.report, "console", lambda: terminal)
+    monkeypatch.setattr(run_report.report, "console", lambda: terminal)
     sync = f"wandb sync {folder}/wandb/offline-run-20261122_160821-51d3938c"
-    with showcase.report.setup_logging(tmp_path / "run.log"):
-        showcase.say_result(result_of(folder), folder, sync, None)
+    with run_report.report.setup_logging(tmp_path / "run.log"):
+        run_report.say_result(result_of(folder), folder, sync, None)
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()
@@ -785,5 +786,5 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     for program, words in ((translate, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
         program.parser().parse_intermixed_args(words[3:])
     shutil.copytree(recorded_folder, folder.with_name("other"))
-    compared = showcase.next_commands(folder, Path(shown))["compare it with other runs"]
+    compared = run_report.next_commands(folder, Path(shown))["compare it with other runs"]
     assert compared[3] == "outputs/2026-11-22"

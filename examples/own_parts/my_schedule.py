@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from seq2seq_lab.schedules import Schedule
+from seq2seq_lab.training.schedules import Schedule
 
 
 class Triangle(Schedule):

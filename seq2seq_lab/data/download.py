@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from seq2seq_lab import files
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.network import connection_problem
+from seq2seq_lab.runtime.connectivity import connection_problem
 
 logger = logging.getLogger(__name__)
 

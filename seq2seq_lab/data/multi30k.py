@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import hub_pairs, load_splits
-from seq2seq_lab.data.repeats import count_repeats
 from seq2seq_lab.data.text import (
     OnBadPair,
     check_positive,

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.deduplication import Known, Mask
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.repeats import Known, Mask
 from seq2seq_lab.files import write_atomically
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import hub_pairs, load_splits
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.repeats import count_repeats
 from seq2seq_lab.data.tables import check_columns, comma_rows, json_pairs, tab_rows, table_pairs
 from seq2seq_lab.data.text import (
     OnBadPair,

@@ -53,7 +53,7 @@ def _bar(description: str, total: int | None) -> "Progress":
     from rich.markup import escape
     from rich.progress import Progress
 
-    from seq2seq_lab.report import console
+    from seq2seq_lab.runtime.console import console
 
     shown = Console(stderr=True)
     # The console is quiet on all ranks but the first, which shows the bar for all.

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.download import cache_folder, fetch_member
-from seq2seq_lab.data.repeats import count_repeats
 from seq2seq_lab.data.tables import first_columns
 from seq2seq_lab.data.text import (
     OnBadPair,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seq2seq_lab import own_parts
+from seq2seq_lab.config import extensions
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.progress import progress
@@ -202,7 +202,7 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
         digest.update(len(data).to_bytes(8, "little") + data)
 
     languages = (corpus.source_language, corpus.target_language)
-    own_code = own_parts.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
+    own_code = extensions.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
     versions = [_version(library) for library in ("tokenizers", "spacy")]
     add(json.dumps([FORMAT, versions, own_code, languages, dict(options)], sort_keys=True))
     if fitted is not None:

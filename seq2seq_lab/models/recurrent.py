@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.profiler import record_function
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.layers import GRU, LSTM, RNN, matrix_dtype
+from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, RNN, matrix_dtype
 
 Cell = Literal["rnn", "lstm", "gru"]
 Sequence = TypeVar("Sequence", Tensor, PackedSequence)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.device import to_host
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
 from seq2seq_lab.search.frontier import Frontier, hypotheses
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.device import to_host
+from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
 
 LOOK_EVERY = 8  # steps of a GPU: to ask it whether all have ended is to wait for it

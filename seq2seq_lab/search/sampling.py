@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.search.paths import PathSearch
-from seq2seq_lab.uniform import uniform
 
 
 class SamplingSearch(PathSearch):

@@ -14,11 +14,11 @@ from omegaconf import open_dict, read_write
 from benchmarks import grid
 from benchmarks.grid import DECODERS, GRIDS, MARK, RATE, Cell, Grid, GridRun
 from seq2seq_lab import build
-from seq2seq_lab import config as configuration
-from seq2seq_lab.compose import compose, compose_run, composer
-from seq2seq_lab.config import Config
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.compose import compose, compose_run, composer
+from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.processes import Command
+from seq2seq_lab.launching.side_by_side import Command
 
 GRAMMAR, MULTI30K = GRIDS["grammar"], GRIDS["multi30k"]
 EVERY_CELL = [Cell(*names) for names in product(GRAMMAR.decoders, GRAMMAR.attentions)]

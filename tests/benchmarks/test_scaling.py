@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.scaling import Measured, Settings, efficiency, on_a_rank, on_paper, sharing_on_paper, table
-from seq2seq_lab.launch import spawn
+from seq2seq_lab.launching.launch import spawn
 
 
 def test_two_ranks_share_the_updates_of_one() -> None:

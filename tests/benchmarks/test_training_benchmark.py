@@ -24,7 +24,7 @@ from benchmarks.reference import Sizes
 from benchmarks.training import arms, draw, measure, summarise, table
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab import build
-from seq2seq_lab.config import Precision
+from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS

@@ -6,9 +6,9 @@ import logging
 import pytest
 import rich.console
 
-from seq2seq_lab import report
 from seq2seq_lab.data import progress as module
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.runtime import console
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_short_work_is_not_drawn(screen, monkeypatch):
 
 
 def test_a_quiet_rank_draws_nothing(screen, monkeypatch):
-    monkeypatch.setattr(report.console(), "quiet", True)
+    monkeypatch.setattr(console.console(), "quiet", True)
     assert list(progress("abcd", "Reading", 4)) == list("abcd")
     assert screen.getvalue() == ""
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq_lab import network
 from seq2seq_lab.data import download
 from seq2seq_lab.data.near_duplicates import near_duplicates
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime import connectivity
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "tatoeba.yaml"
 PAIRS = [(f"Sentence {n // 2}.", f"Phrase\u202f{n} !") for n in range(2000)]
@@ -250,8 +250,8 @@ def test_a_name_service_that_hangs_is_given_up(monkeypatch):
         released.wait(1)
         raise TimeoutError
 
-    monkeypatch.setattr(network.socket, "create_connection", hang)
-    monkeypatch.setattr(network, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(connectivity.socket, "create_connection", hang)
+    monkeypatch.setattr(connectivity, "PROBE_SECONDS", 0.05)
     start = time.monotonic()
     with pytest.raises(UserError, match=r"no answer within 0\.05 s.*remedy"):
         download.check_reachable("https://example.invalid/", "remedy")

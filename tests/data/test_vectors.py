@@ -11,7 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config import CONF_DIR
+from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.data import progress
 from seq2seq_lab.data.tatoeba import Tatoeba
 from seq2seq_lab.data.tokenized import tokenize_corpus

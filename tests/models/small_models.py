@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
-from seq2seq_lab.config import CONF_DIR, SLOTS, Config, plain, typed
+from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, plain, typed
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.models.seq2seq import Seq2Seq

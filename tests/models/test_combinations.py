@@ -9,13 +9,13 @@ from small_models import batch_of, random_sentences, small_config, small_model, 
 from torch import Tensor, nn
 
 from seq2seq_lab import build
-from seq2seq_lab.config import Config, TiedEmbeddings, canonical
+from seq2seq_lab.config.schema import Config, TiedEmbeddings, canonical
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.loss import cross_entropy
 from seq2seq_lab.models.decoders import Decoder
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.tasks.translation.loss import cross_entropy
 
 ENCODERS, DECODERS = values_of("encoder"), values_of("decoder")
 ATTENTIONS = [value for value in values_of("attention") if canonical("attention", value) == value]

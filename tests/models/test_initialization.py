@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from small_models import small_config, small_model, values_of
 from torch import Tensor, nn
 
-from seq2seq_lab.config import CONF_DIR
+from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.models.attention import AdditiveAttention, MultiplicativeAttention
 from seq2seq_lab.models.initialization import (
     Bahdanau,

@@ -8,9 +8,9 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model, values_of
 
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.loss import cross_entropy, teacher_forced
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.translation.loss import cross_entropy, teacher_forced
 
 
 def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Iterator[float]:

@@ -7,7 +7,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from seq2seq_lab import build
-from seq2seq_lab.config import CONF_DIR, Config, typed
+from seq2seq_lab.config.schema import CONF_DIR, Config, typed
 from seq2seq_lab.data.tokenizers import fit_tokenizers
 
 GERMAN, ENGLISH = 7853, 5893

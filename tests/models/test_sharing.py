@@ -8,7 +8,7 @@ from small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab import build
-from seq2seq_lab.config import Config
+from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.seq2seq import Seq2Seq

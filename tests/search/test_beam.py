@@ -7,7 +7,7 @@ from exhaustive import every_output, forced, ranked, wu
 from models.small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
-from seq2seq_lab.compose import compose_run
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.errors import UserError

@@ -1,0 +1,1 @@
+"""The configuration: its schema, composition, checks, and the user's own components."""

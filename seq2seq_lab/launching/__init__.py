@@ -1,0 +1,1 @@
+"""Starting runs: the command line, one process or many, studies."""

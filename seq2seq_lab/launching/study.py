@@ -1,0 +1,373 @@
+"""A study: the jobs of a multirun under one name, which can be started again.
+
+Its folder is `sweeps/NAME`. A job's folder in it is named by a hash of all that the job computes, and so stays the same
+when the grid grows: started again, a study skips the jobs that have finished, goes on with those that were cut off, and
+tries again those that failed. Jobs whose data or code have changed since they began are refused or run again
+(`study.changed`).
+"""
+
+import hashlib
+import itertools
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.schema import Changed
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import LOCK, InUse, finished_result, locked, read_lines, read_object, read_result
+
+INDEX = "index.jsonl"
+RESOLVER = "job_hash"
+NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figure of a job
+NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
+TAG_LENGTH = 64  # characters that W&B allows
+STALE = ".stale-"  # between the hash and a number, in the name of a folder of files that were set aside
+SHOWN_JOBS = 5  # in a message, for each set of changes
+SPLITS = ("val", "test")  # whose BLEU is told of each job
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that is to start.
+
+    Attributes:
+        folder: of the study.
+        settings: what each job is told of it, as overrides.
+        noted: lines that its index has from before.
+        begun: the configurations of its jobs whose folders exist, by folder.
+    """
+
+    folder: Path
+    settings: tuple[str, ...]
+    noted: int
+    begun: Mapping[Path, configuration.Config]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job of a study, a line of its index.
+
+    Attributes:
+        number: in the multirun that has last started it.
+        hash: the name of its folder.
+        varies: what the jobs of that multirun differ in, with this job's values.
+    """
+
+    number: int
+    hash: str
+    varies: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others, in words."""
+        return " ".join(f"{key}={value}" for key, value in self.varies.items()) or self.hash
+
+
+def job_hash(config: Mapping[str, Any]) -> str:
+    """Return the name of a job's folder: ten hexadecimal digits that depend on all that it computes.
+
+    Args:
+        config: the plain configuration.
+    """
+    computed = _alike({key: value for key, value in config.items() if key not in NOT_COMPUTED})
+    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _alike(value: object) -> object:
+    """Return a value with 1.0 as 1: both are written of one setting."""
+    if isinstance(value, Mapping):
+        return {key: _alike(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_alike(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def register() -> None:
+    """Let `hydra.sweep.subdir` name a job's folder `${job_hash:}`."""
+
+    def resolve(*, _root_: DictConfig) -> str:
+        return job_hash(configuration.plain(without_hydra(_root_)))
+
+    OmegaConf.register_new_resolver(RESOLVER, resolve, replace=True)
+
+
+def without_hydra(node: DictConfig) -> DictConfig:
+    """Return a configuration without Hydra's own section."""
+    return OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+
+
+def planned(node: DictConfig, varies: Sequence[str], begun: Mapping[Path, configuration.Config]) -> Study:
+    """Return the study that a multirun is.
+
+    Args:
+        node: the configuration of one of its jobs, Hydra's section included.
+        varies: the keys and groups that its jobs differ in.
+        begun: the configurations of its jobs whose folders exist, by folder.
+
+    Raises:
+        UserError: its name is not one.
+    """
+    name = node.study.name or datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")
+    if "study.name" in varies or not NAME.fullmatch(name):
+        raise UserError(
+            f"study.name={name} is not allowed: one name for all jobs, of a folder below sweeps/. Use letters, digits "
+            f"and _ . + -, and / between folders."
+        )
+    with read_write(node):
+        node.study.name = name
+    folder = Path(node.hydra.sweep.dir)
+    told = (f"study.name={name}", f"study.varies=[{','.join(varies)}]")
+    return Study(folder, told, len(_lines(folder)), begun)
+
+
+def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
+    """Return a job's line of the index.
+
+    Args:
+        chosen: the chosen value of each group.
+        folder: of the job.
+        number: of the job in the multirun.
+    """
+    varies = {
+        key: chosen[key] if key in chosen else str(OmegaConf.select(node, key)) for key in node.study.varies
+    }
+    return Entry(number, folder.name, varies)
+
+
+def name_in_logger(node: DictConfig, entry: Entry) -> None:
+    """Give a logger that takes a name, a group and tags those of the study, as far as it has none."""
+    given = {
+        "name": entry.label,
+        "group": node.study.name,
+        "tags": [f"{key}={value}"[:TAG_LENGTH] for key, value in entry.varies.items()],
+    }
+    with read_write(node), open_dict(node):
+        for key, value in given.items():
+            if key in node.logger and not node.logger[key]:
+                node.logger[key] = value
+
+
+def note(folder: Path, entry: Entry) -> None:
+    """Add a line to the index of a study."""
+    with (folder / INDEX).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
+
+
+def read_index(folder: Path, first: int = 0) -> list[Entry]:
+    """Return the jobs of a study by their numbers; of a job that was started again, its last line.
+
+    Args:
+        first: the line to begin with.
+    """
+    entries = {}
+    for line in _lines(folder)[first:]:
+        try:
+            entry = Entry(**json.loads(line))
+        except (ValueError, TypeError):
+            continue  # a line that a crash cut short; the job's folder has all that counts
+        entries[entry.hash] = entry
+    return sorted(entries.values(), key=lambda entry: entry.number)
+
+
+def _lines(folder: Path) -> list[bytes]:
+    path = folder / INDEX
+    return read_lines(path) if path.is_file() else []
+
+
+def status(folder: Path) -> str:
+    """Return how far a job is: not begun, running, finished, failed, interrupted or cut off."""
+    if (known := read_result(folder).get("status")) == "finished" or not folder.is_dir():
+        return known or "not begun"
+    try:
+        with locked(folder, patience=0):
+            return known or "cut off"
+    except InUse:
+        return "running"
+
+
+def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse to run a job in the folder of another. What a run that goes on may be given anew is left out of account.
+
+    Args:
+        config: the job's plain configuration.
+
+    Raises:
+        UserError: its configuration is another.
+    """
+    path = folder / "config.yaml"
+    there: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
+
+    def fixed(of: Mapping[str, Any]) -> str:
+        kept = {
+            key: value
+            for key, value in of["trainer"].items()
+            if f"trainer.{key}" not in configuration.MAY_CHANGE
+        }
+        return job_hash({**of, "trainer": kept})
+
+    if fixed(there) != fixed(config):
+        raise UserError(
+            f"{folder}: a run lies there already, of other settings. Leave hydra.sweep.subdir as it is, or give the "
+            f"study another name with study.name=NAME."
+        )
+
+
+def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
+    """Settle all jobs that have begun before any of them is started; see `settle`. A job that is running is left alone.
+
+    Raises:
+        UserError: data or code of some have changed, and `study.changed` is `refuse`.
+    """
+    from seq2seq_lab.training import checkpoint, provenance
+
+    provenance.forget()
+    found: dict[Path, list[str]] = {}
+    for folder, config in jobs.items():
+        if config.study.changed is Changed.keep:
+            continue
+        if finished_result(folder) is None and not checkpoint.any_in(folder / "checkpoints"):
+            continue
+        provenance.today(config)  # before the lock: loading a large data set takes a while
+        with suppress(InUse), locked(folder, patience=0):
+            found |= settle(folder, config)
+    refuse_changed(found)
+
+
+def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
+    """Compare the data and code that a finished or interrupted job was computed from with today's.
+
+    With `study.changed=rerun` the files of a job that differs are set aside; with `refuse` it is returned. The folder has
+    to be locked.
+
+    Returns:
+        the folder with what differs, if that is to be refused.
+    """
+    from seq2seq_lab.training import checkpoint, provenance
+
+    changed = config.study.changed
+    begun = finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
+    if changed is Changed.keep or not begun:
+        return {}
+    record = read_object(folder / "run.json")
+    differing = [*provenance.differences(record, provenance.today(config)).values()]
+    if not differing:
+        return {}
+    if changed is Changed.refuse:
+        return {folder: differing}
+    aside = set_aside(folder)
+    print(f"{folder}: run again; its old files are in {aside}. Changed: {'; '.join(differing)}", flush=True)
+    return {}
+
+
+def set_aside(folder: Path) -> Path:
+    """Move the files of a job to a new folder beside its own, FOLDER.stale-N, and return that folder."""
+    for number in itertools.count(1):
+        with suppress(FileExistsError):
+            (aside := folder.with_name(f"{folder.name}{STALE}{number}")).mkdir()
+            break
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            path.rename(aside / path.name)
+    return aside
+
+
+def is_stale(folder: Path) -> bool:
+    """Return whether a folder has the files of a job that were set aside."""
+    return STALE in folder.name
+
+
+def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
+    """Refuse jobs whose data or code have changed.
+
+    Raises:
+        UserError: lists them with what has changed, if there are any.
+    """
+    if not found:
+        return
+    labels = {
+        entry.hash: entry.label for folder in {job.parent for job in found} for entry in read_index(folder)
+    }
+    same: dict[str, list[str]] = {}
+    for folder, differing in found.items():
+        label = labels.get(folder.name)
+        same.setdefault("; ".join(differing), []).append(f"{label} in {folder}" if label else str(folder))
+    lines = []
+    for differing, jobs in same.items():
+        more = f", and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
+        lines.append(f"\n  {differing}: {', '.join(jobs[:SHOWN_JOBS])}{more}")
+    raise UserError(
+        f"study.changed=refuse: some jobs of this study were computed from other data or code than today's."
+        f"{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old files are kept "
+        f"in HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study another name with "
+        f"study.name=NAME."
+    )
+
+
+def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
+    """Return what continues an interrupted study: the command that started it, with the name of the study."""
+    from seq2seq_lab.runtime import console
+
+    named = any(argument.startswith("study.name=") for argument in arguments)
+    words = ["python", "-m", "seq2seq_lab", *arguments, *(() if named else study.settings[:1])]
+    lines = console.command_lines([shlex.quote(word) for word in words])
+    return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
+
+
+def tell(study: Study) -> None:
+    """Print tables of a study's jobs and of what they come to, and name those that have no result."""
+    from seq2seq_lab.runtime import console
+
+    entries = read_index(study.folder)
+    if not entries:
+        return
+    started = {entry.hash for entry in read_index(study.folder, study.noted)}
+    keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
+    rows, finished, failed = [], [], []
+    for entry in entries:
+        folder = study.folder / entry.hash
+        state = status(folder)
+        values = [entry.varies.get(key, "–") for key in keys]
+        scores = ["–" if score is None else f"{score:.2f}" for score in bleu(folder).values()]
+        rows.append([str(entry.number), entry.hash, *values, state, *scores])
+        if state == "finished":
+            finished.append(folder)
+        elif entry.hash in started and state not in ("running", "not begun"):
+            failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
+    heads = ["job", "folder", *keys, "status", *(f"{split} BLEU" for split in SPLITS)]
+    console.print_grid(str(study.folder), heads, rows, figures=len(SPLITS))
+    if len(finished) > 1:
+        from seq2seq_lab.reporting import comparison, runs
+
+        comparison.tell(comparison.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
+    if failed:
+        print("Jobs without a result:", *failed, sep="\n  ", file=sys.stderr)
+
+
+def bleu(folder: Path) -> dict[str, float | None]:
+    """Return the BLEU of a job on each split, None where it has none."""
+    result = read_result(folder)
+    return {split: result.get(f"{split}/bleu") for split in SPLITS}
+
+
+def outcome(folder: Path, state: str) -> str:
+    """Return what a job of some status has come to, in a few words."""
+    if state == "finished":
+        scores = bleu(folder).items()
+        return ", ".join(f"{split} BLEU {value:.2f}" for split, value in scores if value is not None)
+    return f"failed: {read_result(folder)['error']}" if state == "failed" else state
+
+
+def score(folder: Path, monitor: str) -> float | None:
+    """Return the monitored figure of a finished job's best checkpoint, None of another job."""
+    value = read_result(folder).get(monitor)
+    return None if value is None else float(value)

@@ -1,0 +1,1 @@
+"""Metrics and tests of their differences."""

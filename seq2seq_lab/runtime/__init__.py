@@ -1,0 +1,1 @@
+"""What a process needs to compute: ranks, device and precision, console, random numbers."""

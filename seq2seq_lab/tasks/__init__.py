@@ -1,0 +1,1 @@
+"""Tasks: what a run trains, and how it is evaluated."""

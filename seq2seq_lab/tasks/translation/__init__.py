@@ -1,0 +1,1 @@
+"""Translation: its loss, teacher forcing, evaluation and report."""

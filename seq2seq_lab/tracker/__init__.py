@@ -1,7 +1,0 @@
-"""Where the figures of a run go."""
-
-from seq2seq_lab.tracker.base import Logger, Tracker, Trackers
-from seq2seq_lab.tracker.files import FILE_NAME, FileTracker, read_metrics
-from seq2seq_lab.tracker.none import NoTracker
-
-__all__ = ["FILE_NAME", "FileTracker", "Logger", "NoTracker", "Tracker", "Trackers", "read_metrics"]

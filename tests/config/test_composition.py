@@ -1,0 +1,290 @@
+"""What the files in conf/ compose to: every value of every group, and the rules that keep them sane."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from seq2seq_lab import build
+from seq2seq_lab.config.compose import check_job
+from seq2seq_lab.config.schema import (
+    CONF_DIR,
+    SLOTS,
+    Config,
+    canonical,
+    flat_keys,
+    group_values,
+    groups,
+    origin,
+    plain,
+)
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.dropout import Dropout
+
+FILES = sorted(CONF_DIR.glob("*/*.yaml"))
+BUNDLES = ("model", "experiment", "study")
+PARTS = ("encoder", "decoder", "attention")
+
+# What goes with a value that does not fit the default run by itself.
+COMPANIONS = {
+    ("decoder", "plain"): ["attention=none"],
+    ("decoder", "context"): ["attention=none"],
+    ("attention", "dot"): ["encoder=gru"],
+    ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
+    ("model", "attn_tied"): ["tokenizer=bpe"],
+    ("model", "attn_tied_light"): ["tokenizer=bpe"],
+    ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
+    ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
+}
+
+
+@pytest.fixture(autouse=True)
+def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compose in a folder with pretrained vectors of 100 and of 300 numbers."""
+    for name, size in (("en.txt", 100), ("fr.vec", 300)):
+        (tmp_path / name).write_text(f"the{' 0.5' * size}\n")
+    monkeypatch.chdir(tmp_path)
+    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        yield
+
+
+@cache
+def compose(*overrides: str) -> tuple[Config, dict[str, Any], dict[str, str]]:
+    """Return the typed and the plain configuration, and the groups' choices."""
+    node = hydra.compose("config", list(overrides), return_hydra_config=True)
+    choices = {str(group): str(choice) for group, choice in node.hydra.runtime.choices.items()}
+    return check_job(node, []), plain(node), choices  # which builds the model, without memory
+
+
+def load(path: Path) -> dict[str, Any]:
+    node = OmegaConf.load(path)
+    assert isinstance(node, DictConfig)
+    return {str(key): value for key, value in node.items_ex(resolve=False)}
+
+
+def overridden(path: Path) -> dict[str, str]:
+    """Return the groups that a file's defaults list overrides, with their values."""
+    lines = [item for item in load(path).get("defaults", []) if not isinstance(item, str)]
+    pairs = [(str(key), str(value)) for line in lines for key, value in line.items()]
+    return {key.removeprefix("override").strip().lstrip("/"): value for key, value in pairs}
+
+
+def test_the_walk_over_the_files_is_not_empty() -> None:
+    assert len(FILES) >= 35
+    assert {path.parent.name for path in FILES} == set(groups())
+    assert set(SLOTS) | {"model", "trainer", "experiment"} <= set(groups())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}={path.stem}")
+def test_every_file_composes_to_a_model(path: Path) -> None:
+    group, value = path.parent.name, path.stem
+    _, _, choices = compose(f"{group}={value}", *COMPANIONS.get((group, value), ()))
+    assert choices[group] == value
+
+
+@pytest.mark.parametrize("encoder", group_values("encoder"))
+def test_the_decoder_has_the_encoders_cell(encoder: str) -> None:
+    config, _, _ = compose(f"encoder={encoder}", "attention=multiplicative")
+    assert config.decoder["cell"] == config.encoder["cell"] == encoder.removeprefix("bi")
+
+
+BETWEEN, STATES = 0.11, 0.22
+DROPOUTS = (f"model.dropout={BETWEEN}", f"model.state_dropout={STATES}", "model.locked_dropout=true")
+
+
+def dropouts(part: nn.Module) -> dict[str, float]:
+    """The dropouts of a part, each with one mask a sentence, by their names."""
+    found = {name: module for name, module in part.named_modules() if isinstance(module, Dropout)}
+    assert all(module.locked for module in found.values())
+    return {name: module.probability for name, module in found.items()}
+
+
+@pytest.mark.parametrize("encoder", group_values("encoder"))
+def test_an_encoder_drops_what_the_model_says(encoder: str) -> None:
+    config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
+    made = build.model(config, 8, 8, joint=False).encoder
+    assert dropouts(made) == {"layers.dropout": BETWEEN, "memory_dropout": STATES}
+
+
+@pytest.mark.parametrize("encoder", ["rnn", "gru", "lstm"])
+def test_an_encoder_reads_in_the_order_that_the_model_says(encoder: str) -> None:
+    config, _, _ = compose(f"encoder={encoder}", "model.reverse_source=true")
+    assert config.encoder["reverse"] is True
+
+
+@pytest.mark.parametrize("decoder", group_values("decoder"))
+def test_a_decoder_drops_what_the_model_says(decoder: str) -> None:
+    config, _, _ = compose(f"decoder={decoder}", *COMPANIONS.get(("decoder", decoder), []), *DROPOUTS)
+    found = dropouts(build.model(config, 8, 8, joint=False).decoder)
+    between = {name for name in found if name.endswith("layers.dropout")}
+    assert bool(between) == (decoder != "conditional")  # its two networks have a layer each
+    states = set(found) - between - {"first.dropout", "second.dropout", "output.dropout"}
+    if decoder in ("bahdanau", "tutorial", "context"):
+        states |= {"output.dropout"}
+    assert states
+    assert {found[name] for name in between} <= {BETWEEN}
+    assert {found[name] for name in states} == {STATES}
+
+
+def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -> None:
+    defaults = [
+        item if isinstance(item, str) else next(iter(item))
+        for item in load(CONF_DIR / "config.yaml")["defaults"]
+    ]
+    order = [str(name) for name in defaults if not str(name).startswith("override")]
+    assert order[:2] == ["schema", "_self_"]
+    assert order[-3:] == ["model", "experiment", "study"]
+    assert set(order[2:]) == set(groups())
+    for path in (path for path in FILES if path.parent.name in BUNDLES):
+        assert set(overridden(path)) <= {*groups(), "hydra/sweeper"}, path
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parent.name == "experiment"], ids=lambda path: path.stem
+)
+def test_an_experiment_names_a_bundle_and_never_the_parts(path: Path) -> None:
+    assert not set(PARTS) & set(overridden(path))
+    assert not set(PARTS) & set(load(path))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parent.name in BUNDLES], ids=lambda path: path.stem
+)
+def test_a_bundle_sets_no_key_inside_a_slot(path: Path) -> None:
+    assert not set(SLOTS) & set(load(path))
+    assert path.read_text("utf-8").startswith("# @package _global_\n")
+
+
+def test_every_slot_of_every_file_names_one_class() -> None:
+    slots = [path for path in FILES if path.parent.name in SLOTS]
+    assert len(slots) >= 30
+    for path in slots:
+        base = path.with_stem(load(path).get("defaults", [path.stem])[0])
+        assert isinstance(load(base).get("_target_"), str), path
+
+
+def test_every_default_stands_in_the_files() -> None:
+    """Neither the classes that slots name nor the dataclasses of the closed sections have defaults."""
+    targets = {load(path).get("_target_") for path in FILES} - {None}
+    ours = {str(target) for target in targets if str(target).startswith("seq2seq_lab.")}
+    assert len(ours) >= 15
+    for target in ours:
+        module, _, name = target.rpartition(".")
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters.values()
+        assert [
+            parameter.name for parameter in parameters if parameter.default is not inspect.Parameter.empty
+        ] == []
+    for section in (Config, Config.__annotations__["model"], Config.__annotations__["trainer"]):
+        parameters = inspect.signature(section).parameters.values()
+        assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
+
+
+def some(group: str, experiment: str) -> list[str]:
+    """Every fourth value of a group, others for the next experiment: a composition takes a fifth of a second."""
+    return group_values(group)[group_values("experiment").index(experiment) % 4 :: 4]
+
+
+@pytest.mark.parametrize("experiment", group_values("experiment"))
+def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
+    given = COMPANIONS.get(("experiment", experiment), [])
+    _, of_experiment, _ = compose(f"experiment={experiment}", *given)
+    for model in some("model", experiment):
+        joint = COMPANIONS.get(("model", model), [])
+        if (
+            given
+            and load(CONF_DIR / "model" / f"{model}.yaml")["model"].get("tied_embeddings", "none") != "none"
+        ):
+            # Frozen vectors cannot be output weights.
+            with pytest.raises(UserError, match=r"embedding\."):
+                compose(f"experiment={experiment}", f"model={model}", *given, *joint)
+            continue
+        if given:
+            joint = [*joint, "model.scale_embeddings=false"]
+        config, values, _ = compose(f"experiment={experiment}", f"model={model}", *given, *joint)
+        alone, _, _ = compose(f"model={model}", *joint)
+        assert config.model.name == model
+        for part in PARTS:
+            assert getattr(config, part) == getattr(alone, part)
+        assert values["dataset"] == of_experiment["dataset"]
+        assert values["trainer"] == of_experiment["trainer"]
+    for attention in set(some("attention", experiment)) - {"dot", "none", "location"}:
+        settings = ("model=attn", "model.scale_embeddings=false", f"attention={attention}", *given)
+        config, _, _ = compose(f"experiment={experiment}", *settings)
+        alone, _, _ = compose(f"attention={attention}")
+        assert config.attention["_target_"] == alone.attention["_target_"]
+
+
+def test_the_command_line_beats_all() -> None:
+    config, _, choices = compose(
+        "trainer.max_epochs=99",
+        "experiment=multi30k_de_en",
+        "encoder=gru",
+        "attention=scaled_dot",
+        "model.dropout=0.33",
+    )
+    assert config.trainer.max_epochs == 99
+    assert (choices["model"], config.model.name) == ("attn_tied", "attn_tied")
+    assert (choices["encoder"], config.encoder["cell"], config.encoder["bidirectional"]) == (
+        "gru",
+        "gru",
+        False,
+    )
+    assert config.attention["_target_"].endswith(".ScaledDotAttention")
+    assert {config.encoder["dropout"], config.decoder["dropout"], config.model.state_dropout} == {0.33}
+
+
+def test_sizes_that_parts_share_have_one_node() -> None:
+    config, _, _ = compose("model.hidden_size=96", "model.embedding_size=48", "model.num_layers=3")
+    assert (config.decoder["hidden_size"], config.attention["size"]) == (96, 96)
+    assert config.decoder["attentional_size"] == 48
+    assert config.encoder["num_layers"] == config.decoder["num_layers"] == 3
+
+
+def test_vanilla_has_no_attention_said_or_unsaid() -> None:
+    config, values, choices = compose("model=vanilla")
+    assert (config.attention["_target_"].rpartition(".")[2], choices["attention"]) == ("NoAttention", "none")
+    assert compose("model=vanilla", "attention=none")[1] == values
+    assert compose("decoder=plain", "attention=none")[1]["decoder"] == values["decoder"]
+
+
+def test_an_alias_is_logged_by_its_canonical_name() -> None:
+    _, values, choices = compose("attention=linear")
+    _, same, canonical_choices = compose("attention=additive")
+    assert choices["attention"] == "linear"
+    assert values == same
+    assert flat_keys(values, choices) == flat_keys(same, canonical_choices)
+    assert flat_keys(values, choices)["attention"] == "additive"
+    assert canonical("attention", "dot") == "dot"
+    assert origin("teacher_forcing", "half_per_step") == "constant"
+    assert origin("teacher_forcing", "linear") == "linear"
+    assert canonical("attention", "of_a_folder_of_the_users") == "of_a_folder_of_the_users"
+
+
+def test_flat_keys() -> None:
+    _, values, choices = compose(
+        "experiment=multi30k_de_en", "encoder=lstm", "seed=7", "teacher_forcing.ratio=0.5"
+    )
+    assert flat_keys(values, choices) == {
+        "model": "attn_tied",
+        "encoder": "lstm",
+        "decoder": "luong",
+        "attention": "scaled_dot",
+        "readout": "linear",
+        "dataset": "multi30k",
+        "tokenizer": "bpe",
+        "cell": "lstm",
+        "initialization": "default",
+        "teacher_forcing": "constant",
+        "teacher_forcing_ratio": 0.5,
+        "teacher_forcing_scope": "token",
+        "optimizer": "adam",
+        "schedule": "one_cycle",
+        "seed": 7,
+    }

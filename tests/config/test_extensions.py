@@ -1,0 +1,386 @@
+"""The user's own parts: what giving their folder trusts, what it does not, and the examples."""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import command_line
+import hydra
+import pytest
+import torch
+from omegaconf import OmegaConf
+from test_cli import Program, assert_refused, program  # noqa: F401  # a fixture
+
+from seq2seq_lab import build
+from seq2seq_lab.config import compose, extensions
+from seq2seq_lab.config import schema as config
+from seq2seq_lab.errors import UserError
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "own_parts"
+
+GOOD = """
+import os
+from torch import Tensor
+from seq2seq_lab.models.attention import AdditiveAttention, Attention
+
+class Mine(Attention):
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return query_BTQ.mean(-1, keepdim=True) + keys_BSK.mean(-1)[:, None]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with attention=mine of my_part.py; what is imported from it is forgotten afterwards."""
+    made = tmp_path_factory.mktemp("own") / "my_conf"
+    (made / "attention").mkdir(parents=True)
+    (made / "attention" / "mine.yaml").write_text("_target_: my_part.Mine\n")
+    (made / "my_part.py").write_text(GOOD)
+    modules = set(sys.modules)
+    yield made
+    for name in sys.modules.keys() - modules:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(made.parent)):
+            del sys.modules[name]
+
+
+def check(folder: Path, *overrides: str) -> None:
+    compose.preflight([f"--config-dir={folder}", *overrides])
+
+
+def located(folder: Path, target: str = "my_part.Mine") -> type:
+    with extensions.using(folder):
+        return build.locate("attention", {"_target_": target})
+
+
+def test_the_folder_given_is_trusted_and_only_while_it_is_given(folder: Path) -> None:
+    check(folder, "attention=mine")
+    with pytest.raises(UserError, match=r"refused.*--config-dir FOLDER.*SEQ2SEQ_LAB_TRUST=my_part "):
+        build.locate("attention", {"_target_": "my_part.Mine"})
+    # No prefix: a module of nearly its name is another one.
+    with pytest.raises(UserError, match=r"holds no my_prat\.py\. Did you mean 'my_part'\?"):
+        located(folder, "my_prat.Mine")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["attention=mine"],
+        ["encoder=convolution", "decoder.cell=gru"],
+        ["dataset=reversal"],
+        ["schedule=triangle", "schedule.half_cycle=5"],
+    ],
+)
+def test_the_examples_are_accepted(folder: Path, overrides: list[str]) -> None:
+    check(EXAMPLES, *overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["attention=mine", "attention.initial_sharpness=-1"], "attention.initial_sharpness=-1"),
+        (["attention=mine", "attention.initial_sharpnes=1"], "'attention.initial_sharpness'"),
+        (["attention=mine", "attention.size=big"], "a whole number"),
+        (["encoder=convolution"], "decoder.cell=VALUE"),
+        (["encoder=convolution", "decoder.cell=gru", "encoder.width=4"], "encoder.width=4"),
+        (["dataset=reversal", "dataset.longest=3", "dataset.train=900"], "raise dataset.longest"),
+        (["schedule=triangle", "schedule.half_cycle=0"], "schedule.half_cycle=0"),
+        (["attention=mien"], "Did you mean 'mine'?"),
+    ],
+)
+def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        check(EXAMPLES, *overrides)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("\nclass Mine(:\n", ["my_part.py, line 2: SyntaxError"]),
+        ("\n\nimport nothing_of_this_name\n", ["my_part.py, line 3: ModuleNotFoundError"]),
+        ("from torch import nothing_of_this_name\n", ["my_part.py, line 1: ImportError"]),
+        ("\nsize = undefined + 1\n", ["my_part.py, line 2: NameError"]),
+        ("import my_other\n", ["my_other.py, line 2: TypeError"]),
+        (GOOD.replace("Mine", "Mein"), ["my_part.py has no Mine. Did you mean 'Mein'?"]),
+        (
+            "\nclass Mine:\n    pass\n",
+            ["is no attention", "my_part.py, line 2", "models.attention.base.Attention"],
+        ),
+        ("def Mine():\n    pass\n", ["is no attention", "my_part.py, line 1"]),
+        ("Mine = 3\n", ["my_part.Mine is no attention."]),
+        (
+            GOOD.replace("def score", "def scroe"),
+            ["is no attention", "my_part.py, line 6", "It lacks score."],
+        ),
+        (
+            GOOD + "    def __init__(self, query_size: int) -> None:\n        pass\n",
+            ["my_part.py, line 6", "constructor has to take memory_size, query_size"],
+        ),
+        (
+            GOOD + "    def __init__(self, query_size, memory_size):\n        raise ValueError('too big')\n",
+            ["attention: too big", "my_part.Mine"],
+        ),
+    ],
+)
+def test_mistakes_in_the_file_are_told_with_file_and_line(folder: Path, code: str, said: list[str]) -> None:
+    (folder / "my_part.py").write_text(code)
+    (folder / "my_other.py").write_text("\nlen(3)\n")
+    with pytest.raises(UserError) as raised:
+        check(folder, "attention=mine")
+    for fragment in said:
+        assert fragment in str(raised.value)
+
+
+def test_settings_may_be_gathered_by_the_constructor(folder: Path) -> None:
+    passing = "    def __init__(self, size: int, **others):\n        super().__init__(**others)\n"
+    (folder / "my_part.py").write_text(GOOD + passing)
+    check(folder, "attention=mine", "+attention.size=3")
+    with pytest.raises(UserError, match=r"attention\.size is missing: my_part\.Mine needs size\."):
+        check(folder, "attention=mine")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "subprocess.Popen",
+        "my_part.os.system",
+        "my_part.Tensor",
+        "theirs_of_test_own_parts.Theirs",
+        ".my_part.Mine",
+        "attention..my_part.Mine",
+        "nested.deep.theirs_of_test_own_parts.Theirs",
+    ],
+)
+def test_code_outside_the_folder_stays_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(os, "system", lambda *given: called.append(given))
+    installed = folder / "library"
+    installed.mkdir()
+    (installed / "theirs_of_test_own_parts.py").write_text(GOOD.replace("Mine", "Theirs"))
+    monkeypatch.syspath_prepend(installed)
+    (folder / "attention" / "evil.yaml").write_text(f"_target_: {target}\n")
+    with pytest.raises(UserError, match=r"refused|cannot be imported"):
+        check(folder, "attention=evil")
+    assert "theirs_of_test_own_parts" not in sys.modules
+    assert called == []
+
+
+def test_a_search_path_alone_trusts_nothing(folder: Path, program: Program) -> None:  # noqa: F811
+    search_path = f"hydra.searchpath=[file://{folder}]"
+    assert_refused(program, f"{search_path} attention=mine", "my_part.Mine is refused", "--config-dir FOLDER")
+    assert "my_part" not in sys.modules
+    assert str(folder) not in sys.path
+
+
+def test_the_folder_does_not_open_hydras_own_slots(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"hydra\.callbacks\.x\._target_=my_part\.Mine is refused"):
+        check(folder, "+hydra.callbacks.x._target_=my_part.Mine")
+
+
+@pytest.mark.parametrize("name", ["json.py", "torch.py", "torch/__init__.py", "seq2seq_lab/parts.py"])
+def test_a_file_with_the_name_of_another_module_is_refused(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("raise SystemExit\n")
+    with pytest.raises(UserError, match=rf"{folder / name.split('/')[0]} cannot be used.*Rename it"):
+        check(folder, "attention=mine")
+
+
+@pytest.mark.parametrize("name", ["attention/dot.yaml", "config.yaml"])
+def test_a_value_with_the_name_of_the_programs_own_is_refused(folder: Path, name: str) -> None:
+    """Hydra would take the program's, and say nothing."""
+    (folder / name).write_text("_target_: my_part.Mine\n")
+    with pytest.raises(UserError, match=f"{folder / name} would not be read.*Rename it"):
+        check(folder, "attention=mine")
+
+
+def test_a_changed_file_is_read_anew_and_each_folder_has_its_own(folder: Path) -> None:
+    assert not hasattr(located(folder), "changed")
+    (folder / "my_part.py").write_text(GOOD + "    changed = True\n")
+    assert hasattr(located(folder), "changed")
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "my_part.py").write_text(GOOD + "    other = True\n")
+    assert hasattr(located(other), "other")
+    assert hasattr(located(folder), "changed")
+    assert sys.path.count(str(folder)) == 1
+    assert sys.path[-1] == str(folder)
+    assert str(other) not in sys.path
+
+
+def test_packages_are_trusted_as_modules_are(folder: Path) -> None:
+    (folder / "my_package").mkdir()
+    (folder / "my_package" / "__init__.py").write_text("from my_package.attention import Mine as Mine\n")
+    (folder / "my_package" / "attention.py").write_text(GOOD)
+    assert located(folder, "my_package.attention.Mine").__name__ == "Mine"
+    assert located(folder, "my_package.Mine").__module__ == "my_package.attention"
+
+
+def test_the_groups_know_the_folders_values(folder: Path) -> None:
+    (folder / "attention" / "ours.yaml").write_text("defaults:\n  - mine\n")
+    with extensions.using(folder):
+        assert {"dot", "mine", "ours"} <= set(config.group_values("attention"))
+        assert config.canonical("attention", "ours") == "mine"
+        assert config.canonical("attention", "mine") == "mine"
+        assert config.canonical("attention", "linear") == "additive"
+    assert "mine" not in config.group_values("attention")
+
+
+def test_a_multirun_and_its_folders(
+    program: Program,  # noqa: F811
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A folder given relatively, settings on both sides of it, jobs that change the working directory."""
+    monkeypatch.chdir(folder.parent)
+    arguments = ["-m", "attention=mine,dot", "--config-dir", "my_conf", "encoder=gru", "hydra.job.chdir=true"]
+    status, _, error = program(*arguments)
+    assert (status, error) == (0, "")
+    assert [job.choices["attention"] for job in program.jobs] == ["mine", "dot"]
+    assert program.trusted == [folder, folder]
+    job = program.jobs[0]
+    assert job.config.attention == {"_target_": "my_part.Mine"}
+    assert str(folder) not in (job.folder / "config.yaml").read_text()
+    assert extensions.folder() is None
+
+
+def test_an_experiment_of_ones_own(program: Program, folder: Path) -> None:  # noqa: F811
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "ours.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /attention: mine\nseed: 8\n"
+    )
+    assert program(f"--config-dir={folder}", "experiment=ours")[0] == 0
+    assert (program.jobs[0].config.seed, program.jobs[0].choices["attention"]) == (8, "mine")
+
+
+def test_help_lists_the_folders_values(program: Program, folder: Path) -> None:  # noqa: F811
+    located(folder)  # leaves __pycache__ there
+    status, out, _ = program("--config-dir", str(folder), "--help")
+    assert status == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("attention:")]
+    assert "mine" in line.split(", ")
+    assert "__pycache__" not in out
+
+
+def test_resuming_a_run_of_ones_own_needs_the_folder_again(
+    program: Program,  # noqa: F811
+    folder: Path,
+) -> None:
+    assert program(f"--config-dir={folder}", "attention=mine", "hydra.run.dir=run")[0] == 0
+    program.jobs.clear()
+    assert_refused(program, "resume=run", "attention._target_=my_part.Mine is refused", "--config-dir FOLDER")
+    assert program("resume=run", f"--config-dir={folder}", "trainer.max_epochs=9")[0] == 0
+    assert (program.jobs[0].resume, program.jobs[0].config.trainer.max_epochs) == (True, 9)
+
+
+def test_the_examples_are_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = "attention=mine encoder=convolution decoder.cell=gru dataset=reversal dataset.train=300 schedule=triangle"
+    sizes = [f"model.{name}=8" for name in ("embedding_size", "encoder_hidden_size", "hidden_size")]
+    settings = [*parts.split(), *sizes, "logger=none", "trainer.fast_dev_run=true", "trainer.samples=1"]
+    monkeypatch.chdir(tmp_path)
+    relative = os.path.relpath(EXAMPLES, tmp_path)
+    assert command_line.run("--config-dir", relative, *settings, "hydra.run.dir=run") == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["status"] == "finished"
+    assert 0 <= result["test/aer"] <= 1
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["choices"]["attention"] == "mine"
+    assert "decoder.attention" in (tmp_path / "run" / "run.log").read_text()
+    assert str(EXAMPLES) not in (tmp_path / "run" / "config.yaml").read_text()
+
+
+@pytest.fixture
+def examples() -> Iterator[Any]:
+    """Makes a part of the examples with the defaults of its YAML."""
+    with extensions.using(EXAMPLES), compose.composer():
+
+        def make(part: str, value: str, *overrides: str, **runtime: int) -> Any:
+            node = hydra.compose("config", [f"{part}={value}", *overrides])
+            slot = OmegaConf.to_container(node[part], resolve=True)
+            assert isinstance(slot, dict)
+            settings = {str(key): item for key, item in slot.items()}
+            return build.locate(part, settings), build.part(part, settings)(**runtime)
+
+        yield make
+
+
+@torch.no_grad()
+def test_the_attention_function_is_its_formula(examples: Any) -> None:
+    _, attention = examples("attention", "mine", "model.hidden_size=5", query_size=4, memory_size=3)
+    query_BTQ, memory_BSM = torch.randn(2, 6, 4), torch.randn(2, 7, 3)
+    mask = torch.ones(2, 1, 7, dtype=torch.bool)
+    mask[1, :, 5:] = False
+    context_BTM, weights_BTS = attention(query_BTQ, attention.project(memory_BSM), memory_BSM, mask)
+    for b, length in enumerate((7, 5)):
+        for t in range(6):
+            query = attention.query.weight @ query_BTQ[b, t]
+            scores = []
+            for s in range(length):
+                key = attention.key.weight @ memory_BSM[b, s]
+                scores.append(10.0 * float(query @ key) / math.sqrt(float(query @ query) * float(key @ key)))
+            exponentials = [math.exp(score) for score in scores]
+            weights = torch.tensor([value / sum(exponentials) for value in exponentials])
+            torch.testing.assert_close(weights_BTS[b, t, :length], weights)
+            torch.testing.assert_close(context_BTM[b, t], weights @ memory_BSM[b, :length])
+    assert weights_BTS[1, :, 5:].eq(0).all()
+
+
+def test_the_encoder_sees_no_padding(examples: Any) -> None:
+    _, encoder = examples(
+        "encoder",
+        "convolution",
+        "decoder.cell=gru",
+        "model.encoder_hidden_size=6",
+        "model.num_layers=3",
+        input_size=4,
+    )
+    encoder.eval()
+    embedded_BSE = torch.randn(2, 7, 4)
+    memory_BSM, final = encoder(embedded_BSE, [7, 5])
+    alone_BSM, final_alone = encoder(embedded_BSE[1:, :5], [5])
+    torch.testing.assert_close(memory_BSM[1:, :5], alone_BSM)
+    torch.testing.assert_close(final.hidden_LBH[:, 1:], final_alone.hidden_LBH)
+    assert memory_BSM[1, 5:].eq(0).all()
+    assert final.hidden_LBH.shape == (3, 2, 6)
+
+
+def test_the_data_set_is_reversed_and_distinct(examples: Any) -> None:
+    _, dataset = examples("dataset", "reversal", "dataset.train=50")
+    corpus = dataset.load()
+    splits = [corpus.train, corpus.validation, corpus.tests["test"]]
+    assert list(map(len, splits)) == [50, 200, 200]
+    assert len({line for split in splits for line in split.source}) == 450
+    for split in splits:
+        for source, target, gold in zip(split.source, split.target, split.gold, strict=True):
+            assert target == source[::-1]
+            assert all(gold.source_words[s] == gold.target_words[t] for s, t in gold.links)
+            assert len(gold.links) == len(gold.source_words)
+
+
+def test_the_schedule_is_a_triangle(examples: Any) -> None:
+    _, schedule = examples("schedule", "triangle", "schedule.half_cycle=4", "schedule.lowest_factor=0.2")
+    factors = [schedule.factor(update, 100, []) for update in range(13)]
+    way = [0.2, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4]
+    assert factors == pytest.approx([*way, *way[:5]])
+
+
+def test_a_module_that_a_part_imports_late_is_imported_anew_too(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "late_helper.py").write_text("VALUE = 1\n")
+    (folder / "late_part.py").write_text(
+        "def value():\n    import late_helper\n    return late_helper.VALUE\n"
+    )
+    with extensions.using(folder):
+        assert extensions.load("late_part").value() == 1
+        before = extensions.fingerprint("late_part")
+    (folder / "late_helper.py").write_text("VALUE = 22\n")
+    with extensions.using(folder):
+        assert extensions.load("late_part").value() == 22
+        assert extensions.fingerprint("late_part") not in ("", before)
+        assert extensions.fingerprint("seq2seq_lab.data.tokenizers") == ""

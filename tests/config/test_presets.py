@@ -1,0 +1,153 @@
+"""The presets of papers train as their papers say: the numbers are written out here once more."""
+
+from typing import Any
+
+import hydra
+import pytest
+
+from seq2seq_lab.config.schema import CONF_DIR, plain
+
+ADAM = {
+    "optimizer._target_": "torch.optim.Adam",
+    "optimizer.lr": 1e-3,
+    "optimizer.betas": [0.9, 0.999],
+    "optimizer.eps": 1e-8,
+    "optimizer.weight_decay": 0.0,
+    "schedule._target_": "seq2seq_lab.training.schedules.Constant",
+}
+# Of the tutorials on Multi30k: what they have in common.
+MULTI30K = ADAM | {
+    "dataset.source": "de",
+    "dataset.target": "en",
+    "tokenizer._target_": "seq2seq_lab.data.tokenizers.SpacyTokenizer",
+    "tokenizer.lowercase": True,
+    "tokenizer.min_frequency": 2,
+    "tokenizer.max_size": 10_000,
+    "embedding.source.size": 256,
+    "embedding.target.size": 256,
+    "encoder.hidden_size": 512,
+    "decoder.hidden_size": 512,
+    "embedding.source.dropout": 0.5,
+    "embedding.target.dropout": 0.5,
+    "encoder.dropout": 0.5,
+    "decoder.dropout": 0.5,
+    "encoder.memory_dropout": 0.0,
+    "decoder.state_dropout": 0.0,
+    "encoder.reverse": False,
+    "teacher_forcing._target_": "seq2seq_lab.tasks.translation.teacher_forcing.Constant",
+    "teacher_forcing.ratio": 0.5,
+    "teacher_forcing.scope": "step",
+    "trainer.batch_size": 128,
+    "trainer.clip_norm": 1.0,
+    "trainer.max_epochs": 10,
+    "trainer.label_smoothing": 0.0,
+    "trainer.r_drop": 0.0,
+    "trainer.monitor": "val/loss_free_running",
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "sutskever2014": MULTI30K
+    | {
+        "encoder.cell": "lstm",
+        "encoder.bidirectional": False,
+        "encoder.num_layers": 2,
+        "decoder.num_layers": 2,
+        "decoder.bridge": "copy",
+        "initialization._target_": "seq2seq_lab.models.initialization.Uniform",
+        "initialization.bound": 0.08,
+    },
+    "cho2014": MULTI30K
+    | {
+        "encoder.cell": "gru",
+        "encoder.bidirectional": False,
+        "encoder.num_layers": 1,
+        "decoder._target_": "seq2seq_lab.models.decoders.FixedContextDecoder",
+        "decoder.output": ["embedding", "state", "context"],
+        "initialization.std": 0.01,
+    },
+    "bahdanau2015": MULTI30K
+    | {
+        "encoder.cell": "gru",
+        "encoder.bidirectional": True,
+        "encoder.num_layers": 1,
+        "decoder._target_": "seq2seq_lab.models.decoders.AttendBeforeDecoder",
+        "decoder.output": ["state", "context", "embedding"],
+        "decoder.bridge": "tanh",
+        "attention._target_": "seq2seq_lab.models.attention.AdditiveAttention",
+        "attention.size": 512,
+        "initialization.std": 0.01,
+    },
+    "shared_lstm": ADAM
+    | {
+        "dataset.source": "en",
+        "dataset.target": "fr",
+        "encoder.cell": "lstm",
+        "encoder.num_layers": 2,
+        "encoder.hidden_size": 100,
+        "encoder.dropout": 0.1,  # between the layers, and nowhere else
+        "embedding.source.dropout": 0.0,
+        "embedding.target.dropout": 0.0,
+        "encoder.memory_dropout": 0.0,
+        "decoder.state_dropout": 0.0,
+        "model.share_layers": True,
+        "embedding.source.size": 100,
+        "embedding.source.frozen": True,
+        "embedding.target.size": 300,
+        "embedding.target.frozen": True,
+        "trainer.max_epochs": 5,
+        "trainer.validate_every": 0.1,
+    },
+    "tutorial_location": ADAM
+    | {
+        "dataset.source": "en",
+        "dataset.target": "fr",
+        "encoder.cell": "gru",
+        "encoder.bidirectional": False,
+        "encoder.hidden_size": 256,
+        "decoder.rectified_input": True,
+        "decoder.output": ["state"],
+        "attention._target_": "seq2seq_lab.models.attention.LocationAttention",
+        "embedding.source.dropout": 0.1,
+        "embedding.target.dropout": 0.1,
+        "decoder.state_dropout": 0.0,
+        "teacher_forcing.ratio": 0.5,
+        "teacher_forcing.scope": "sequence",
+    },
+    "lium_wmt17": ADAM
+    | {
+        "optimizer.lr": 4e-4,
+        "optimizer.weight_decay": 1e-5,
+        "dataset.source": "en",
+        "dataset.target": "de",
+        "tokenizer.joint": True,
+        "tokenizer.vocab_size": 10_000,
+        "tokenizer.lowercase": True,
+        "embedding.source.size": 128,
+        "encoder.cell": "gru",
+        "encoder.bidirectional": True,
+        "encoder.hidden_size": 256,
+        "decoder._target_": "seq2seq_lab.models.decoders.AttendBetweenDecoder",
+        "decoder.hidden_size": 256,
+        "embedding.source.dropout": 0.3,
+        "embedding.target.dropout": 0.0,
+        "encoder.memory_dropout": 0.5,
+        "decoder.state_dropout": 0.5,
+        "model.tied_embeddings": "none",
+        "trainer.batch_size": 32,
+        "trainer.clip_norm": 5.0,
+        "trainer.monitor": "val/bleu_lowercased_tokenised",
+    },
+}
+
+
+@pytest.mark.parametrize("experiment", PRESETS)
+def test_a_preset_is_what_its_paper_says(experiment: str) -> None:
+    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        config = plain(hydra.compose("config", [f"experiment={experiment}"]))
+    found = {key: node(config, key) for key in PRESETS[experiment]}
+    assert found == PRESETS[experiment]
+
+
+def node(config: dict[str, Any], dotted: str) -> Any:
+    for name in dotted.split("."):
+        config = config[name]
+    return config

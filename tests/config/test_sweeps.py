@@ -1,0 +1,43 @@
+"""The sweep definitions for W&B: what they would start is a run of this program."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from seq2seq_lab.config import compose
+from seq2seq_lab.config.schema import FIGURES
+
+FILES = sorted((Path(__file__).parents[2] / "sweeps").glob("*.yaml"))
+DISTRIBUTIONS = {"uniform", "log_uniform_values"}
+
+
+def values_of(parameter: dict[str, Any]) -> list[Any]:
+    """Return what a parameter may be; of an interval, its ends."""
+    if "value" in parameter:
+        return [parameter["value"]]
+    if "values" in parameter:
+        return list(parameter["values"])
+    assert parameter["distribution"] in DISTRIBUTIONS
+    return [parameter["min"], parameter["max"]]
+
+
+def test_there_are_a_grid_and_a_search() -> None:
+    assert {yaml.safe_load(file.read_text())["method"] for file in FILES} == {"grid", "bayes"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_run_of_a_sweep_composes(file: Path) -> None:
+    sweep = yaml.safe_load(file.read_text())
+    assert sweep["command"] == ["${env}", "python", "-m", "seq2seq_lab", "${args_no_hyphens}"]
+    assert sweep["metric"]["name"] in FIGURES
+    assert sweep["metric"]["goal"].startswith(FIGURES[sweep["metric"]["name"]].value)
+    keys = list(sweep["parameters"])
+    runs = list(product(*map(values_of, sweep["parameters"].values())))
+    assert len(runs) > 5
+    for run in runs:
+        arguments = [f"{key}={value}" for key, value in zip(keys, run, strict=True)]
+        with compose.composer():
+            compose.check_job(compose.compose(arguments), compose.parse_overrides(arguments))

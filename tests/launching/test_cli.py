@@ -1,0 +1,602 @@
+"""The command line: what is refused before any work, and what the rest leads to."""
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import command_line
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+import seq2seq_lab.launching.launch
+from seq2seq_lab.config import compose, extensions
+from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
+from seq2seq_lab.errors import UserError, closed_pipe
+from seq2seq_lab.run import Job
+from seq2seq_lab.runtime.ranks import Ranks
+
+MODULE = """
+from torch import Tensor
+from seq2seq_lab.models.attention.base import Attention
+
+class MyAttention(Attention):
+    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
+        return query_BTQ.mean(-1, keepdim=True) + keys_BSK.mean(-1)[:, None]
+"""
+
+
+class Program:
+    """The program in this process; `jobs` are the runs it would have started, `trusted` the folders they trust."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+        self.jobs: list[Job] = []
+        self.trusted: list[Path | None] = []
+        self.error: dict[str, Exception] = {}
+
+    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
+        self.jobs.append(job)
+        self.trusted.append(extensions.folder())
+        (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
+        if error := self.error.get(job.choices["attention"]):
+            raise error
+        result = {"status": "finished", "val/bleu": 20.0, "test/bleu": 19.0}
+        (job.folder / "result.json").write_text(json.dumps(result))
+        return result
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Return (exit status, standard output, standard error)."""
+        return command_line.run(*arguments), *self.capsys.readouterr()
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    monkeypatch.chdir(tmp_path)
+    made = Program(capsys)
+    monkeypatch.setattr(seq2seq_lab.launching.launch, "run", made.run)
+    return made
+
+
+def assert_refused(program: Program, arguments: str, *said: str) -> None:
+    before = sorted(Path.cwd().rglob("*"))
+    status, _, error = program(*arguments.split())
+    assert status == 2
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    for fragment in said:
+        assert fragment in error
+    assert program.jobs == []
+    assert sorted(Path.cwd().rglob("*")) == before
+    assert not Path(os.environ["SEQ2SEQ_LAB_CACHE"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        # unknown keys
+        ("trainer.max_epoch=3", ["trainer.max_epoch=3", "Did you mean 'trainer.max_epochs'?", "batch_size"]),
+        ("+trainer.foo=1", ["+trainer.foo=1", "Allowed in trainer: max_epochs, "]),
+        ("foo=1", ["foo=1", "Allowed: seed, "]),
+        ("+foo=1", ["+foo=1", "Allowed: seed, "]),
+        ("+encoder.hiden_size=3", ["encoder.hiden_size=3", "'hidden_size'", "Allowed: cell, "]),
+        ("encoder.hidden=3", ["encoder.hidden=3", "'encoder.hidden_size'", "Allowed in encoder: cell, "]),
+        ("attention=dot attention.size=3", ["attention.size=3", "Allowed in attention: nothing"]),
+        ("hydra.run.dirr=x", ["hydra.run.dirr=x", "'hydra.run.dir'"]),
+        ("~trainer.max_epochs", ["trainer.max_epochs", "cannot be left out"]),
+        ("~attention", ["attention cannot be left out"]),
+        ("lr=0.001", ["there is no setting 'lr'. Did you mean optimizer.lr?"]),
+        ("batch_size=64", ["Did you mean trainer.batch_size?"]),
+        ("epochs=3", ["Did you mean 'trainer.max_epochs'?"]),
+        ("dropout=0.3", ["Did you mean model.dropout?"]),
+        ("teacher_forcing_ratio=0.5", ["Did you mean teacher_forcing.ratio?"]),
+        ("search.beam=5", ["Did you mean search=beam?", "search.size"]),
+        ("beam_size=5", ["Did you mean search=beam?", "search.size"]),
+        ("search.size=5", ["It is a setting of search=beam"]),
+        ("wandb=false", ["Did you mean logger=wandb?"]),
+        # wrong types in closed sections
+        ("trainer.max_epochs=many", ["trainer.max_epochs=many", "a whole number"]),
+        ("trainer.max_epochs=null", ["trainer.max_epochs=null", "a whole number"]),
+        ("trainer.max_epochs.x=3", ["trainer.max_epochs.x=3", "a whole number"]),
+        ("trainer.clip_norm=abc", ["trainer.clip_norm=abc", "a number or null"]),
+        ("trainer.precision=bf17", ["trainer.precision=bf17", "'bf16'", "auto, fp32, tf32, bf16, fp16"]),
+        ("trainer.length_bounds=5", ["trainer.length_bounds=5", "a list, each a whole number"]),
+        ("trainer.length_bounds=[1,x]", ["trainer.length_bounds=[1,x]", "a list, each a whole number"]),
+        ("seed=[1,2]", ["seed=[1,2]", "a whole number"]),
+        # wrong types inside slots
+        ("encoder.hidden_size=big", ["encoder.hidden_size=big", "a whole number"]),
+        ("encoder.bidirectional=1", ["encoder.bidirectional=1", "true or false"]),
+        ("encoder.cell=gur", ["encoder.cell=gur", "'gru'", "rnn, lstm, gru"]),
+        ("attention.size=1.5", ["attention.size=1.5", "a whole number"]),
+        ("teacher_forcing.scope=tokens", ["scope=tokens", "'token'", "token, step, sequence, batch"]),
+        ("optimizer.lr=fast", ["optimizer.lr=fast", "a number"]),
+        ("optimizer.betas=0.9", ["optimizer.betas=0.9", "a list of 2: [a number, a number]"]),
+        ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "a list of 2"]),
+        ("encoder.cell=${nokey}", ["encoder.cell=${nokey}", "'nokey'"]),
+        # groups
+        ("attention=addtive", ["attention=addtive", "'additive'", "additive, dot, linear"]),
+        ("atention=dot", ["atention=dot", "'attention'"]),
+        ("hydra/launcher=foo", ["hydra/launcher=foo", "basic"]),
+        ("hydra/sweeper=optuna", ["hydra/sweeper=optuna", "pip install 'seq2seq_lab[optuna]'"]),
+        ("-m hydra/launcher=ray seed=1,2", ["hydra/launcher=ray", "pip install 'seq2seq_lab[ray]'"]),
+        ("-m hydra/launcher=submitit_slurm", ["launcher=submitit_slurm", "pip install 'seq2seq_lab[slurm]'"]),
+        ("experiment=multi30k", ["'multi30k_de_en' or 'multi30k_en_de' or 'multi30k_en_fr'"]),
+        (
+            "teacher_forcing=0.5",
+            ["teacher_forcing=0.5", "A setting of it is written teacher_forcing.ratio=0.5."],
+        ),
+        ("dataset.train=pairs.tsv", ["dataset.train=pairs.tsv", "dataset=parallel"]),
+        ("model.dropout=0,3", ["Add -m", "model.dropout=0.3."]),
+        ("trainer.device=gpu", ["trainer.device=gpu", "Did you mean 'cuda'?"]),
+        ("attention=[dot,none]", ["attention=[dot,none]", "choose one attention", "additive, dot, linear"]),
+        ("attention=null", ["attention=null", "choose one attention"]),
+        ("trainer=3", ["trainer=3", "choose one trainer", "default"]),
+        ("+attention=dot", ["+attention=dot", "leave out the +"]),
+        ("attention=additive,dot", ["attention=additive,dot", "Add -m"]),
+        # values that no run can have, parts that do not fit
+        ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "0 ", "to 1 "]),
+        ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", *FIGURES]),
+        ("attention.size=-3", ["attention.size=-3", "at least 1"]),
+        ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
+        ("+optimizer.foreach=true", ["optimizer.foreach=True", "`fused` and `foreach`"]),
+        ("model=vanilla attention=additive", ["model=vanilla", "Leave attention=… out", "model=attn"]),
+        ("model=cho attention=additive", ["model=cho", "Leave attention=… out", "model=bahdanau"]),
+        ("decoder=plain", ["decoder=plain", "Leave attention=… out", "decoder=luong"]),
+        ("model=vanilla trainer.monitor=val/aer", ["trainer.monitor=val/aer", "model=attn"]),
+        ("attention=dot", ["attention=dot", "256", "512", "Set model.hidden_size=512"]),
+        ("model.tied_embeddings=all", ["model.tied_embeddings=all", "Set tokenizer.joint=true"]),
+        ("dataset=multi30k dataset.source=xx", ["dataset.source=xx", "de, en, fr"]),
+        # the line itself
+        ("trainer.max_epochs", ["trainer.max_epochs ", "Write key=value"]),
+        ("attention=[dot", ["attention=[dot ", "Write key=value"]),
+        ("attention additive", ["attention cannot be read", "attention=VALUE"]),
+        ("attention:additive", ["attention=additive"]),
+        ("logger.project=x=y", ["""logger.project="x=y\""""]),
+        ("--attention additive", ["--attention is not an option", "write attention=additive."]),
+        ("--attention=additive", ["write attention=additive."]),
+        ("--multi-run seed=1,2", ["--multi-run", "'--multirun'"]),
+        ("--cfg", ["--cfg", "expected one argument"]),
+        ("--config-name=x", ["--config-name", "--config-dir"]),
+        ("--config-path=x", ["--config-path", "--config-dir"]),
+        ("--experimental-rerun=x", ["--experimental-rerun"]),
+        ("--config-dir=x", ["--config-dir=x", "no such folder"]),
+        ("-m --cfg job", ["--multirun --cfg", "only one"]),
+        ("--resolve", ["--resolve", "--cfg job"]),
+        # multiruns: every job is checked before the first
+        ("-m attention=additive,scaled_dot,addtive", ["attention=addtive", "'additive'"]),
+        ("-m seed=1,2 trainer.max_epochs=2,many", ["trainer.max_epochs=many", "a whole number"]),
+        ("-m seed=range(0,100) attention=additive,addtive", ["attention=addtive"]),
+        ("-m model=attn,vanilla attention=additive", ["model=vanilla", "Leave attention=… out"]),
+        # what this machine does not have
+        ("trainer.devices=9999", ["trainer.devices=9999", "Allowed: 1 to "]),
+    ],
+)
+def test_refused_before_any_work(program: Program, arguments: str, said: list[str]) -> None:
+    assert_refused(program, arguments, *said)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(f"{slot}._target_=os.system" for slot in ("encoder", "dataset", "optimizer", "logger")),
+        "dataset._target_=seq2seq_lab.files.write_atomically",
+        "dataset._target_=seq2seq_lab.tracking.files.FileTracker +dataset.folder=. +dataset.resumed=null",
+        "dataset._target_=seq2seq_lab.launching.cli.Path",
+        "dataset._target_=seq2seq_lab.launching.cli.os.system",
+        "dataset._target_=torch.optim.os.system",
+        "+encoder.x._target_=os.system",
+        "+logger.tags=[{_target_:os.system}]",
+        "+optimizer._args_=[x]",
+        "+optimizer._partial_=true",
+        "+optimizer._recursive_=true",
+        "+optimizer._convert_=none",
+        "+x._target_=os.system",
+        "+trainer.x._target_=os.system",
+        "+hydra.callbacks.x._target_=os.system",
+        "+hydra.callbacks.x._target_=hydra.main.copy.os.system",
+        "hydra.launcher._target_=os.system",
+        "+hydra.launcher.x._target_=os.system",
+        "hydra.sweeper._target_=os.system",
+        "+hydra.job_logging.handlers.x.class=logging.os.system",
+        "+hydra.job_logging.formatters.x={'()':os.system}",
+        "+hydra.hydra_logging.handlers.x={'()':os.system}",
+        "+hydra.callbacks.x='${oc.create:{_target_:os.system}}'",
+        "+hydra.callbacks='${oc.create:{x:{_target_:os.system}}}'",
+        "hydra.sweeper.params='${oc.decode:\"{_target_: os.system}\"}'",
+        "hydra.launcher._target_='${oc.env:HOME}'",
+        "+hydra.job.env_set.SEQ2SEQ_LAB_TRUST=os",
+        "hydra.job.env_set={SEQ2SEQ_LAB_TRUST:os}",
+        "hydra/job_logging=default",
+        "+hydra.job_logging.handlers.x={class:logging.StreamHandler,stream:'ext://antigravity'}",
+        "+hydra.hydra_logging.handlers.x={class:logging.FileHandler,filename:x.log}",
+        "-m +hydra.callbacks.x._target_=os.system",
+        "-m seed=1,2 encoder._target_=os.system",
+    ],
+)
+def test_nothing_a_configuration_names_is_called(
+    program: Program, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(os, "system", lambda *given, **named: called.append((given, named)))
+    assert_refused(program, arguments)
+    assert called == []
+
+
+@pytest.mark.parametrize(
+    ("callback", "said"),
+    [
+        ("{_target_: subprocess.Popen, args: [touch, CANARY]}", "subprocess.Popen"),
+        ("${oc.create:{_target_:os.mkdir,path:CANARY}}", "oc.create"),
+        ("\"${oc.decode:'{_target_: os.mkdir, path: CANARY}'}\"", "oc.decode"),
+        ("{_target_: '${oc.env:CALLED}', path: CANARY}", "oc.env"),
+    ],
+)
+def test_a_hostile_experiment_file_calls_nothing(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callback: str, said: str
+) -> None:
+    monkeypatch.setenv("CALLED", "os.mkdir")
+    canary = tmp_path / "canary"
+    experiments = tmp_path / "mine" / "experiment"
+    experiments.mkdir(parents=True)
+    lines = [
+        "# @package _global_",
+        "hydra:",
+        "  callbacks:",
+        f"    x: {callback.replace('CANARY', str(canary))}",
+    ]
+    (experiments / "evil.yaml").write_text("\n".join(lines) + "\n")
+    assert_refused(program, f"--config-dir={tmp_path / 'mine'} experiment=evil", said)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("trainer:\n  max_epoch: 3\n", ["trainer.max_epoch ", "experiment/mine", "'trainer.max_epochs'"]),
+        (
+            "trainer:\n  max_epochs: many\n",
+            ["trainer.max_epochs ", "experiment/mine", "'many'", "whole number"],
+        ),
+        ("defaults:\n  - override /attention: addtive\n", ["attention=addtive", "'additive'"]),
+        ("defaults:\n  - override /atention: dot\n", ["experiment/mine", "atention"]),
+        ("trainer: [\n", ["mine.yaml", "line 3"]),
+    ],
+)
+def test_mistakes_in_a_file_are_told_with_its_name(
+    program: Program, tmp_path: Path, content: str, said: list[str]
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\n" + content)
+    assert_refused(program, f"--config-dir={tmp_path} experiment=mine", *said)
+
+
+def test_a_module_the_user_trusts(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("path")
+    (folder / "mymodule_of_test_cli.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    chosen = "attention=multiplicative attention._target_=mymodule_of_test_cli.MyAttention"
+    assert_refused(program, chosen, "SEQ2SEQ_LAB_TRUST=mymodule_of_test_cli")
+    monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", "other,mymodule_of_test_cli")
+    assert program(*chosen.split())[0] == 0
+    assert len(program.jobs) == 1
+    # A trusted module vouches for its own classes, not for what it imports.
+    status, _, error = program("attention._target_=mymodule_of_test_cli.Tensor")
+    assert status == 2
+    assert "refused" in error
+
+
+def test_help_lists_every_group_and_value(program: Program, tmp_path: Path) -> None:
+    status, out, _ = program("--help")
+    assert status == 0
+    for group in groups():
+        line = next(line for line in out.splitlines() if line.strip().startswith(f"{group}:"))
+        assert set(group_values(group)) == set(re.split(r"[:,\s]+", line.strip())[1:])
+    assert len(out.splitlines()) <= 45
+    assert "resume=" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_in_the_help_composes(program: Program) -> None:
+    _, out, _ = program("--help")
+    commands = re.findall(r"^ +python -m seq2seq_lab(?: (.*?))?(?: {2,}.*)$", out, re.MULTILINE)
+    assert len(commands) > 5
+    for command in commands:
+        if "resume=" not in command:
+            compose.preflight(command.split())
+
+
+def test_cfg_job_prints_the_configuration(program: Program, tmp_path: Path) -> None:
+    status, out, _ = program("--cfg", "job", "trainer.max_epochs=77")
+    assert status == 0
+    assert OmegaConf.create(out).trainer.max_epochs == 77
+    assert program.jobs == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_gets_its_folder_configuration_and_choices(program: Program, tmp_path: Path) -> None:
+    assert program("attention=linear", "seed=3", "encoder=lstm")[0] == 0
+    (job,) = program.jobs
+    assert (job.config.seed, job.plain["seed"], job.resume) == (3, 3, False)
+    assert (job.choices["attention"], job.choices["encoder"]) == ("linear", "lstm")
+    assert job.folder.parts[:-2] == (tmp_path / "outputs").parts
+    assert OmegaConf.to_container(OmegaConf.load(job.folder / "config.yaml")) == job.plain
+    assert job.plain["decoder"]["cell"] == "lstm"
+
+
+def test_a_multirun_runs_every_combination(program: Program) -> None:
+    assert program("-m", "attention=additive,multiplicative", "seed=1,2")[0] == 0
+    ran = [(job.plain["attention"]["_target_"].rpartition(".")[2], job.plain["seed"]) for job in program.jobs]
+    functions = ("AdditiveAttention", "MultiplicativeAttention")
+    assert ran == [(function, seed) for function in functions for seed in (1, 2)]
+    assert len({job.folder for job in program.jobs}) == 4
+
+
+def test_two_jobs_do_not_share_a_folder(program: Program) -> None:
+    status, _, error = program("-m", "seed=1,2", "hydra.sweep.subdir=same")
+    assert status == 2
+    assert "a run lies there already" in error
+    assert [job.plain["seed"] for job in program.jobs] == [1]
+
+
+def test_a_failing_job_of_a_multirun_is_told_and_the_others_run(program: Program) -> None:
+    program.error["multiplicative"] = UserError("no such file: x.txt")
+    status, _, error = program("-m", "attention=additive,multiplicative,scaled_dot")
+    assert status == 2
+    assert len(program.jobs) == 3
+    assert f"attention=multiplicative in {program.jobs[1].folder}: no such file: x.txt" in error
+    assert "no such file" in (program.jobs[1].folder / "run.log").read_text()
+    assert error.count("Jobs without a result:") == 1
+
+
+def test_an_error_within_a_run_shows_its_message_only(program: Program) -> None:
+    program.error["additive"] = UserError("no such file: x.txt")
+    status, out, error = program()
+    assert (status, out) == (2, "")
+    assert error.endswith("error: no such file: x.txt\n")
+    assert "Error executing job" not in error
+    assert "Traceback" not in error
+    assert (
+        "ERROR seq2seq_lab.launching.launch: no such file: x.txt"
+        in (program.jobs[0].folder / "run.log").read_text()
+    )
+
+
+def test_a_fault_of_the_program_shows_its_traceback(program: Program) -> None:
+    program.error["additive"] = KeyError("fault")
+    with pytest.raises(KeyError, match="fault"):
+        program()
+
+
+def test_a_sweep_of_a_configuration_file(program: Program, tmp_path: Path) -> None:
+    experiments = tmp_path / "mine" / "experiment"
+    experiments.mkdir(parents=True)
+    (experiments / "grid.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      seed: 1,2\n"
+    )
+    assert program(f"--config-dir={tmp_path / 'mine'}", "experiment=grid")[0] == 0
+    assert [job.plain["seed"] for job in program.jobs] == [1, 2]
+    program.jobs.clear()
+    (experiments / "grid.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper: {params: {attention: 'dot,addtive'}}\n"
+    )
+    assert_refused(
+        program,
+        f"--config-dir={tmp_path / 'mine'} experiment=grid model.hidden_size=512",
+        "attention=addtive",
+    )
+
+
+def test_jobs_beyond_the_bound_still_show_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = compose.parse_overrides(["seed=range(0,50)", "trainer.max_epochs=1,2,3", "attention=dot"])
+    jobs = list(compose.jobs([overrides]))
+    assert {line for job in jobs for line in job} == {
+        *(f"seed={seed}" for seed in range(50)),
+        *(f"trainer.max_epochs={epochs}" for epochs in (1, 2, 3)),
+        "attention=dot",
+    }
+    assert len(jobs) == compose.MOST_JOBS_CHECKED + 49 + 2
+    monkeypatch.setattr(compose, "MOST_JOBS_CHECKED", 150)
+    assert len(list(compose.jobs([overrides]))) == 150
+    assert len(list(compose.jobs([overrides] * 5))) == 5 * (150 // 5 + 49 + 2)
+    assert compose.values(compose.parse_overrides(["model.dropout=interval(0.1,0.5)"])[0]) == [
+        "model.dropout=0.1"
+    ]
+
+
+@pytest.fixture(scope="module")
+def configuration_of_a_run() -> str:
+    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return OmegaConf.to_yaml(OmegaConf.create(plain(hydra.compose("config", ["seed=5"]))))
+
+
+@pytest.fixture
+def finished(configuration_of_a_run: str, tmp_path: Path) -> Path:
+    """The folder of a run that has ended."""
+    folder = tmp_path / "outputs" / "run"
+    folder.mkdir(parents=True)
+    (folder / ".lock").touch()
+    (folder / "config.yaml").write_text(configuration_of_a_run)
+    (folder / "run.json").write_text(json.dumps({"choices": {"attention": "additive"}, "run_id": None}))
+    return folder
+
+
+def test_resume_goes_on_with_a_run(program: Program, finished: Path) -> None:
+    changes = ("trainer.max_epochs=9", "trainer.patience=null", "logger.tags=[a]")
+    assert program(f"resume={finished}", *changes)[0] == 0
+    (job,) = program.jobs
+    assert job.resume
+    assert job.folder == finished
+    assert (job.config.seed, job.config.trainer.max_epochs, job.config.logger["tags"]) == (5, 9, ["a"])
+    assert job.choices["attention"] == "additive"
+    # The folder keeps its configuration until the run has accepted its checkpoint.
+    assert OmegaConf.load(finished / "config.yaml").trainer.max_epochs != 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("trainer.max_epoch=5", ["trainer.max_epoch=5", "'trainer.max_epochs'", "trainer.max_steps"]),
+        ("trainer.max_epochsx=5", ["trainer.max_epochsx=5", "'trainer.max_epochs'"]),
+        ("trainer.max_epochs=many", ["trainer.max_epochs=many", "a whole number"]),
+        ("trainer.max_epochs=0", ["trainer.max_epochs=0", "above 0"]),
+        ("trainer.max_epochs=1,2", ["trainer.max_epochs=1,2"]),
+        ("seed=2", ["seed=2", "trainer.max_epochs", "logger.tags", "init_from="]),
+        ("model=vanilla", ["model=vanilla", "trainer.max_epochs"]),
+        ("logger.tag=[a]", ["logger.tag=[a]", "'logger.tags'"]),
+        ("logger._target_=os.system", ["logger._target_=os.system"]),
+        ("trainer.max_epochs", ["Write key=value"]),
+        ("-m", ["--multirun", "resume="]),
+        ("--cfg job", ["--cfg", "resume="]),
+        ("resume=other", ["resume=other", "one folder"]),
+    ],
+)
+def test_resume_refuses(program: Program, finished: Path, arguments: str, said: list[str]) -> None:
+    before = (finished / "config.yaml").read_text()
+    assert_refused(program, f"resume={finished} {arguments}", *said)
+    assert (finished / "config.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("seed: [", ["config.yaml cannot be read"]),
+        ("seed: 1\nfoo: 2\n", ["foo"]),
+        ("seed: 1\n", ["is missing"]),
+        ("seed: many\n", ["seed", "a whole number"]),
+    ],
+)
+def test_resume_refuses_a_configuration_that_is_none(
+    program: Program, finished: Path, content: str, said: list[str]
+) -> None:
+    (finished / "config.yaml").write_text(content)
+    assert_refused(program, f"resume={finished}", *said)
+
+
+def test_resume_refuses_a_hostile_folder(program: Program, finished: Path) -> None:
+    saved = (finished / "config.yaml").read_text()
+    hostile = saved.replace("seq2seq_lab.data.grammar.Grammar", "os.system")
+    assert hostile != saved
+    (finished / "config.yaml").write_text(hostile)
+    assert_refused(program, f"resume={finished}", "dataset._target_=os.system")
+
+
+def test_resume_refuses_folders_without_a_run(program: Program, finished: Path) -> None:
+    assert_refused(program, "resume=nowhere", "resume=nowhere", "outputs/DATE/TIME")
+    (finished / "run.json").unlink()
+    assert_refused(program, f"resume={finished}", "no run.json", "start it anew")
+
+
+def test_a_folder_holds_one_run_at_a_time(program: Program, finished: Path) -> None:
+    with (finished / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert_refused(program, f"resume={finished}", str(finished), "is in use")
+    assert program(f"resume={finished}")[0] == 0
+
+
+def test_a_run_does_not_overwrite_another(program: Program, finished: Path) -> None:
+    assert_refused(program, f"hydra.run.dir={finished}", "a run lies there already", f"resume={finished}")
+
+
+def run_module(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_help_and_misspellings_do_not_wait_for_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom seq2seq_lab.launching import cli\nsys.argv[1:] = {!r}\n"
+        "try:\n    cli.main()\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
+    )
+    assert run_module("-c", code.format(["--help"]), cwd=tmp_path).stdout.endswith("0 False\n")
+    assert run_module("-c", code.format(["sed=3"]), cwd=tmp_path).stdout.endswith("2 False\n")
+
+
+def test_the_package_shows_its_public_names_and_imports_torch_for_none_but_them(tmp_path: Path) -> None:
+    code = "import sys, seq2seq_lab\nprint(dir(seq2seq_lab), 'torch' in sys.modules)"
+    names = ["LoadedRun", "Translation", "__version__", "ensemble", "load", "train"]
+    assert run_module("-c", code, cwd=tmp_path).stdout == f"{names} False\n"
+    code = "import seq2seq_lab\nhelp(seq2seq_lab)"
+    shown = run_module("-c", code, cwd=tmp_path).stdout
+    assert "class LoadedRun" in shown
+    assert "train(" in shown
+    assert "TYPE_CHECKING" not in shown
+    assert "import_module" not in shown
+
+
+def test_python_m(tmp_path: Path) -> None:
+    ended = run_module("-m", "seq2seq_lab", "attention=addtive", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(r"error: attention=addtive: .*'additive'.*\n", ended.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_console_script_is_the_same_program(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("seq2seq-lab")
+    shown = [
+        subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"])
+    ]
+    assert shown[0] == shown[1]
+    assert "scaled_dot" in shown[0]
+    for command in ([str(script)], [sys.executable, "-m", "seq2seq_lab"]):
+        ended = subprocess.run(
+            [*command, "--nothing"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 2
+        assert ended.stderr.startswith("error: --nothing is not an option.")
+
+
+def test_the_version_is_that_of_the_program(program: Program) -> None:
+    status, out, _ = program("--version")
+    assert status == 0
+    assert re.fullmatch(
+        rf"seq2seq_lab {seq2seq_lab.__version__} \(Python 3\.[\d.]+, torch 2\.\S+, .*\)\n", out
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["seq2seq_lab --help", "seq2seq_lab --cfg job", "seq2seq_lab.evaluate --help"]
+)
+def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (ended.returncode in (0, 1), ended.stderr) == (True, "")
+
+
+def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError), closed_pipe():
+        os.write(writer, b"to a process that ended")
+    os.close(writer)
+
+
+def test_options_may_stand_between_settings(program: Program, tmp_path: Path) -> None:
+    assert (
+        program("seed=3", "--config-dir", str(tmp_path), "encoder=gru", "-m", "attention=additive,dot")[0]
+        == 0
+    )
+    assert [(job.config.seed, job.choices["attention"]) for job in program.jobs] == [
+        (3, "additive"),
+        (3, "dot"),
+    ]
+
+
+def test_a_setting_of_another_value_of_the_group_is_named_with_it(program: Program) -> None:
+    assert_refused(program, "tokenizer.dropout=0.1", "It is a setting of tokenizer=bpe and")

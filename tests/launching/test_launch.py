@@ -1,0 +1,229 @@
+"""Where the ranks of a run come from: from here, or from a launcher."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+import torch
+from torch import distributed
+
+import seq2seq_lab
+from seq2seq_lab.config.schema import Backend
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching import launch
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.torchrun import follows, joins
+
+SETTINGS = [
+    *("dataset.train=60", "dataset.validation=6", "dataset.test=6", "dataset.test_compositional=0"),
+    *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8", "model.dropout=0"),
+    *(
+        "schedule=constant",
+        "trainer.max_epochs=2",
+        "trainer.batch_size=16",
+        "trainer.device=cpu",
+        "trainer.precision=fp32",
+        "trainer.samples=0",
+    ),
+    "logger=none",
+]
+LOSSES = ("val/loss_teacher_forced", "test/loss_teacher_forced", "test/loss_free_running")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The result of one process."""
+    run = seq2seq_lab.train(SETTINGS, folder=tmp_path_factory.mktemp("alone") / "run")
+    assert run.result is not None
+    return run.result
+
+
+def same_losses(result: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(result[name] == pytest.approx(other[name], rel=1e-4) for name in LOSSES)
+
+
+def test_ranks_of_this_machine(
+    alone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    half = [*SETTINGS, "trainer.devices=2", "trainer.max_steps=5"]
+    run = seq2seq_lab.train(half, folder=tmp_path / "run")
+    assert run.result is not None
+    assert (run.result["ranks"], run.result["updates"]) == (2, 5)
+    printed = capfd.readouterr()
+    assert (printed.out.count("Computing on 2 ranks, each cpu in fp32"), printed.err) == (1, "")
+    assert {path.name for path in run.folder.iterdir()} >= {
+        "result.json",
+        "metrics.jsonl",
+        "translations.test.jsonl",
+    }
+    # It goes on with one process, and comes to what one process would have come to.
+    ended = resumed(run.folder, "trainer.devices=1", "trainer.max_steps=null")
+    assert (ended["ranks"], ended["updates"]) == (1, alone["updates"])
+    assert same_losses(ended, alone)
+
+
+def resumed(folder: Path, *changes: str) -> dict[str, Any]:
+    assert command_line.run(f"resume={folder}", *changes) == 0
+    return json.loads((folder / "result.json").read_text("utf-8"))
+
+
+def torchrun(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+    return subprocess.run(
+        [sys.executable, *launcher, "-m", "seq2seq_lab", *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
+    ended = torchrun(tmp_path, *SETTINGS)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Computing on 2 ranks") == 1
+    (folder,) = (tmp_path / "outputs").glob("*/*")  # one, whatever the clock
+    result = json.loads((folder / "result.json").read_text("utf-8"))
+    assert result["ranks"] == 2
+    assert same_losses(result, alone)
+
+
+@pytest.mark.parametrize(
+    ("rank", "arguments", "said"),
+    [
+        ("0", ["-m", "seed=1,2"], "error: --multirun under a launcher"),
+        ("1", ["-m", "seed=1,2"], None),
+        ("0", ["trainer.devices=2"], "Leave trainer.devices out"),
+    ],
+)
+def test_what_a_launcher_cannot_run_ends_and_is_said_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    rank: str,
+    arguments: list[str],
+    said: str | None,
+) -> None:
+    for name, value in launched_as(rank).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    assert command_line.run(*SETTINGS, *arguments) == 2
+    out, err = capfd.readouterr()
+    assert (said in err) if said else (out + err == "")
+
+
+def test_what_ends_without_a_run_is_printed_by_rank_0_alone(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "seq2seq_lab", *SETTINGS, "--cfg", "job"],
+        cwd=tmp_path,
+        env={**os.environ, **launched_as("1")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+
+
+def launched_as(rank: str) -> dict[str, str]:
+    """Return what a launcher sets for one of two ranks."""
+    return {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+def test_more_ranks_than_devices_are_refused_before_there_is_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1, 2])
+    said = r"trainer\.devices=4: this machine has 3 cpu cores\. Allowed: 1 to 3\."
+    with pytest.raises(UserError, match=said):
+        seq2seq_lab.train([*SETTINGS, "trainer.devices=4"], folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_that_is_killed_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*arguments: object) -> list[dict[str, Any]]:
+        raise RuntimeError("Rank 1: Signal 9 (SIGKILL) received by PID 77")
+
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    monkeypatch.setattr(launch, "spawn", killed)
+    with pytest.raises(RuntimeError):
+        seq2seq_lab.train([*SETTINGS, "trainer.devices=2"], folder=tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert result["error"] == "RuntimeError: Rank 1: Signal 9 (SIGKILL) received by PID 77"
+    assert "SIGKILL" in (tmp_path / "run" / "run.log").read_text("utf-8")
+
+
+def test_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(launch, "choose_device", lambda wanted: torch.device("cuda"))
+    with pytest.raises(
+        UserError, match=r"trainer\.devices=5: this machine has 4 cuda devices\. Allowed: 1 to 4"
+    ):
+        seq2seq_lab.config.compose.compose_run([*SETTINGS, "trainer.devices=5"])
+
+
+@pytest.mark.parametrize(
+    ("missing", "size", "joined"), [(None, "2", True), ("MASTER_PORT", "2", False), (None, "1", False)]
+)
+def test_a_launcher_is_known_by_its_variables(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None, size: str, joined: bool
+) -> None:
+    said = {"RANK": "1", "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in said.items():
+        if name == missing:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert joins() == follows() == joined
+
+
+def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(launch, "choose_device", lambda wanted: torch.device("cuda"))
+    settings = seq2seq_lab.config.schema.typed(
+        seq2seq_lab.config.compose.compose_run([*SETTINGS, "trainer.devices=3", "trainer.backend=gloo"])[0]
+    )
+    launch.check_devices(settings)
+    assert [Ranks(rank, 3, rank).gpu(settings.trainer.backend) for rank in range(3)] == [0, 1, 0]
+    assert Ranks(2, 3, 2).gpu(Backend.auto) == 2
+    settings.trainer.backend = Backend.nccl
+    with pytest.raises(UserError, match=r"trainer\.devices=3: .* 2 cuda devices.*trainer\.backend=gloo"):
+        launch.check_devices(settings)
+
+
+def test_nccl_needs_gpus(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"trainer\.backend=nccl needs GPUs.* cpu\. Allowed here: auto, gloo"):
+        seq2seq_lab.train([*SETTINGS, "trainer.backend=nccl"], folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "made"),
+    [
+        (Backend.auto, "cuda", ["nccl"]),
+        (Backend.nccl, "cuda", ["nccl"]),
+        (Backend.gloo, "cuda", []),
+        (Backend.auto, "cpu", []),
+    ],
+)
+def test_the_backend_adds_up_tensors(
+    backend: Backend, device: str, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(distributed, "new_group", lambda backend, timeout: asked.append(backend) or "group")
+    added: list[object] = []
+    monkeypatch.setattr(distributed, "all_reduce", lambda tensor, group: added.append(group))
+    ranks = Ranks(0, 2, 0).connected(backend, torch.device(device))
+    ranks.add(torch.ones(1))
+    assert (asked, added) == (made, ["group"] if made else [None])

@@ -1,0 +1,535 @@
+"""Studies: the jobs of a multirun under one name, started once and again."""
+
+import json
+import shlex
+import shutil
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
+from seq2seq_lab import build
+from seq2seq_lab.config import compose
+from seq2seq_lab.config.schema import Device
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import locked
+from seq2seq_lab.launching import cli, study
+from seq2seq_lab.launching.study import Entry, job_hash, note, read_index
+from seq2seq_lab.reporting.runs import find_runs
+from seq2seq_lab.run import Job
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.training import checkpoint, provenance
+
+DATASET = build.dataset
+
+
+class Program:
+    """The command line with a run that ends at once, well or badly, on data of a few words."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.failing: set[int] = set()
+        self.words = ["a", "b"]
+
+    def load(self) -> Corpus:
+        text = ParallelText(self.words, self.words)
+        return Corpus("en", "fr", text, text, {"test": text})
+
+    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
+        self.jobs.append(job)
+        if job.config.seed in self.failing:
+            (job.folder / "result.json").write_text(json.dumps({"status": "failed", "error": "KeyError: 3"}))
+            raise UserError("no such file: x.txt")
+        record = {"choices": job.choices, "commit": None, **provenance.today(job.config)}
+        (job.folder / "run.json").write_text(json.dumps(record))
+        result = {"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0}
+        (job.folder / "result.json").write_text(json.dumps(result))
+        return result
+
+    def __call__(self, *arguments: str) -> list[int]:
+        """Run the program and return the seeds of the jobs that it ran."""
+        self.jobs.clear()
+        assert command_line.run(*arguments) == (2 if self.failing else 0)
+        return [job.config.seed for job in self.jobs]
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
+    made = Program()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("seq2seq_lab.launching.launch.run", made.run)
+    monkeypatch.setattr("seq2seq_lab.build.dataset", lambda config: made)
+    return made
+
+
+def folder_of(program: Program, seed: int) -> Path:
+    return next(job.folder for job in program.jobs if job.config.seed == seed)
+
+
+def test_a_study_started_again_does_what_is_left(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ("-m", "seed=1,2,3", "study.name=mine")
+    program.failing = {2}
+    assert program(*line) == [1, 2, 3]
+    said = capsys.readouterr()
+    failed, cut = folder_of(program, 2), folder_of(program, 3)
+    assert {path.parent for path in (failed, cut)} == {tmp_path / "sweeps" / "mine"}
+    assert f"seed=2 in {failed}: no such file: x.txt" in said.err
+    assert f"Jobs without a result:\n  seed=2 in sweeps/mine/{failed.name}: failed: KeyError: 3" in said.err
+    assert f"seed=1: val BLEU 11.00, test BLEU 9.00, {folder_of(program, 1)}" in said.out
+    # A job that was cut off has a checkpoint and no result.
+    (cut / "result.json").unlink()
+    (cut / "checkpoints" / "step_00000005").mkdir(parents=True)
+    monkeypatch.setattr(checkpoint, "damage", lambda folder: None)
+    program.failing = set()
+    assert program(*line) == [2, 3]
+    assert [job.resume for job in program.jobs] == [False, True]
+    assert "Jobs without a result" not in capsys.readouterr().err
+    assert program(*line) == []
+    told = capsys.readouterr().out
+    assert len([row for row in told.splitlines() if "finished" in row]) == 3
+    assert "3 runs" in told
+    assert "│    3 │      9.00 │" in told
+
+
+LINE = ("-m", "seed=1,2", "study.name=mine")
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of two jobs that have finished; copy it before changing it."""
+    folder, program = tmp_path_factory.mktemp("begun"), Program()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("seq2seq_lab.launching.launch.run", program.run)
+        patch.setattr("seq2seq_lab.build.dataset", lambda config: program)
+        assert program(*LINE) == [1, 2]
+    return folder
+
+
+class TestChanged:
+    """Jobs that have begun, started again after their data or code changed."""
+
+    @pytest.fixture
+    def jobs(self, begun: Path, program: Program, tmp_path: Path) -> list[Path]:
+        """The folders of both jobs, in the working directory."""
+        shutil.copytree(begun / "sweeps", tmp_path / "sweeps")
+        study_folder = tmp_path / "sweeps" / "mine"
+        return [study_folder / entry.hash for entry in read_index(study_folder)]
+
+    def refused(self, *arguments: str) -> None:
+        assert command_line.run(*LINE, *arguments) == 2
+
+    def test_other_data_is_refused_before_any_job_and_rerun_on_request(
+        self, program: Program, jobs: list[Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first = jobs[0]
+        (first / "old").write_text("")
+        program.words = ["a", "c", "d"]
+        self.refused("seed=3,1,2")
+        assert program.jobs == []
+        said = capsys.readouterr()
+        assert "study.changed=refuse: some jobs" in said.err
+        assert f"test: 2 pairs, now 3): seed=1 in sweeps/mine/{first.name}, seed=2 in " in said.err
+        assert "mean" not in said.out
+        assert program(*LINE, "study.changed=rerun") == [1, 2]
+        assert sorted(path.name for path in first.iterdir() if path.name[0] != ".") == [
+            "config.yaml",
+            "result.json",
+            "run.json",
+            "run.log",
+        ]
+        aside = first.with_name(f"{first.name}.stale-1")
+        assert {path.name for path in aside.iterdir()} >= {"config.yaml", "result.json", "run.json", "old"}
+        said = capsys.readouterr()
+        assert f"run again; its old files are in sweeps/mine/{aside.name}" in said.out
+        assert [row.split("│")[1:3] for row in said.out.splitlines() if "11.00" in row and "│" in row]
+        assert "    2 │" in said.out  # the runs of the comparison
+        assert {run.folder for run in find_runs([first.parent])[0]} == {*jobs}
+        assert program(*LINE) == []
+        program.words = ["a"]
+        assert program(*LINE, "study.changed=rerun") == [1, 2]
+        assert first.with_name(f"{first.name}.stale-2").is_dir()
+
+    def test_keep_takes_results_as_they_are_and_reads_no_data(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program.words = ["x"]
+        monkeypatch.setattr(program, "load", lambda: pytest.fail("it loads the data"))
+        assert program(*LINE, "study.changed=keep") == []
+
+    def test_an_interrupted_job_is_refused_too(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        line, folder = ("-m", "seed=2", "study.name=mine"), jobs[1]
+        (folder / "result.json").unlink()
+        (folder / "checkpoints" / "step_00000005").mkdir(parents=True)
+        monkeypatch.setattr(checkpoint, "damage", lambda path: None)
+        program.words = ["x"]
+        assert command_line.run(*line) == 2
+        assert program.jobs == []
+        assert program(*line, "study.changed=rerun") == [2]
+        assert not program.jobs[0].resume
+
+    def test_a_job_that_was_not_checked_beforehand_is_refused_when_it_starts(
+        self,
+        program: Program,
+        jobs: list[Path],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        shutil.rmtree(jobs[0])
+        monkeypatch.setattr(study, "check_unchanged", lambda jobs: None)
+        monkeypatch.setattr(provenance, "source", lambda: "other")
+        self.refused()
+        assert [job.config.seed for job in program.jobs] == [1]
+        assert "source of seq2seq_lab: seed=2 in " in capsys.readouterr().err
+        assert program(*LINE, "study.changed=rerun") == [2]
+
+    def test_an_edited_component_is_refused_for_the_jobs_that_use_it(
+        self, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        own = tmp_path / "own"
+        (own / "attention").mkdir(parents=True)
+        text = (
+            "from seq2seq_lab.models.attention import AdditiveAttention\n\n"
+            "class Mine(AdditiveAttention):\n    factor = 1\n"
+        )
+        (own / "my_changed_part.py").write_text(text)
+        yaml = "_target_: my_changed_part.Mine\n"
+        (own / "attention" / "mine.yaml").write_text(f"{yaml}size: 4\n")
+        line = ("-m", f"--config-dir={own}", "attention=mine,multiplicative", "study.name=mine")
+        program(*line)
+        (own / "my_changed_part.py").write_text(text.replace("= 1", "= 2"))
+        program.jobs.clear()
+        assert command_line.run(*line) == 2
+        assert program.jobs == []
+        said = capsys.readouterr().err
+        assert "multiplicative" not in said
+        assert "own components (my_changed_part.py): attention=mine in " in said
+        program(*line, "study.changed=rerun")
+        assert [job.choices["attention"] for job in program.jobs] == ["mine"]
+
+    def test_a_job_without_a_record_is_refused(
+        self, program: Program, jobs: list[Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (jobs[0] / "run.json").write_text("{}")
+        (jobs[1] / "run.json").unlink()
+        self.refused()
+        assert (
+            "no record of data and code (a run of an earlier version): seed=1 in" in capsys.readouterr().err
+        )
+
+    def test_a_job_that_another_process_runs_is_left_to_it(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli, "locked", partial(locked, patience=0.1))
+        program.words = ["x"]
+        with locked(jobs[0]), locked(jobs[1]):
+            assert program(*LINE) == []
+
+    def test_the_launcher_of_processes_refuses_before_it_starts_any(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(study, "check_unchanged", partial(after_the_first, study.check_unchanged, []))
+        monkeypatch.setattr(
+            "seq2seq_lab.launching.side_by_side.side_by_side", lambda *_: pytest.fail("it starts jobs")
+        )
+        program.words = ["x"]
+        self.refused("hydra/launcher=local")
+
+
+def after_the_first(function: Any, calls: list[Any], *arguments: Any) -> None:
+    """Call a function, but not the first time."""
+    calls.append(arguments)
+    if len(calls) > 1:
+        function(*arguments)
+
+
+def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: Path) -> None:
+    program("-m", "seed=2,3", "study.name=mine")
+    before = {job.config.seed: job.folder for job in program.jobs}
+    assert program("-m", "seed=1,2,3", "attention=additive,linear", "study.name=mine", "logger=none") == [1]
+    index = {entry.hash: entry for entry in read_index(tmp_path / "sweeps" / "mine")}
+    assert len(index) == 3  # linear is another name of additive
+    assert index[before[2].name].varies == {"seed": "2", "attention": "linear"}
+    assert [entry.number for entry in index.values()] == [1, 3, 5]
+    assert Entry(3, "abc", {"seed": "2", "attention": "dot"}).label == "seed=2 attention=dot"
+
+
+def test_a_job_that_another_process_runs_is_left_to_it(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "locked", partial(locked, patience=0.1))
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 1)
+    (folder / "result.json").unlink()
+    with locked(folder):
+        assert program("-m", "seed=1,2", "study.name=mine") == []
+        said = capsys.readouterr()
+        assert f"seed=1: another process is running it, in {folder}" in said.out
+        assert "running" in said.out
+        assert "failed" not in said.err
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+
+
+def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None:
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 1)
+    (folder / "result.json").unlink()
+    holding = locked(folder)
+    holding.__enter__()
+    threading.Timer(0.5, holding.__exit__, (None, None, None)).start()
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+
+
+def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_path: Path) -> None:
+    program.failing = {2}
+    program("-m", "seed=1,2", "study.name=mine")
+    folder = folder_of(program, 2)
+    (folder / "checkpoints" / "step_00000005").mkdir(parents=True)  # damaged: it is empty
+    index = tmp_path / "sweeps" / "mine" / "index.jsonl"
+    index.write_text(index.read_text() + '{"number": 1, "ha')
+    program.failing = set()
+    assert program("-m", "seed=1,2", "study.name=mine") == [2]
+    assert [job.resume for job in program.jobs] == [False]
+
+
+def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path) -> None:
+    entry = Entry(0, "abc", {"dataset.train": "a\u2028b\x85c"})
+    note(tmp_path, entry)
+    assert read_index(tmp_path) == [entry]
+    assert read_index(tmp_path, first=1) == []
+
+
+def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
+    program("-m", "seed=1,2", "study.name=mine")
+    config = folder_of(program, 1) / "config.yaml"
+    config.write_text(config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
+    (config.parent / "result.json").unlink()
+    assert program("-m", "seed=1,2", "study.name=mine") == [1]
+
+
+def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert program("-m", "seed=1,2") == [1, 2]
+        assert folder_of(program, 1).parts[:-3] == (tmp_path / "sweeps").parts
+
+
+def test_the_logger_is_told_group_name_and_tags(program: Program) -> None:
+    program("-m", "seed=1,2", "attention=multiplicative,additive", "study.name=mine", "logger=wandb")
+    logger = program.jobs[1].config.logger
+    assert (logger["group"], logger["name"]) == ("mine", "seed=1 attention=additive")
+    assert logger["tags"] == ["seed=1", "attention=additive"]
+    program("-m", "seed=3,4", "study.name=mine", "logger=wandb", "logger.group=g", "logger.tags=[t]")
+    logger = program.jobs[1].config.logger
+    assert (logger["group"], logger["name"], logger["tags"]) == ("g", "seed=4", ["t"])
+    program("seed=5", "logger=wandb")
+    assert [program.jobs[0].config.logger[key] for key in ("group", "name")] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/..", ".", "é"])
+def test_names_that_are_no_folder_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"study\.name=.* is not allowed"):
+        compose.preflight(["-m", "seed=1,2", f"study.name='{name}'"])
+
+
+def test_a_study_has_one_name() -> None:
+    with pytest.raises(UserError, match=r"one name for all jobs"):
+        compose.preflight(["-m", "study.name=a,b"])
+
+
+def test_the_hash_is_of_what_a_job_computes() -> None:
+    config = {
+        "seed": 1,
+        "model": {"a": 1, "b": [2]},
+        "logger": {"x": 1},
+        "study": {"number": 1},
+        "cache_dir": None,
+    }
+    same = {"model": {"b": [2], "a": 1}, "seed": 1, "logger": {}, "study": {}, "cache_dir": "x"}
+    assert job_hash(config) == job_hash(same)
+    assert job_hash(config) != job_hash(config | {"seed": 2})
+    assert job_hash(config) == job_hash(config | {"seed": 1.0})
+    assert job_hash(config) != job_hash(config | {"seed": True})
+    assert len(job_hash(config)) == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "count", "varies"),
+    [
+        ("study=attention", 18, "model,attention,seed"),
+        ("study=encoder", 18, "encoder,seed"),
+        ("study=teacher_forcing", 15, "teacher_forcing.ratio,seed"),
+        ("study=everything", 180, "model,attention,encoder,teacher_forcing.ratio,seed"),
+        ("study=attention seed=7", 6, "model,attention"),
+        ("study=attention attention=additive,dot encoder=gru", 6, "seed,attention"),
+        ("study=attention model=luong", 3, "seed"),
+    ],
+)
+def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose, "MOST_JOBS_CHECKED", 0)  # each value alone: test_sweeps composes every job
+    with compose.composer():
+        sweeper = compose.compose(line.split()[:1]).hydra.sweeper
+        every = compose.alternatives(sweeper, compose.parse_overrides(line.split()))
+        assert sum(1 for overrides in every for _ in compose.combinations(overrides)) == count
+    _, planned = compose.preflight(line.split())
+    assert planned is not None
+    assert planned.settings[1] == f"study.varies=[{varies}]"
+    assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
+
+
+def test_the_cells_of_a_study_are_its_jobs(program: Program) -> None:
+    program("study=attention", "seed=7", "encoder=gru")
+    jobs = [(job.choices["model"], job.choices["attention"], job.config.seed) for job in program.jobs]
+    functions = ["additive", "multiplicative", "scaled_dot", "location"]
+    models = [("vanilla", "none"), ("vanilla_wide", "none"), *(("attn", name) for name in functions)]
+    assert jobs == [(*model, 7) for model in models]
+    assert {job.choices["encoder"] for job in program.jobs} == {"gru"}
+
+
+def test_a_key_that_the_cells_set_replaces_them(program: Program) -> None:
+    program("study=attention", "seed=7", "attention=dot,none", "encoder=gru")
+    assert [job.choices["attention"] for job in program.jobs] == ["dot", "none"]
+    assert {job.choices["model"] for job in program.jobs} == {"attn"}
+
+
+def test_a_mistake_in_a_cell_is_refused_before_any_job(program: Program) -> None:
+    line = [
+        "-m",
+        "hydra/sweeper=cells",
+        "study.name=mine",
+        "hydra.sweeper.cells=[{model: vanilla}, {attention: aditive}]",
+    ]
+    assert command_line.run(*line) == 2
+    assert program.jobs == []
+
+
+def test_the_wide_baseline_has_as_many_parameters_as_the_attention_models() -> None:
+    def parameters(*choices: str) -> int:
+        with compose.composer():
+            overrides = [*choices]
+            config = compose.check_job(compose.compose(overrides), compose.parse_overrides(overrides))
+        model = build.model(config, 700, 700, False)
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    functions = ("additive", "multiplicative", "scaled_dot", "location")
+    attending = [parameters(f"attention={name}") for name in functions]
+    assert min(attending) < parameters("model=vanilla_wide") < max(attending)
+    assert parameters("model=vanilla") < min(attending)
+
+
+def jobs_of(*devices: tuple[Device, int]) -> list[LocalJob]:
+    return [
+        LocalJob((), OmegaConf.create({"trainer": {"device": device, "devices": count}}))
+        for device, count in devices
+    ]
+
+
+def test_the_launchers_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2seq_lab.runtime.device.choose_device", lambda wanted: torch.device(wanted.value))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = jobs_of((Device.cuda, 2), (Device.cuda, 1))
+    found = LocalLauncher(None, None)._devices(gpus)
+    assert (found.kind, list(found.ids), found.at_once) == ("cuda", [0, 1, 2, 3], 2)
+    monkeypatch.setattr("seq2seq_lab.launching.side_by_side.cores", lambda: [*range(16)])
+    assert found.environment(found.take(2), 2) == {"CUDA_VISIBLE_DEVICES": "0,1", "OMP_NUM_THREADS": "4"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7,8")
+    found = LocalLauncher(2, None)._devices(gpus)
+    assert (list(found.ids), found.at_once) == (["5", "7", "8"], 2)
+    assert found.environment(found.take(2), 2)["CUDA_VISIBLE_DEVICES"] == "5,7"
+    assert list(LocalLauncher(None, [3])._devices(gpus[1:]).ids) == [3]
+    with pytest.raises(UserError, match=r"trainer\.devices=2: the jobs have 1 GPUs in all"):
+        LocalLauncher(None, [3])._devices(gpus)
+    with pytest.raises(UserError, match=r"some jobs are for cpu, some for cuda"):
+        LocalLauncher(None, None)._devices([*gpus, *jobs_of((Device.cpu, 1))])
+
+
+def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seq2seq_lab.launching.side_by_side.cores", lambda: [*range(8)])
+    cpu = jobs_of(*[(Device.cpu, 1)] * 9)
+    assert [LocalLauncher(jobs, None)._devices(cpu).at_once for jobs in (None, 3, 20)] == [4, 3, 8]
+    assert LocalLauncher(None, None)._devices(cpu[:1]).take(1) == tuple(range(8))  # one job has them all
+    assert LocalLauncher(8, None)._devices(jobs_of(*[(Device.cpu, 3)] * 5)).at_once == 2
+    for launcher in (LocalLauncher(None, [0, 0]), LocalLauncher(None, [99]), LocalLauncher(None, [])):
+        with pytest.raises(UserError, match=r"give each device once\. Allowed: 0, 1, 2, 3, 4, 5, 6, 7\."):
+            launcher._devices(cpu)
+    with pytest.raises(UserError, match=r"hydra\.launcher\.jobs=0: at least 1"):
+        LocalLauncher(0, None)._devices(cpu)
+
+
+def test_jobs_side_by_side_in_processes_of_their_own(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq_lab.build.dataset", DATASET)
+    settings = [
+        *(
+            "dataset.train=40",
+            "dataset.validation=4",
+            "dataset.test=4",
+            "dataset.test_compositional=0",
+            "logger=none",
+        ),
+        *(
+            "model.embedding_size=8",
+            "model.hidden_size=8",
+            "model.encoder_hidden_size=8",
+            "trainer.device=cpu",
+        ),
+        *(
+            "trainer.fast_dev_run=true",
+            "trainer.samples=0",
+            "study.name=side",
+            "hydra/launcher=local",
+            "hydra.launcher.jobs=2",
+        ),
+    ]
+
+    # No pair is as short as the first.
+    assert command_line.run(*settings, "-m", "trainer.max_length=1,50") == 2
+    assert program.jobs == []
+    said = capsys.readouterr()
+    assert "Jobs: 2, 0 of them finished before." in said.out
+    assert "] trainer.max_length=50: val BLEU " in said.out
+    assert "] trainer.max_length=1: failed: UserError: " in said.out
+    assert "Jobs without a result:\n  trainer.max_length=1 in sweeps/side/" in said.err
+    (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
+    assert "results" in (folder / "console.log").read_text("utf-8")
+    assert json.loads((folder / "run.json").read_text("utf-8"))["choices"]["logger"] == "none"
+    assert [entry.number for entry in read_index(tmp_path / "sweeps" / "side")] == [0, 1]
+    assert program(*settings, "-m", "trainer.max_length=50") == []
+    again = capsys.readouterr().out
+    assert "Jobs: 1, 1 of them finished before." in again
+    assert "] trainer.max_length=" not in again
+
+
+@pytest.mark.parametrize("name", [(), ("study.name=mine",)])
+def test_an_interrupted_study_names_the_command_that_continues_it(
+    name: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("seq2seq_lab.launching.cli.start_job", interrupted)
+    line = ("-m", "seed=1,2", *name)
+    assert command_line.run(*line) == 130
+    message = capsys.readouterr().err.splitlines()
+    assert message[0] == "interrupted"
+    assert message[1].startswith("Repeat the command to continue the study")
+    assert max(map(len, message[:3])) <= 80
+    words = shlex.split(" ".join(message[2:]).replace("\\ ", ""))
+    assert words[: 3 + len(line)] == ["python", "-m", "seq2seq_lab", *line]
+    assert len([word for word in words if word.startswith("study.name=")]) == 1

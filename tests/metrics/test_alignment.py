@@ -1,0 +1,188 @@
+"""Alignment: golden values computed by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from seq2seq_lab.data.corpus import Gold, ParallelText
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenizers import UNK, WordTokenizer, fit_tokenizers
+from seq2seq_lab.metrics.alignment import (
+    AlignmentCounts,
+    WordLinks,
+    diagonal_aer,
+    group_tokens,
+    join_subwords,
+    oracle_aer,
+    replace_unknown,
+    whitespace_words,
+    word_spans,
+)
+
+
+def test_words_by_white_space() -> None:
+    assert whitespace_words(" John  loves\tMary.") == [(1, 5), (7, 12), (13, 18)]
+    assert whitespace_words("") == []
+
+
+def test_word_spans_go_from_left_to_right() -> None:
+    text = "L'homme a vu la mer."
+    words = ["L'", "homme", "a", "vu", "la", "mer", "."]
+    spans = word_spans(text, words)
+    assert spans == [(0, 2), (2, 7), (8, 9), (10, 12), (13, 15), (16, 19), (19, 20)]
+    assert word_spans("no no no", ["no", "no", "no"]) == [(0, 2), (3, 5), (6, 8)]
+
+
+def test_a_word_that_does_not_follow_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'John' does not stand in 'Mary and John met' after character 17"):
+        word_spans("Mary and John met", ["met", "John"])
+
+
+def test_tokens_go_to_the_word_they_overlap_most() -> None:
+    words = [(0, 4), (5, 10)]
+    # " loves" with its space; a token over both words; the space alone; an empty span.
+    assert group_tokens([(0, 4), (4, 10)], words) == [[0], [1]]
+    assert group_tokens([(0, 2), (2, 8)], words) == [[0], [1]]
+    assert group_tokens([(1, 7)], words) == [[0], []]
+    assert group_tokens([(0, 4), (4, 5), (7, 7), (5, 10)], words) == [[0], [3]]
+    assert group_tokens([(0, 4)], []) == []
+
+
+def test_join_subwords_sums_columns_and_averages_rows() -> None:
+    weights = np.array([[0.1, 0.2, 0.7], [0.3, 0.4, 0.3], [0.5, 0.5, 0.0]])
+    joined = join_subwords(weights, [[0, 1], [2]], [[0, 1], [2], []])
+    np.testing.assert_allclose(joined, [[0.5, 0.5], [1.0, 0.0], [0.0, 0.0]])
+
+
+def test_links_of_word_tokens() -> None:
+    # <sos> John loves Mary <eos>; the greatest weight of the first row is on <sos>, which does not count.
+    weights = np.array(
+        [
+            [0.6, 0.3, 0.1, 0.0, 0.0],
+            [0.0, 0.1, 0.2, 0.3, 0.4],
+            [0.0, 0.4, 0.5, 0.1, 0.0],
+            [0.0, 0.0, 0.0, 0.9, 0.1],
+        ]
+    )
+    source = whitespace_words("John loves Mary")
+    target = whitespace_words("Jean aime Marie")
+    assert WordLinks(source, target, source, target).of(weights) == {(0, 0), (2, 1), (1, 2)}
+
+
+def test_links_of_subword_tokens() -> None:
+    # Source "informatician works": infor|mat|ician| works. No single piece wins, the word's sum does.
+    source_spans = [(0, 5), (5, 8), (8, 13), (13, 19)]
+    # Target "un informaticien": un| infor|maticien; the two rows of the second word disagree.
+    target_spans = [(0, 2), (2, 8), (8, 16)]
+    weights = np.array(
+        [
+            [0.0, 0.2, 0.2, 0.2, 0.4, 0.0],
+            [0.0, 0.0, 0.3, 0.0, 0.7, 0.0],
+            [0.0, 0.9, 0.0, 0.0, 0.1, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+        ],
+        dtype=np.float32,
+    )
+    links = WordLinks(
+        source_spans,
+        target_spans,
+        word_spans("informatician works", ["informatician", "works"]),
+        word_spans("un informaticien", ["un", "informaticien"]),
+    )
+    assert links.of(weights) == {(0, 0), (0, 1)}
+
+
+def test_links_of_characters_ignore_the_spaces() -> None:
+    # "a b" to "x y": the space takes the greatest weight and belongs to no word.
+    spans = [(0, 1), (1, 2), (2, 3)]
+    weights = np.array(
+        [
+            [0.0, 0.1, 0.6, 0.3, 0.0],
+            [0.0, 1.0, 0.0, 0.0, 0.0],
+            [0.0, 0.3, 0.5, 0.2, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 1.0],
+        ]
+    )
+    words = whitespace_words("a b")
+    assert WordLinks(spans, spans, words, words).of(weights) == {(1, 0), (0, 1)}
+
+
+def test_links_edge_cases() -> None:
+    # One token over two target words: the one that overlaps less has no row, so no link.
+    weights = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert WordLinks([(0, 3)], [(0, 6)], [(0, 3)], [(0, 2), (3, 6)]).of(weights) == {(0, 1)}
+    assert WordLinks([], [], [], []).of(np.array([[0.5, 0.5]])) == set()
+    no_source_word = WordLinks([(0, 1)], [(0, 3)], [], [(0, 3)])
+    assert no_source_word.of(np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])) == set()
+    with pytest.raises(AssertionError, match=r"weights \(2, 3\), expected \(3, 3\)"):
+        WordLinks([(0, 3)], [(0, 3), (4, 6)], [(0, 3)], [(0, 3), (4, 6)]).of(weights)
+
+
+def test_alignment_error_rate_by_hand() -> None:
+    counts = AlignmentCounts()
+    counts.add({(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 2)})
+    counts.add({(0, 0)}, {(0, 0), (0, 1), (1, 0)})
+    # |A∩S| = |A∩P| = 1 + 1, |A| = 3 + 1, |S| = 2 + 3.
+    assert counts.aer() == pytest.approx(1 - 4 / 9)
+    assert counts.precision() == pytest.approx(2 / 4)
+    assert counts.recall() == pytest.approx(2 / 5)
+
+
+def test_possible_links_count_for_precision_and_not_for_recall() -> None:
+    counts = AlignmentCounts()
+    counts.add({(0, 0), (1, 1)}, {(0, 0)}, {(0, 0), (1, 1)})
+    assert (counts.precision(), counts.recall(), counts.aer()) == (1.0, 1.0, 0.0)
+    with pytest.raises(AssertionError):
+        counts.add(set(), {(0, 0)}, set())
+
+
+def test_rates_of_nothing_are_not_numbers() -> None:
+    counts = AlignmentCounts()
+    counts.add(set(), {(0, 0)})
+    assert math.isnan(counts.precision())
+    assert counts.aer() == 1.0
+    assert math.isnan(AlignmentCounts().aer())
+
+
+def test_aer_of_the_best_links_and_of_a_diagonal() -> None:
+    # "ne … pas" is one source word; the second target word of the second pair has two source words.
+    gold = [
+        Gold(("I", "not", "sleep"), ("je", "ne", "dors", "pas"), frozenset({(0, 0), (1, 1), (2, 2), (1, 3)})),
+        Gold(("the", "red", "cat"), ("le", "chat"), frozenset({(0, 0), (1, 1), (2, 1)})),
+        Gold(("a", "b"), ("x", "y", "z"), frozenset({(1, 2)})),  # two target words have no gold link
+    ]
+    # 9 links for 9 target words, 8 gold links; of the best links 7 are right, of the diagonal's
+    # 3 in the first pair (not the fourth word, at the last source word), 2 in the second and 1 in the third.
+    assert oracle_aer(gold) == pytest.approx(1 - 2 * 7 / (9 + 8))
+    assert diagonal_aer(gold) == pytest.approx(1 - 2 * 6 / (9 + 8))
+
+
+def test_aer_bounds_of_the_grammars_test_sets() -> None:
+    corpus = Grammar(
+        train=100, validation=10, test=300, test_compositional=300, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
+    for text in corpus.tests.values():
+        assert text.gold is not None
+        assert 0.03 < oracle_aer(text.gold) < 0.06
+        assert 0.5 < diagonal_aer(text.gold) < 0.7
+
+
+def test_unknown_words_are_replaced_by_the_source_word_of_most_attention() -> None:
+    pair = fit_tokenizers(
+        lambda: WordTokenizer(joint=False, lowercase=True, min_frequency=1, max_size=None),
+        ParallelText(["a cat sees the dog"], ["un chat voit l'chien"]),
+        ("en", "fr"),
+    )
+    line = "A Zebra sees Quagga!"
+    (tokens,) = pair.target.encode(["un okapi voit l'okapi"])
+    assert tokens[1] == tokens[4] == UNK
+    columns = len(pair.source.encode([line])[0]) + 2
+    weights = np.zeros((len(tokens) + 1, columns))
+    weights[1, [0, 2, columns - 1]] = [0.5, 0.2, 0.3]  # <sos> and <eos> are no words
+    weights[4, [1, 4]] = [0.4, 0.6]
+    # As it stands in the sentence, not as the lowercasing tokenizer has it.
+    assert replace_unknown(weights, pair, line, tokens) == "un Zebra voit l'Quagga"
+    assert replace_unknown(weights[:, :2], pair, "", tokens) == "un ⁇ voit l'⁇"
+    known = pair.target.encode(["un chat"])[0]
+    assert replace_unknown(weights, pair, line, known) == "un chat"

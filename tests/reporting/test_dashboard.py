@@ -1,0 +1,63 @@
+"""The W&B workspace: its spec is built and checked without the network."""
+
+import json
+from typing import Any
+
+import pytest
+
+from seq2seq_lab import dashboard
+from seq2seq_lab.dashboard import workspace
+from seq2seq_lab.reporting.page import CURVES
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # W&B's package has some
+
+
+def spec_of(*arguments: Any) -> dict[str, Any]:
+    return json.loads(workspace(*arguments)._to_model().model_dump_json(by_alias=True))
+
+
+def found(node: Any, key: str) -> list[Any]:
+    """Return every value of a key, at any depth."""
+    if isinstance(node, list):
+        return [value for item in node for value in found(item, key)]
+    if not isinstance(node, dict):
+        return []
+    return [*([node[key]] if key in node else []), *(v for value in node.values() for v in found(value, key))]
+
+
+def test_the_workspace_has_the_panels_of_the_page() -> None:
+    text = json.dumps(spec_of("team", "seq2seq_lab", "why", "attention"))
+    spec = json.loads(text)
+    names = [name for name in found(spec, "name") if isinstance(name, str)]
+    for section in ("Curves", "Scores", "BLEU by source length", "Scores and settings", "Attention"):
+        assert section in names
+    for measure in (*CURVES, "test/bleu", "val/attention/1", "test/bleu_by_length", "trainer/step"):
+        assert measure in text
+    assert "stddev" in text
+
+
+def test_a_study_is_shown_alone_and_grouped() -> None:
+    spec = spec_of("team", "seq2seq_lab", "why", "encoder")
+    assert "why" in found(spec, "value")
+    assert "why" not in json.dumps(spec_of("team", "seq2seq_lab", None, "encoder"))
+    assert "encoder" in json.dumps(found(spec, "grouping"))
+
+
+def test_without_a_key_nothing_is_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+
+    monkeypatch.setattr(wandb, "login", lambda **options: False)
+    with pytest.raises(SystemExit):
+        dashboard.main(["--entity", "team"])
+    assert "No key of W&B is known" in capsys.readouterr().err
+
+
+def test_what_can_be_no_key_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(SystemExit):
+        dashboard.main(["--entity", "team"])
+    assert "error: The key of W&B cannot be used" in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Real runs, recorded by the default logger and trained on text with odd line separators, compared."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import command_line
+import pytest
+from seq2seq_lab.compare.__main__ import main
+
+from seq2seq_lab import evaluate
+from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting.runs import find_runs, group_runs
+
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+SETTINGS = (
+    *(
+        "dataset=parallel",
+        "dataset.train=pairs.tsv",
+        "dataset.validation=pairs.tsv",
+        "dataset.test=pairs.tsv",
+    ),
+    *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8", "trainer.device=cpu"),
+    *("trainer.max_epochs=1", "trainer.samples=0", "trainer.precision=fp32", "optimizer.lr=0.05"),
+)
+
+
+def write_pairs(path: Path) -> None:
+    """Write sentence pairs whose text holds U+2028 and U+0085, which end no line."""
+    rows = [[WORDS[(i + j) % 8] for j in range(3 + i % 4)] for i in range(40)]
+    lines = ["\u2028".join(row) + "\t" + " ".join(row[::-1]) + "\x85." for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8", newline="\n")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a study of two seeds, `sweeps/mine`, recorded by W&B offline; made the working directory."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            patch.delenv(name)
+        for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+            patch.setenv(name, str(folder / "home"))
+        patch.setenv("NETRC", str(folder / "home" / "netrc"))
+        patch.setenv("SEQ2SEQ_LAB_CACHE", str(folder / "cache"))
+        patch.chdir(folder)
+        write_pairs(folder / "pairs.tsv")
+        with (folder / "console.txt").open("w") as console:
+            patch.setattr("sys.stdout", console)
+            assert command_line.run("-m", "seed=1,2", "study.name=mine", *SETTINGS) == 0
+        yield folder
+        import wandb
+
+        wandb.teardown()
+
+
+def test_a_study_counts_each_run_once(recorded: Path) -> None:
+    assert len([*recorded.glob("sweeps/mine/*/wandb/artifacts/*/config.yaml")]) == 2
+    runs, left_out = find_runs([recorded / "sweeps"])
+    assert [run.seed for run in runs] in (["1", "2"], ["2", "1"])
+    assert left_out == []
+    assert "\n2 runs" in (recorded / "console.txt").read_text("utf-8")
+    # A copy that W&B keeps is a run of its own only where it is given alone.
+    (copy, *_) = recorded.glob("sweeps/mine/*/wandb/artifacts/1")
+    assert len(find_runs([copy])[0]) == 1
+    runs, left_out = find_runs([copy, recorded / "sweeps"])
+    assert len(runs) == 2
+    assert all(run.translations for run in runs)
+    assert left_out == [f"{copy}: a copy of {copy.parents[2]} (run_id={runs[0].record['run_id']})"]
+
+
+def test_the_page_shows_each_run_once(recorded: Path) -> None:
+    found = comparison.compare(group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None)
+    assert found.base is not None
+    assert found.warnings == ()
+    text = page.page(found, "mine")
+    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
+    assert len(data["curves"]["train/loss"]["data"]) == 2
+    assert len(data["translations"]["runs"]) == 2
+    assert len(data["translations"]["sentences"]) == 40
+
+
+def test_the_command_reads_text_with_odd_line_separators(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(recorded / "sweeps"), "--by", "seed"])
+    assert "2 runs" in capsys.readouterr().out
+    for run in find_runs([recorded / "sweeps"])[0]:
+        assert len(run.translations) == 40
+        assert "\u2028" in run.translations[0]["source"]
+        assert "\x85" in run.translations[0]["reference"]
+
+
+def test_evaluations_are_compared_where_they_are_given(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sorted(recorded.glob("sweeps/mine/*/"))
+    evaluate.main([str(first), "search=beam", "search.size=2"])
+    evaluate.main([str(first), "--with", str(second)])
+    evaluate.main([str(first), "--checkpoint", "last:1", "--precision", "bf16"])
+    assert len(find_runs([recorded / "sweeps"])[0]) == 2
+    greedy, beam = group_runs(find_runs([first, first / "evaluations" / "1"])[0])
+    assert (greedy.varies, beam.varies) == ({"search": "greedy"}, {"search": "beam"})
+    found = comparison.compare([greedy, beam], "greedy")
+    assert found.base is greedy
+    assert [line.p is None for line in found.lines].count(True) == 1
+    assert found.warnings == ()
+    assert "one comparison, not corrected" in comparison.note(found)
+    page.page(found, "searches")
+    single, ensemble = group_runs(find_runs([first, first / "evaluations" / "2"])[0])
+    assert single.varies == {"ensemble": "no"}
+    assert ensemble.varies == {"ensemble": f"{first.name}+{second.name}"}
+    capsys.readouterr()
+    main([str(first), str(first / "evaluations")])
+    said = capsys.readouterr().out
+    assert "4 runs" in said
+    assert "last:1" in said
+    assert f"warning: precision differs: fp32 in {first}" in said

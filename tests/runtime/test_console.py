@@ -1,0 +1,318 @@
+"""Report: what the terminal and run.log show."""
+
+import io
+import logging
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from seq2seq_lab.runtime import console
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("seq2seq_lab.runtime.console.time.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], io.StringIO]:
+    """Replace the console by one that writes to memory, as a terminal or as a file would."""
+
+    def make(terminal: bool) -> io.StringIO:
+        buffer = io.StringIO()
+        console = Console(
+            file=buffer,
+            force_terminal=terminal,
+            force_interactive=terminal,
+            width=100,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+        monkeypatch.setattr(console, "console", lambda: console)
+        return buffer
+
+    return make
+
+
+def rendered(renderable: RenderableType) -> str:
+    # A console with markup on: the tables must not depend on ours.
+    console = Console(file=io.StringIO(), width=100, force_terminal=False, color_system=None)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def cells(text: str, first: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.strip("│┃ ").startswith(first)]
+    return [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+
+
+def test_console_is_one_and_literal(capsys: pytest.CaptureFixture[str]) -> None:
+    console.console.cache_clear()
+    assert console.console() is console.console()
+    assert console.console().width == 100
+    console.console().print("[bold] :smile: [/x]")
+    assert capsys.readouterr().out == "[bold] :smile: [/x]\n"
+
+
+def test_parameter_table_adds_up() -> None:
+    text = rendered(console.parameter_table([("encoder", 1_234_567, 1_000), ("decoder", 1, 1)]))
+    assert cells(text, "encoder") == ["encoder", "1,234,567", "1,000"]
+    assert cells(text, "total") == ["total", "1,234,568", "1,001"]
+
+
+def test_corpus_table() -> None:
+    text = rendered(
+        console.corpus_table(
+            {"train": 29_000, "test/test2016": 1_000},
+            {"source": 7_853, "target": 5_893},
+            {"train/source": 0.0123, "train/target": 0.0},
+        )
+    )
+    assert cells(text, "train") == ["train", "29,000", "1.23%", "0.00%"]
+    assert cells(text, "test/test2016") == ["test/test2016", "1,000", "–", "–"]
+    assert cells(text, "vocabulary") == ["vocabulary", "", "7,853 types", "5,893 types"]
+
+
+ODD = "[bold] [/x] :smile: \\[red]"
+
+
+def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
+    assert cells(rendered(console.pairs_table([(ODD.split(), ["[/b]"])])), "source")[1] == ODD
+    assert cells(rendered(console.sample_translations([("a", "b", ODD)])), "hypothesis")[1] == ODD
+    assert cells(rendered(console.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
+    end = rendered(
+        console.closing([console.grid("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]})
+    )
+    assert ODD in end.splitlines()
+    assert f"# {ODD}" in end.splitlines()
+    assert f"│ {ODD} │ {ODD} │" in end
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    text = rendered(console.pairs_table([(["\x1b[31m", "\n", "\x00", "\udcff", "é", "\u202f"], ["b"])]))
+    assert cells(text, "source")[1] == "\\x1b[31m \\n \\x00 \\udcff é \u202f".strip()
+
+
+def test_closing_has_tables_facts_and_commands_to_copy(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path
+) -> None:
+    out = screen(False)
+    path = "outputs/" + "x" * 150
+    table = console.grid(
+        "scores", ["", "test", "other"], [[["BLEU", "37.62", "–"]], [["exact: idiom", "1", "2"]]]
+    )
+    with console.setup_logging(tmp_path / "run.log"):
+        console.note("only in the log")
+        console.say(
+            console.closing([table], [("folder", path), ("", "signature")], {"translate": ["python", path]})
+        )
+    log = (tmp_path / "run.log").read_text("utf-8")
+    for text in (out.getvalue(), log):
+        assert cells(text, "BLEU") == ["BLEU", "37.62", "–"]
+        assert f"folder  {path}" in text.splitlines()
+        assert "signature" in text.splitlines()
+        assert text.splitlines()[-3:] == ["# translate", "python \\", f" {path}"]
+        assert text.count("exact: idiom") == 1
+    assert "only in the log" in log
+    assert "only in the log" not in out.getvalue()
+
+
+def test_a_command_is_continued_between_its_words() -> None:
+    folder = "outputs/2026-11-22/16-08-21-123456"
+    assert console.command_lines(["python", "-m", "seq2seq_lab.evaluate", folder, "search=beam"]) == [
+        f"python -m seq2seq_lab.evaluate {folder} search=beam"
+    ]
+    words = ["wandb", "sync", *(f"{folder}/wandb/offline-run-20261122_16082{n}-51d3938c" for n in (1, 2))]
+    lines = console.command_lines(words)
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 80
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
+
+
+def test_say_prints_colours_and_logs_plain_text(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path
+) -> None:
+    out = screen(True)
+    with console.setup_logging(tmp_path / "run.log"):
+        console.say(console.parameter_table([("encoder", 1, 1)]))
+        console.say("[bold] text")
+    assert "\x1b[" in out.getvalue()
+    log = (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert "\x1b" not in log
+    assert "│ encoder" in log
+    assert "[bold] text" in log
+
+
+def test_logging_goes_to_both_and_is_removed(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = screen(False)
+    root = logging.getLogger()
+    package = logging.getLogger("seq2seq_lab")
+    monkeypatch.setattr(package, "level", logging.WARNING)
+    before = (list(root.handlers), root.level, package.level)
+    for run in ("one", "two"):
+        with console.setup_logging(tmp_path / f"{run}.log"):
+            logging.getLogger("seq2seq_lab.training.trainer").info("[/x] run %s %s", run, "z" * 150)
+            logging.getLogger("other").info("not heard")
+            logging.getLogger("other").warning("careful")
+    logging.getLogger("seq2seq_lab.training.trainer").warning("after")
+    assert (list(root.handlers), root.level, package.level) == before
+    z = "z" * 150
+    assert out.getvalue().splitlines() == [
+        f"[/x] run one {z}",
+        "WARNING: careful",
+        f"[/x] run two {z}",
+        "WARNING: careful",
+    ]
+    lines = (tmp_path / "two.log").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("20")
+    assert lines[0].endswith(f"INFO seq2seq_lab.training.trainer: [/x] run two {z}")
+
+
+def test_logging_is_removed_after_an_error_and_appends(
+    screen: Callable[[bool], io.StringIO], tmp_path: Path
+) -> None:
+    screen(False)
+    handlers = list(logging.getLogger().handlers)
+
+    def failing_run() -> None:
+        with console.setup_logging(tmp_path / "run.log"):
+            logging.getLogger("seq2seq_lab").info("started")
+            raise RuntimeError
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            failing_run()
+    assert logging.getLogger().handlers == handlers
+    assert len((tmp_path / "run.log").read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_progress_in_plain_lines(screen: Callable[[bool], io.StringIO], clock: Clock) -> None:
+    out = screen(False)
+    with console.Progress(total=10_000, completed=1_000, epochs=6, plain_seconds=10) as progress:
+        clock.now += 9.9
+        assert not progress.due()
+        clock.now += 0.1
+        assert progress.due()
+        progress.show(
+            update=2_000, epoch=3, loss=2.34567, tokens_per_second=5500.6, best="best val/bleu 12.30"
+        )
+        assert not progress.due()
+        logging.getLogger("seq2seq_lab").warning("in between")
+    # 1,000 updates in 10 s: the other 8,000 take 80 s.
+    assert out.getvalue() == (
+        "epoch 3/6  update 2,000/10,000  loss 2.346  best val/bleu 12.30  5,501 target tokens/s  0:01:20 left\n"
+    )
+
+
+def test_progress_before_the_first_update_and_past_the_end(
+    screen: Callable[[bool], io.StringIO], clock: Clock
+) -> None:
+    out = screen(False)
+    with console.Progress(total=10, completed=5, epochs=2, plain_seconds=0) as progress:
+        progress.show(update=5, epoch=1, loss=float("nan"), tokens_per_second=0.0, best="")
+        clock.now += 60
+        progress.show(update=11, epoch=1, loss=0.0, tokens_per_second=0.0, best="")
+    first, last = out.getvalue().splitlines()
+    assert first.endswith("loss nan  warming up  ? left")
+    assert last.endswith("0:00:00 left")
+
+
+def test_progress_bar_lives_with_log_lines(
+    screen: Callable[[bool], io.StringIO], clock: Clock, tmp_path: Path
+) -> None:
+    out = screen(True)
+    with (
+        console.setup_logging(tmp_path / "run.log"),
+        console.Progress(total=100, completed=0, epochs=1, plain_seconds=10) as progress,
+    ):
+        assert not progress.due()
+        clock.now += 0.25
+        assert progress.due()
+        progress.show(update=50, epoch=1, loss=1.0, tokens_per_second=1000.0, best="")
+        position = out.tell()
+        logging.getLogger("seq2seq_lab").info("validation [x]")
+    text = out.getvalue()
+    assert "update 50/100" in text[:position]
+    # The line erases the bar, stands alone, and the bar is drawn again below it.
+    erased, after = text[position:].split("validation [x]\n", 1)
+    assert erased.endswith("\x1b[2K")
+    assert "update 50/100" in after
+    assert text.endswith("\x1b[?25h"), "the cursor is shown again"
+    assert "update" not in (tmp_path / "run.log").read_text(encoding="utf-8")
+
+
+def test_validation_is_counted_at_most_once_an_interval(
+    screen: Callable[[bool], io.StringIO], clock: Clock
+) -> None:
+    out = screen(False)
+    with console.Progress(total=100, completed=0, epochs=2, plain_seconds=10) as progress:
+        for done in range(1, 101):
+            clock.now += 0.25
+            progress.validating(50, 1, "", done, 100)
+    assert out.getvalue().splitlines() == [
+        "epoch 1/2  update 50/100  validating 40/100  0:00:10 left",
+        "epoch 1/2  update 50/100  validating 80/100  0:00:20 left",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_bar_is_long_and_nothing_is_cut(
+    width: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, force_interactive=True, width=width, color_system=None)
+    monkeypatch.setattr(console, "console", lambda: console)
+    with console.Progress(total=12_345, completed=0, epochs=12, plain_seconds=10) as progress:
+        clock.now += 3000
+        progress.show(6_000, 10, 12.345, 12_345.0, "best val/loss_free_running 1.234")
+        before = out.tell()
+        clock.now += 1
+        progress.validating(6_000, 10, "best val/bleu 33.10", 40, 100)
+    shown = out.getvalue()
+    assert "epoch 10/12  loss 12.345  best val/loss_free_running 1.234  12,345 target" in shown[:before]
+    assert "epoch 10/12  validating 40/100  best val/bleu 33.10" in shown[before:]
+    bars = [line for line in shown.splitlines() if "━" in line]
+    assert all("update 6,000/12,345  0:5" in line for line in bars[-1:])
+    assert bars[-1].count("━") >= (width - 45) // 2  # half of it is done
+
+
+def test_a_quiet_console_silences_everything(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    console.console.cache_clear()
+    monkeypatch.setattr(console.console(), "quiet", True)
+    with (
+        console.setup_logging(tmp_path / "run.log"),
+        console.Progress(total=1, completed=0, epochs=1, plain_seconds=0) as progress,
+    ):
+        progress.show(update=1, epoch=1, loss=0.0, tokens_per_second=0.0, best="")
+        console.say("table")
+        logging.getLogger("seq2seq_lab").warning("line")
+    assert capsys.readouterr().out == ""
+    console.console.cache_clear()
+
+
+def test_a_notebook_shows_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda segments, text: shown.append(text))
+    console.say("a table")
+    assert len(shown) <= 1

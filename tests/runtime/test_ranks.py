@@ -1,0 +1,88 @@
+"""Several ranks compute what one process computes."""
+
+import signal
+from typing import Any
+
+import pytest
+import torch
+from parallel_training import Trained, aborted_at_its_end, composed, on_a_rank, refused_on_rank_1, train
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.launch import spawn
+from seq2seq_lab.runtime.ranks import Ranks
+
+CASES = [
+    ("trainer.batch_size=8",),
+    ("trainer.batch_size=8", "trainer.micro_batches=4", "attention=multiplicative", "encoder=bilstm"),
+    ("trainer.batch_size=60", "trainer.batch_unit=tokens", "decoder=bahdanau"),
+    ("trainer.batch_size=1",),  # all ranks but one have no sentence
+    *(
+        ("trainer.batch_size=8", f"teacher_forcing.ratio={ratio}", f"teacher_forcing.scope={scope}")
+        for ratio, scope in ((0.5, "token"), (0.5, "step"), (0.5, "sequence"), (0.5, "batch"), (0.0, "token"))
+    ),
+    ("trainer.batch_size=8", "trainer.r_drop=1", "teacher_forcing.ratio=0.5"),
+    ("trainer.batch_size=8", "trainer.stop_at_eos=true", "teacher_forcing.ratio=0"),
+]
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Any]:
+    return [composed(case) for case in CASES]
+
+
+@pytest.fixture(scope="module")
+def trained(cases: list[Any]) -> list[list[Trained]]:
+    """What each of three ranks made of each case."""
+    return spawn(3, on_a_rank, cases)
+
+
+def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[list[Trained]]) -> None:
+    for number, case in enumerate(cases):
+        alone = train(case, Ranks())
+        ranks = [rank[number] for rank in trained]
+        for rank in ranks:
+            assert rank.losses == pytest.approx(alone.losses, rel=1e-9)
+            assert rank.norms == pytest.approx(alone.norms, rel=1e-6)
+            assert float((rank.weights - alone.weights).norm() / alone.weights.norm()) < 1e-6
+            assert rank.evaluation.translations == alone.evaluation.translations
+            assert rank.evaluation.values == pytest.approx(alone.evaluation.values, rel=1e-6)
+            assert rank.evaluation.hypotheses.keys() == alone.evaluation.hypotheses.keys() == {0, 4}
+        # No sentence is lost or read twice.
+        assert sorted(i for rank in ranks for i in rank.sentences) == sorted(alone.sentences) == [*range(37)]
+        assert alone.losses[-1] < alone.losses[0]
+
+
+def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() -> None:
+    case = ("trainer.batch_size=30", "model.dropout=0.3", "teacher_forcing.ratio=0.5")
+    ranks = spawn(2, on_a_rank, [composed(case)])
+    alone = train(composed((*case, "trainer.micro_batches=2")), Ranks())
+    for (rank,) in ranks:
+        assert torch.equal(rank.weights, alone.weights)
+        assert rank.losses == alone.losses
+        assert rank.norms == alone.norms
+    assert set().union(*(rank.seeds for (rank,) in ranks)) == alone.seeds
+
+
+def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> None:
+    seeds = [rank[0].seeds for rank in trained]
+    assert all(len(of_rank) == 5 for of_rank in seeds)  # one an update
+    assert len(set().union(*seeds)) == 5 * len(seeds)
+
+
+def test_what_a_rank_refuses_is_said_to_the_user_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(UserError, match=r"^key=value is not allowed: this rank will not\. Choose another\.$"):
+        spawn(2, refused_on_rank_1)
+    assert capfd.readouterr() == ("", "of rank 0\n")  # rank 0 logs; the others and the agent are silent
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> None:
+    first, *others = trained
+    for number in range(len(first)):
+        for other in others:
+            assert torch.equal(other[number].weights, first[number].weights)
+
+
+def test_a_rank_that_has_done_its_work_does_not_fail_by_its_end() -> None:
+    assert spawn(1, aborted_at_its_end) == ["done"]

@@ -1,0 +1,391 @@
+"""Translation as a task: losses, scores, alignment error rate."""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import hydra
+import pytest
+import sacrebleu
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+from torch.nn import functional
+
+from seq2seq_lab import build
+from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.schema import Precision
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
+from seq2seq_lab.metrics.scores import LowercasedTokenised
+from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.reporting.run_report import gold_links
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.translation.evaluation import (
+    Split,
+    TranslationEvaluator,
+    choose_samples,
+    perplexity,
+    source_lengths_in_words,
+)
+from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tasks.translation.teacher_forcing import Constant
+
+CPU = torch.device("cpu")
+BOUNDS = (6, 12)
+
+
+def word() -> WordTokenizer:
+    return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return Grammar(
+        train=60, validation=24, test=4, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
+
+
+@pytest.fixture(scope="module")
+def tokenized(corpus: Corpus) -> TokenizedCorpus:
+    return tokenize_corpus(corpus, word, {}, None)
+
+
+@pytest.fixture(scope="module")
+def model(tokenized: TokenizedCorpus) -> Seq2Seq:
+    sizes = ("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none")
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        composed = OmegaConf.to_container(hydra.compose("config", list(sizes)), resolve=True)
+    typed = OmegaConf.merge(OmegaConf.structured(config.Config), composed)
+    assert isinstance(typed, DictConfig)
+    torch.manual_seed(0)
+    pair = tokenized.tokenizers
+    return build.model(config.typed(typed), pair.source.size, pair.target.size, joint=False)
+
+
+class Oracle(nn.Module):
+    """Attends to the tokens of the source word of each gold link, and to no other."""
+
+    def __init__(self, cells: Sequence[set[tuple[int, int]]], vocabulary: int) -> None:
+        super().__init__()
+        self.cells = cells
+        self.vocabulary = vocabulary
+        self.order: list[int] = []
+
+    def unroll(
+        self, inputs_BT: torch.Tensor, _: None, source_BS: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        weights_BTS = torch.zeros(*inputs_BT.shape, source_BS.shape[1])
+        for row in range(len(source_BS)):
+            for column, target in self.cells[self.order.pop(0)]:
+                weights_BTS[row, target, column] = 1
+        return torch.zeros(*inputs_BT.shape, self.vocabulary), weights_BTS
+
+    def start(self, source_BS: torch.Tensor, _: object) -> tuple[None, torch.Tensor]:
+        return None, source_BS
+
+    def step(self, token_N: torch.Tensor, *_: object) -> tuple[torch.Tensor, None, None]:
+        return torch.full((len(token_N), self.vocabulary), -math.log(self.vocabulary)), None, None
+
+
+class Reference:
+    """A search that gives the reference back."""
+
+    def __call__(self, _: Any, batch: Batch, __: bool) -> list[list[Hypothesis]]:
+        rows = [[token for token in row if token > EOS or token == UNK] for row in batch.target_BU.tolist()]
+        return [[Hypothesis(row, 0.0, 0.0, None)] for row in rows]
+
+
+def evaluator(
+    model: Any, text: ParallelText, tokenized: TokenizedCorpus, search: Any, batch_size: int = 5
+) -> TranslationEvaluator:
+    split = Split("val", text, tokenized.validation)
+    return TranslationEvaluator(
+        model, split, tokenized.tokenizers, search, batch_size, BOUNDS, CPU, Precision.fp32, Ranks()
+    )
+
+
+def greedy() -> GreedySearch:
+    return GreedySearch(min_length_factor=0.0, max_length_factor=2.0, max_length_extra=10)
+
+
+def test_losses_equal_a_naive_loop(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
+    values = evaluator(model, corpus.validation, tokenized, greedy())(()).values
+    pair = tokenized.tokenizers
+    forced = free = 0.0
+    count = 0
+    with torch.no_grad():
+        for source, target in zip(corpus.validation.source, corpus.validation.target, strict=True):
+            source_1S = torch.tensor([[SOS, *pair.source.encode([source])[0], EOS]])
+            target_1U = torch.tensor([[SOS, *pair.target.encode([target])[0], EOS]])
+            logits, _ = model(source_1S, (source_1S.shape[1],), target_1U[:, :-1])
+            forced += float(functional.cross_entropy(logits[0], target_1U[0, 1:], reduction="sum"))
+            state, memory = model.start(source_1S, (source_1S.shape[1],))
+            token = target_1U[:, 0]
+            for wanted in target_1U[0, 1:]:
+                log_probs, state, _ = model.step(token, state, memory)
+                free -= float(log_probs[0, wanted])
+                token = log_probs.argmax(-1)
+            count += target_1U.shape[1] - 1
+    assert values["val/loss_teacher_forced"] == pytest.approx(forced / count, rel=1e-5)
+    assert values["val/loss_free_running"] == pytest.approx(free / count, rel=1e-5)
+    assert values["val/perplexity_free_running"] == pytest.approx(math.exp(free / count), rel=1e-4)
+
+
+def test_label_smoothing_is_only_in_the_training_loss(
+    tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
+) -> None:
+    evaluate = evaluator(model, corpus.validation, tokenized, greedy())
+    plain, smooth = (
+        TranslationTask(model, Constant(1.0, "token"), share, r_drop=0.0, stop_at_eos=False, seed=1)
+        for share in (0.0, 0.3)
+    )
+    model.eval()
+    with torch.no_grad():
+        losses = [
+            sum(float(task.loss(batch, 0, 0)) for batch in evaluate._batches) for task in (plain, smooth)
+        ]
+    tokens = sum(batch.target_tokens for batch in evaluate._batches)
+    assert evaluate(()).values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
+    assert losses[1] != pytest.approx(losses[0], rel=1e-4)
+
+
+def test_r_drop_is_half_the_papers_loss_over_two_readings(
+    tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
+) -> None:
+    model = deepcopy(model)
+    batch = evaluator(model, corpus.validation, tokenized, greedy())._batches[0]
+    plain, r_drop = (
+        TranslationTask(model, Constant(1.0, "token"), 0.1, r_drop=weight, stop_at_eos=False, seed=1)
+        for weight in (0.0, 5.0)
+    )
+    model.eval()  # without dropout both readings agree
+    once = plain.loss(batch, 0, 0)
+    twice = r_drop.loss(batch, 0, 0)
+    torch.testing.assert_close(once, twice)
+    model.train()
+    for dropout in (module for module in model.modules() if isinstance(module, Dropout)):
+        dropout.probability = 0.5
+    torch.manual_seed(3)
+    found = r_drop.loss(batch, 0, 0)
+    torch.manual_seed(3)
+    logits, _ = model(batch.source_BS.repeat(2, 1), batch.source_lengths * 2, batch.inputs_BT.repeat(2, 1))
+    one, other = logits.chunk(2)
+    real = (batch.outputs_BT != PAD)[..., None]
+    p, q = one.log_softmax(-1), other.log_softmax(-1)
+    kl = ((p.exp() - q.exp()) * (p - q) * real).sum()
+    likelihood = sum(
+        functional.cross_entropy(
+            half.flatten(0, 1),
+            batch.outputs_BT.flatten(),
+            ignore_index=PAD,
+            reduction="sum",
+            label_smoothing=0.1,
+        )
+        for half in (one, other)
+    )
+    torch.testing.assert_close(found, likelihood / 2 + 5 / 4 * kl)
+    assert kl > 1
+
+
+def test_a_free_running_loss_may_stop_at_the_models_own_end(
+    tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
+) -> None:
+    model = deepcopy(model).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4)  # an untrained model says the same word again and again
+        model.readout.linear.bias[EOS] += 3
+    expected, stopped, batches = 0.0, 0, evaluator(model, corpus.validation, tokenized, greedy())._batches
+    with torch.no_grad():
+        for batch in batches:
+            for row, source_S in enumerate(batch.source_BS):
+                source_1S = source_S[None, : batch.source_lengths[row]]
+                state, source = model.start(source_1S, (source_1S.shape[1],))
+                target = [token for token in batch.target_BU[row].tolist() if token != PAD]
+                token = target[0]
+                for position, wanted in enumerate(target[1:], start=1):
+                    log_probs, state, _ = model.step(torch.tensor([token]), state, source)
+                    expected -= float(log_probs[0, wanted])
+                    token = int(log_probs.argmax())
+                    if token == EOS:
+                        stopped += position < len(target) - 1
+                        break
+    task = TranslationTask(model, Constant(0.0, "token"), 0.0, r_drop=0.0, stop_at_eos=True, seed=1)
+    with torch.no_grad():
+        found = [task.loss(batch, 0, 0) for batch in batches]
+    assert 2 < stopped < len(corpus.validation)
+    assert sum(map(float, found)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = corpus.validation
+    found = evaluator(model, text, tokenized, Reference())(())
+    expected = tokenized.tokenizers.target
+    assert found.translations == [expected.decode(ids) for ids in expected.encode(text.target)]
+    assert len(set(found.translations)) > 10
+    found = evaluator(model, text, tokenized, greedy())(())
+    bleu = sacrebleu.corpus_bleu(found.translations, [list(text.target)])
+    chrf = sacrebleu.corpus_chrf(found.translations, [list(text.target)])
+    assert found.values["val/bleu"] == pytest.approx(bleu.score)
+    assert found.values["val/chrf"] == pytest.approx(chrf.score)
+    assert "tok:13a" in found.signatures["val/bleu_signature"]
+    alone = evaluator(model, text, tokenized, greedy(), batch_size=1)(())
+    assert alone.translations == found.translations
+
+
+@pytest.mark.parametrize(("label", "scored"), [("fr", True), ("target", False), (None, False)])
+def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
+    label: str | None, scored: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    split = Split("val", corpus.validation, tokenized.validation, label)
+    evaluate = TranslationEvaluator(
+        model, split, tokenized.tokenizers, Reference(), 5, BOUNDS, CPU, Precision.fp32, Ranks()
+    )
+    found, name = evaluate(()), "val/bleu_lowercased_tokenised"
+    assert (name in found.values) == (f"{name}_signature" in found.signatures) == scored
+    if scored:
+        papers = LowercasedTokenised(corpus.validation.target, "fr")
+        again = papers.bleu(papers.tokens(found.translations))
+        assert (found.values[name], found.signatures[f"{name}_signature"]) == (again.value, again.signature)
+        assert 0 < again.value != found.values["val/bleu"]
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_pairs_of_one_source_are_scored_once_if_asked_for(
+    multiple: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = corpus.validation
+    half = len(text) // 2
+    shared = ParallelText([*text.source[:half], *text.source[:half]], text.target)
+    evaluate = TranslationEvaluator(
+        model,
+        Split("val", shared, tokenized.validation, "fr"),
+        tokenized.tokenizers,
+        greedy(),
+        5,
+        BOUNDS,
+        CPU,
+        Precision.fp32,
+        Ranks(),
+        multi_reference=multiple,
+    )
+    found = evaluate((), final=True)
+    assert len(found.translations) == 2 * half
+    for score in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised", "ter_lowercased_tokenised"):
+        assert found.signatures[f"val/{score}_signature"].startswith("nrefs:2|" if multiple else "nrefs:1|")
+    for kind in ("", ".lc.tok"):
+        sides = found.scored_lines[kind]
+        assert [len(lines) for lines in sides] == ([half] * 3 if multiple else [2 * half] * 2)
+    assert sum(one.count for one in found.by_length) == (half if multiple else 2 * half)
+
+
+def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
+    # One source word for each target word: otherwise A is smaller than S whatever the attention.
+    gold = [
+        Gold(g.source_words, g.target_words, frozenset({t: (s, t) for s, t in sorted(g.links)}.values()))
+        for g in corpus.validation.gold or ()
+    ]
+    text = ParallelText(corpus.validation.source, corpus.validation.target, gold)
+    pair = tokenized.tokenizers
+    cells = [
+        gold_links(links, source, target, pair.source.spans(source), pair.target.spans(target))
+        for links, source, target in zip(gold, text.source, text.target, strict=True)
+    ]
+    oracle = Oracle(cells, pair.target.size)
+    evaluate = evaluator(oracle, text, tokenized, Reference())
+    oracle.order = [i for batch in evaluate._batches for i in batch.index_B.tolist()]
+    values = evaluate((), final=True).values
+    assert values["val/alignment_recall"] == 1
+    assert values["val/aer_oracle"] == pytest.approx(values["val/aer"])
+    assert values["val/aer_diagonal"] > values["val/aer_oracle"]
+    assert values["val/aer"] < 0.2  # words without a gold link get one too
+    assert values["val/loss_teacher_forced"] == pytest.approx(math.log(oracle.vocabulary), rel=1e-5)
+
+
+def test_attention_is_kept_where_it_is_asked_for(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    evaluate = evaluator(model, corpus.validation, tokenized, greedy())
+    assert evaluate(()).hypotheses == {}
+    kept = evaluate((3, 7)).hypotheses
+    assert set(kept) == {3, 7}
+    for i, hypothesis in kept.items():
+        assert hypothesis.weights_TS is not None
+        assert hypothesis.weights_TS.shape[1] == int(tokenized.validation.source_lengths[i])
+        assert hypothesis.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
+
+
+def test_without_gold_there_is_no_alignment_error(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = ParallelText(corpus.validation.source, corpus.validation.target)
+    values = evaluator(model, text, tokenized, greedy())(()).values
+    assert set(values) == {
+        *("val/bleu", "val/chrf", "val/loss_teacher_forced", "val/loss_free_running"),
+        *("val/perplexity_teacher_forced", "val/perplexity_free_running"),
+    }
+
+
+def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
+    gold = Gold(("Hello", ",", "you"), ("a",), frozenset())
+    assert source_lengths_in_words(ParallelText(["Hello, you"], ["a"], [gold])) == [2]
+    assert source_lengths_in_words(ParallelText(["a  b, c", ""], ["", ""])) == [3, 0]
+    lengths = source_lengths_in_words(corpus.validation)
+    bins = evaluator(model, corpus.validation, tokenized, greedy())(()).by_length
+    assert [b.count for b in bins] == [
+        sum(length <= 6 for length in lengths),
+        sum(6 < length <= 12 for length in lengths),
+        sum(length > 12 for length in lengths),
+    ]
+
+
+def test_samples_are_the_same_every_time_and_of_readable_length(corpus: Corpus) -> None:
+    chosen = choose_samples(corpus.validation, 4)
+    assert chosen == choose_samples(corpus.validation, 4)
+    lengths = source_lengths_in_words(corpus.validation)
+    assert len(set(chosen)) == 4
+    assert all(6 <= lengths[i] <= 14 for i in chosen)
+    assert choose_samples(corpus.validation, 0) == []
+    assert len(choose_samples(corpus.validation, 1000)) <= len(lengths)
+    plain = ParallelText(["a b c d e f g"] * 20, ["a"] * 20)
+    assert choose_samples(plain, 4) == [0, 5, 10, 15]
+    assert choose_samples(ParallelText(["a", "b"], ["a", "b"]), 1) == [0]
+
+
+def test_sentences_whose_links_cross_most_come_first() -> None:
+    words = tuple("abcdefg")
+    straight = Gold(words, words, frozenset((i, i) for i in range(7)))
+    reverse = Gold(words, words, frozenset((i, 6 - i) for i in range(7)))
+    text = ParallelText([" ".join(words)] * 3, [" ".join(words)] * 3, [straight, reverse, straight])
+    assert choose_samples(text, 2) == [1, 0]
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+def test_references_that_contain_the_mark_of_unknown_words_are_reported(
+    unknown: bool,
+    corpus: Corpus,
+    tokenized: TokenizedCorpus,
+    model: Seq2Seq,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mark = UNKNOWN if unknown else "<unk>"
+    targets = [f"{mark} {line}" for line in corpus.validation.target[:2]]
+    text = ParallelText(corpus.validation.source, [*targets, *corpus.validation.target[2:]])
+    evaluator(model, text, tokenized, greedy())
+    assert ("2 references of val contain ⁇" in caplog.text) == unknown
+
+
+def test_perplexity() -> None:
+    assert perplexity(math.log(7)) == pytest.approx(7)
+    assert perplexity(1e4) == math.inf
+    assert math.isnan(perplexity(math.nan))

@@ -1,0 +1,447 @@
+import inspect
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib.image
+import pytest
+from omegaconf import OmegaConf
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracking import wandb as tracker_module
+from seq2seq_lab.tracking.git import git_commit
+from seq2seq_lab.tracking.wandb import WandbTracker, run_folder
+
+from .offline_record import OfflineRun, read_offline_run, read_offline_runs
+
+LOGGERS = Path(__file__).parents[2] / "conf" / "logger"
+KEY = "0123456789abcdef" * 2 + "fedcba98"  # of valid format, and nobody's
+SECRET = "correct-horse-battery-staple"
+
+
+def _prepare(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """Cut W&B off from this machine's keys, settings and proxies."""
+    for name in list(os.environ):
+        if name.startswith("WANDB_") or name.lower().endswith("_proxy"):
+            patch.delenv(name)
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        patch.setenv(name, str(home / name))
+    patch.setenv("NETRC", str(home / "netrc"))
+    patch.setenv("WANDB_ERROR_REPORTING", "false")
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import wandb
+
+    _prepare(monkeypatch, tmp_path_factory.mktemp("home"))
+    yield
+    wandb.teardown()
+
+
+@pytest.fixture
+def closed_port(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Set W&B to an address where nothing listens, with a key."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("WANDB_BASE_URL", address)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    return address
+
+
+def _build(folder: Path, **changes: Any) -> WandbTracker:
+    arguments: dict[str, Any] = dict(OmegaConf.to_container(OmegaConf.load(LOGGERS / "wandb.yaml")))
+    del arguments["_target_"]
+    arguments |= {"folder": folder, "config": {}, "flat": {}, "run_id": None}
+    return WandbTracker(**arguments | changes)
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == tracker_module.__name__]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun]:
+    """Record one whole run offline, with secrets in the environment."""
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        _prepare(patch, tmp_path_factory.mktemp("home"))
+        patch.setenv("WANDB_API_KEY", KEY)
+        patch.setenv("MY_SECRET", SECRET)
+        tracker = _build(
+            folder,
+            mode="offline",
+            group="attention",
+            tags=["grammar"],
+            run_id="abcd1234",
+            config={
+                "dataset": {"auth_token": "hf_abcdefgh", "folder": f"/data/{SECRET}"},
+                "model": {"sizes": [64, 128]},
+            },
+            flat={"attention": "additive", "seed": 3},
+        )
+        assert tracker.run_id == "abcd1234"
+        assert tracker.offline
+        assert tracker.url is None
+        picture = folder / "attention.png"
+        matplotlib.image.imsave(picture, [[0.0, 1.0], [1.0, 0.0]])
+        best = folder / "checkpoints" / "best"
+        best.mkdir(parents=True)
+        (best / "model.bin").write_bytes(b"weights")
+        (folder / "run.json").write_text("{}")
+
+        for step, (bleu, loss) in enumerate([(10.0, 3.0), (15.0, 1.0), (12.0, 2.0)], start=1):
+            tracker.metrics({"train/loss": loss}, step)
+            tracker.metrics({"val/bleu": bleu, "val/loss_free_running": loss, "val/aer": loss / 4}, step)
+        tracker.metrics({"test/bleu": 14.0}, 3)
+        tracker.metrics({"train/gradient_norm": 0.5}, 2)  # a smaller step than before is kept, not dropped
+        tracker.images("val/attention", [picture], ["John aime Marie"], 3)
+        tracker.table("val/translations", ["source", "score"], [["Jean", 1.5], ["Marie", "none"]], 3)
+        tracker.artifact("best-abcd1234", "model", [best, folder / "run.json"], {"val/bleu": 15.0})
+        tracker.summary({"parameters": 1234, "test/bleu": 14.0})
+        tracker.finish(0)
+        tracker.metrics({"train/loss": 0.0}, 4)  # after the end: nothing, and no error
+        tracker.finish(1)
+    run = read_offline_run(folder)
+    assert tracker.sync_command() == f"wandb sync {run.path.parent}"
+    return folder, run
+
+
+def test_record_of_the_run_itself(recorded: tuple[Path, OfflineRun]) -> None:
+    _, run = recorded
+    assert (run.run_id, run.project, run.group, run.job_type, run.tags, run.exit_code) == (
+        "abcd1234",
+        "seq2seq_lab",
+        "attention",
+        "train",
+        ["grammar"],
+        0,
+    )
+    assert run.resumed
+
+
+def test_config_is_nested_and_flat_and_names_the_commit(recorded: tuple[Path, OfflineRun]) -> None:
+    _, run = recorded
+    assert run.config.pop("_wandb", None) is not None
+    assert run.config == {
+        "config": {"dataset": {"auth_token": "***", "folder": "***"}, "model": {"sizes": [64, 128]}},
+        "attention": "additive",
+        "seed": 3,
+        "git_commit": git_commit(),
+    }
+    assert run.git_commit == (git_commit() or "")
+
+
+def test_charts_have_the_update_as_their_axis(recorded: tuple[Path, OfflineRun]) -> None:
+    _, run = recorded
+    assert run.metrics["trainer/step"].options.hidden
+    assert all(run.metrics[f"{part}/*"].step_metric == "trainer/step" for part in ("train", "val", "test"))
+    steps = [(row["trainer/step"], row["train/loss"]) for row in run.history if "train/loss" in row]
+    assert steps == [(1, 3.0), (2, 1.0), (3, 2.0)]
+    assert all("trainer/step" in row for row in run.history)
+    assert run.values("val/bleu") == [10.0, 15.0, 12.0]
+    assert run.values("test/bleu") == [14.0]
+    assert run.values("train/gradient_norm") == [0.5]
+
+
+def test_summary_keeps_the_best(recorded: tuple[Path, OfflineRun]) -> None:
+    _, run = recorded
+    assert run.summary["val/bleu"] == {"max": 15.0}
+    assert run.summary["val/loss_free_running"] == {"min": 1.0}
+    assert run.summary["val/aer"] == {"min": 0.25}
+    assert run.summary["train/loss"] == 2.0
+    assert (run.summary["parameters"], run.summary["test/bleu"]) == (1234, 14.0)
+
+
+def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> None:
+    folder, run = recorded
+    (names,) = run.values("val/attention.filenames")
+    assert run.values("val/attention.captions") == [["John aime Marie"]]
+    (table,) = run.values("val/translations.path")
+    assert run.values("val/translations.nrows") == [2]
+    for name in (*names, table):
+        assert name in run.files
+        assert (run.path.parent / "files" / name).stat().st_size > 0
+    (best,) = [artifact for artifact in run.artifacts if artifact.type == "model"]
+    assert best.name == "best-abcd1234"
+    kept = folder / "wandb" / "artifacts" / "1"
+    assert {file.path: file.local_path for file in best.manifest.contents} == {
+        path: str(kept / path) for path in ("checkpoints/best/model.bin", "run.json", "config.yaml")
+    }
+    assert OmegaConf.load(kept / "config.yaml") == {
+        "dataset": {"auth_token": "***", "folder": "***"},
+        "model": {"sizes": [64, 128]},
+    }
+    assert "15.0" in best.metadata
+
+
+def test_no_secret_and_no_command_line_in_any_file(recorded: tuple[Path, OfflineRun]) -> None:
+    folder, run = recorded
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert run.path in files
+    for path in files:
+        content = path.read_bytes()
+        for secret in (KEY, SECRET, "hf_abcdefgh"):
+            assert secret.encode() not in content, path
+    assert not list(folder.rglob("wandb-metadata.json"))
+    assert not list(folder.rglob("*.patch"))
+    assert "environment" not in run.kinds
+
+
+def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
+    tmp_path: Path, closed_port: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+
+    start = time.monotonic()
+    tracker = _build(tmp_path)
+    assert time.monotonic() - start < 5
+    assert tracker.offline
+    assert _warnings(caplog) == [f"W&B cannot be reached at {closed_port}: the run is recorded offline."]
+    tracker.metrics({"train/loss": 1.0}, 1)
+
+    process = wandb.setup().ensure_service()._proc._process
+    process.kill()
+    process.wait()
+    caplog.clear()
+    for step in range(2, 5):
+        tracker.metrics({"train/loss": 1.0}, step)
+        time.sleep(0.05)
+    tracker.summary({"test/bleu": 1.0})
+    tracker.finish(0)
+    (message,) = _warnings(caplog)
+    assert "the run goes on without it" in message
+
+    assert wandb.run is None
+    tracker = _build(tmp_path, mode="offline", log_artifact=False)  # the next run of the same process
+    tracker.metrics({"train/loss": 2.0}, 1)
+    tracker.artifact("best", "model", [tmp_path], {})
+    tracker.finish(0)
+    (run,) = [run for run in read_offline_runs(tmp_path) if run.run_id == tracker.run_id]
+    assert run.values("train/loss") == [2.0]
+    assert run.artifacts == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("closed_port")
+def test_a_service_that_fails_during_the_start_is_done_without(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None)
+    tracker = _build(tmp_path, init_timeout=0.5)
+    tracker.metrics({"train/loss": 2.0}, 1)
+    tracker.finish(0)
+    (message,) = _warnings(caplog)
+    assert "W&B cannot be used" in message
+    assert capfd.readouterr() == ("", "")
+    run = read_offline_run(tmp_path)
+    assert run.run_id == tracker.run_id
+    assert not run.resumed
+    assert run.values("train/loss") == [2.0]
+
+
+class _Service(BaseHTTPRequestHandler):
+    """As much of W&B's service as a run needs to start."""
+
+    def do_POST(self) -> None:
+        query = self.rfile.read(int(self.headers["Content-Length"]))
+        bucket = {"id": "eA==", "name": "abcd1234", "displayName": "n"}
+        bucket["project"] = {"name": "seq2seq_lab", "entity": {"name": "someone"}}
+        data = {"upsertBucket": {"bucket": bucket, "inserted": True}} if b"UpsertBucket" in query else {}
+        answer = json.dumps({"data": data}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_service_that_goes_away_stops_neither_the_run_nor_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Service) as service:
+        threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{service.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        tracker = _build(tmp_path, mode="online", run_id="abcd1234", finish_timeout=0.5)
+        assert (tracker.offline, tracker.run_id, tracker.sync_command()) == (False, "abcd1234", None)
+        assert tracker.url == f"http://127.0.0.1:{service.server_port}/someone/seq2seq_lab/runs/abcd1234"
+        service.shutdown()
+    tracker.metrics({"train/loss": 1.0}, 1)
+    start = time.monotonic()
+    tracker.finish(0)
+    assert time.monotonic() - start < 5
+    (message,) = _warnings(caplog)
+    assert f"`wandb sync {tmp_path}/wandb/run-" in message
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_what_the_service_refuses_is_lost_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import wandb
+
+    tracker = _build(tmp_path, mode="offline")
+
+    def refuse(_: wandb.Run) -> None:
+        raise wandb.errors.CommError("not now")
+
+    tracker._send(refuse)  # as an artifact is refused when the connection has broken
+    tracker.metrics({"train/loss": 2.0}, 1)
+    tracker.finish(0)
+    assert _warnings(caplog) == ["W&B did not take something of this run: not now"]
+    assert read_offline_run(tmp_path).values("train/loss") == [2.0]
+
+
+def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    tracker = _build(tmp_path, mode="auto")
+    (tmp_path / "best").mkdir()
+    tracker.metrics({"train/loss": 2.0}, 1)
+    tracker.table("val/translations", ["source"], [["a"]], 1)
+    tracker.artifact("best", "model", [tmp_path / "best"], {})
+    tracker.summary({"test/bleu": 1.0})
+    tracker.finish(0)
+    assert (tracker.url, tracker.offline, tracker.sync_command()) == (None, False, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "has_key", "reachable", "chosen"),
+    [
+        ("auto", None, True, True, "online"),
+        ("auto", None, True, False, "offline"),
+        ("auto", None, False, True, "offline"),
+        ("auto", "offline", True, True, "offline"),
+        ("auto", "dryrun", True, True, "offline"),
+        ("auto", "disabled", True, True, "disabled"),
+        ("auto", "online", True, True, "online"),
+        ("offline", "online", True, True, "offline"),
+        ("online", "offline", True, True, "online"),
+        ("online", None, True, False, "offline"),
+        ("disabled", "online", True, True, "disabled"),
+    ],
+)
+def test_mode(
+    asked: str,
+    environment: str | None,
+    has_key: bool,
+    reachable: bool,
+    chosen: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import wandb
+
+    # Only what has to be real is: the settings of W&B, without its background process.
+    monkeypatch.setattr(type(wandb.setup(wandb.Settings(mode="disabled"))), "ensure_service", lambda _: None)
+    wandb.teardown()
+    if environment:
+        monkeypatch.setenv("WANDB_MODE", environment)
+    if has_key:
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None if reachable else "no way")
+    assert tracker_module._choose_mode(asked, tracker_module._session(asked)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("mode", "environment", "message"),
+    [
+        ("online", {}, "no key is known: run `wandb login`"),
+        ("auto", {"WANDB_MODE": "online"}, "no key is known: run `wandb login`"),
+        ("auto", {"WANDB_API_KEY": "short"}, "WANDB_API_KEY invalid"),
+        ("auto", {"WANDB_MODE": "sideways"}, "(?s)WANDB_.*mode"),
+        ("auto", {"WANDB_BASE_URL": "nowhere"}, "(?s)WANDB_.*base_url"),
+    ],
+)
+def test_mistakes_are_named(
+    mode: str, environment: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=message):
+        _build(tmp_path, mode=mode)
+
+
+def test_a_setting_that_wandb_refuses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"(?s)logger=wandb.*65"):
+        _build(tmp_path, mode="offline", tags=["x" * 65])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "logged"),
+    [
+        ("api_key", "abc", "***"),
+        ("apiKey", "abc", "***"),
+        ("hf_token", "abc", "***"),
+        ("password", 1234, "***"),
+        ("credentials", {"user": "a", "key": "b"}, "***"),
+        ("client_secret", ["a", "b"], "***"),
+        ("url", "https://user:pass@host/data", "https://***@host/data"),
+        ("note", f"it is {SECRET}", "***"),
+        ("nested", {"list": [{"password": "abc", "size": 1}]}, {"list": [{"password": "***", "size": 1}]}),
+        ("api_key", None, None),
+        ("tokenizer", "bpe", "bpe"),
+        ("max_tokens", 50, 50),
+        ("keys", (1, 2), [1, 2]),
+        ("author", "Bahdanau", "Bahdanau"),
+        ("key_size", 64, 64),
+    ],
+)
+def test_secrets_are_masked(key: str, value: object, logged: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", SECRET)
+    assert tracker_module._masked({key: value}) == {key: logged}
+
+
+def test_yaml_gives_every_default() -> None:
+    given = {"folder", "config", "flat", "run_id"}
+    parameters = inspect.signature(WandbTracker).parameters
+    assert set(OmegaConf.load(LOGGERS / "wandb.yaml")) - {"_target_"} == parameters.keys() - given
+    assert all(parameter.default is parameter.empty for parameter in parameters.values())
+
+
+def test_a_checkpoint_is_fetched_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+
+    asked: list[tuple[str, str]] = []
+
+    class Api:
+        def artifact(self, name: str, type: str) -> Any:
+            asked.append((name, type))
+            if "none" in name:
+                raise ValueError("there is no such artifact")
+            return SimpleNamespace(download=lambda: str(tmp_path / "fetched"))
+
+    monkeypatch.setattr(wandb, "Api", Api)
+    monkeypatch.delenv("WANDB_API_KEY")
+    for folder in (tmp_path, tmp_path / "not there", "outputs/2026-01-01/10:30:00", Path("one")):
+        assert run_folder(folder) == Path(folder)
+    name = "team/project/checkpoint-abcd1234:latest"
+    with pytest.raises(UserError, match=f"{name} cannot be fetched from W&B: no key is known"):
+        run_folder(name)
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(
+        UserError, match=r"cannot be fetched from W&B: .*WANDB_API_KEY invalid.*[^.]\. Or give"
+    ):
+        run_folder(name)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with pytest.raises(UserError, match="cannot be reached"):
+        run_folder(name)
+    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None)
+    assert run_folder(name) == tmp_path / "fetched"
+    with pytest.raises(UserError, match="none:v1 cannot be fetched from W&B: there is no such artifact"):
+        run_folder("none:v1")
+    assert asked == [(name, "model"), ("none:v1", "model")]
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,162 @@
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import nn
+
+from seq2seq_lab.training.schedules import (
+    Constant,
+    Cosine,
+    InverseSquareRoot,
+    OneCycle,
+    Plateau,
+    Schedule,
+    Warmup,
+)
+
+
+def like_torch() -> OneCycle:
+    """With the figures that torch's OneCycleLR has by default, but for a tenth of warm-up."""
+    return OneCycle(warmup_share=0.1, initial_factor=1 / 25, final_factor=1 / 25e4, momentum=(0.85, 0.95))
+
+
+@pytest.mark.parametrize("total", [2, 5, 9, 11, 20, 100, 137])
+def test_one_cycle_equals_torch(total: int) -> None:
+    optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=2e-3, total_steps=total, pct_start=0.1, div_factor=25, final_div_factor=1e4
+    )
+    ours = like_torch()
+    for update in range(total):
+        group = optimizer.param_groups[0]
+        assert 2e-3 * ours.factor(update, total, []) == pytest.approx(group["lr"], rel=1e-9)
+        assert ours.momentum(update, total) == pytest.approx(group["betas"][0], rel=1e-9)
+        optimizer.step()
+        if update < total - 1:
+            theirs.step()
+
+
+def test_one_cycle_that_leaves_momentum_alone() -> None:
+    schedule = OneCycle(warmup_share=0.1, initial_factor=0.04, final_factor=0.0, momentum=None)
+    assert schedule.momentum(3, 10) is None
+    assert Constant().momentum(3, 10) is None
+
+
+def cosine(update: int, total: int) -> float:
+    """A tenth of warm-up to 1 and half a cosine down to 0.25."""
+    warmup = total / 10
+    if update < warmup:
+        return (update + 1) / (warmup + 1)
+    share = (update - warmup) / (total - 1 - warmup)
+    return 0.25 + 0.75 * (1 + math.cos(math.pi * share)) / 2
+
+
+def one(_update: int, _total: int) -> float:
+    return 1.0
+
+
+def warmup(update: int, _total: int) -> float:
+    """Four updates on the way up."""
+    return [1 / 5, 2 / 5, 3 / 5, 4 / 5][update] if update < 4 else 1.0
+
+
+def root_from(warmup: int) -> Callable[[int, int], float]:
+    return lambda update, _: (update + 1) / warmup if update < warmup else (warmup / (update + 1)) ** 0.5
+
+
+def half_cosine(update: int, total: int) -> float:
+    return (1 + math.cos(math.pi * update / (total - 1))) / 2
+
+
+CLOSED_FORMS = [
+    (Constant(), one),
+    (Warmup(4), warmup),
+    (Warmup(0), one),
+    (InverseSquareRoot(4), root_from(4)),
+    (InverseSquareRoot(1), root_from(1)),
+    (Cosine(0.1, 0.25), cosine),
+    (Cosine(0.0, 0.0), half_cosine),
+]
+
+
+@pytest.mark.parametrize(("schedule", "expected"), CLOSED_FORMS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("total", [20, 101])
+def test_closed_forms(schedule: Schedule, expected: Callable[[int, int], float], total: int) -> None:
+    for update in range(total):
+        assert schedule.factor(update, total, []) == pytest.approx(expected(update, total), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "last"),
+    [
+        (like_torch(), 4e-6),
+        (Cosine(0.05, 0.25), 0.25),
+        (Cosine(0.05, 0.0), 0.0),
+        (Warmup(3), 1.0),
+        (Constant(), 1.0),
+    ],
+)
+@pytest.mark.parametrize("total", [10, 40, 1000])
+def test_the_last_update(schedule: Schedule, last: float, total: int) -> None:
+    assert schedule.factor(total - 1, total, []) == pytest.approx(last, abs=1e-12)
+    assert schedule.factor(total, total, []) == pytest.approx(last, abs=1e-12)
+
+
+EVERY = [
+    Constant(),
+    Warmup(200),
+    InverseSquareRoot(400),
+    Cosine(0.05, 0.0),
+    Cosine(0.0, 0.0),
+    like_torch(),
+    Plateau(0.5, 1),
+]
+
+
+@pytest.mark.parametrize("schedule", EVERY, ids=lambda schedule: type(schedule).__name__)
+@pytest.mark.parametrize("total", [1, 2, 10, 20, 1000])
+def test_the_first_update_moves_and_none_goes_beyond_the_rate(schedule: Schedule, total: int) -> None:
+    """At 10 updates, where a tenth of warm-up is the first, torch's own OneCycleLR divides by 0."""
+    factors = [schedule.factor(update, total, []) for update in range(total)]
+    assert factors[0] > 0
+    assert all(0 <= factor <= 1 for factor in factors)
+
+
+HISTORIES: list[Sequence[float]] = [
+    [],
+    [1, 2, 3, 4],
+    [4, 3, 2, 1, 0, -1, -2],
+    [1, 1, 1, 1, 1, 1, 1],
+    [1, 3, 2, 2, 4, 1, 1, 1, 1, 5, 0, 0, 0],
+    [-5, -6, -4, -4, -4, -3, -3.5],
+    [2, math.nan, math.nan, math.nan, 3],
+]
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=str)
+@pytest.mark.parametrize("patience", [0, 1, 2])
+def test_plateau_equals_torch(history: Sequence[float], patience: int) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="max", factor=0.5, patience=patience, threshold=0, threshold_mode="abs", eps=0
+    )
+    ours = Plateau(factor=0.5, patience=patience)
+    for validations in range(len(history) + 1):
+        assert ours.factor(7, 100, history[:validations]) == optimizer.param_groups[0]["lr"]
+        if validations < len(history):
+            theirs.step(history[validations])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Warmup(-1), r"schedule\.warmup_steps=-1 .* at least 0"),
+        (lambda: InverseSquareRoot(0), r"schedule\.warmup_steps=0 .* at least 1"),
+        (lambda: Cosine(1.0, 0.0), r"schedule\.warmup_share=1.0 .* 0 up to, not including, 1"),
+        (lambda: OneCycle(-0.1, 0.04, 0.0, None), r"schedule\.warmup_share=-0.1 "),
+    ],
+)
+def test_refused(make: Callable[[], Schedule], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,461 @@
+"""The training loop: which updates it does, when it validates, saves and stops."""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from seq2seq_lab import build
+from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.schema import Config, MonitorMode, Precision, ValidateUnit
+from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
+from seq2seq_lab.data.tokenizers import WordTokenizer
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.console import Progress
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.training import checkpoint
+from seq2seq_lab.training.profiling import no_profile
+from seq2seq_lab.training.trainer import Counted, Trainer, TrainState
+
+PAIRS, BATCH = 70, 16
+UPDATES = 5  # of an epoch
+SIZES = (40, 40)  # of the vocabularies, cut
+
+GOLDEN = (3.79438927, 0.52059072, 168)  # mean loss in nats, gradient norm, target tokens
+
+Rows = list[tuple[int, dict[str, float]]]
+
+
+class Memory:
+    """A tracker that keeps the figures."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = []
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        self.rows.append((step, dict(values)))
+
+    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None: ...
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
+    ) -> None: ...
+
+    def artifact(
+        self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
+    ) -> None: ...
+
+    def summary(self, values: Mapping[str, object]) -> None: ...
+
+    def finish(self, exit_code: int) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def text() -> TokenizedText:
+    corpus = Grammar(
+        train=PAIRS, validation=1, test=1, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+    ).load()
+
+    def word() -> WordTokenizer:
+        return WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=SIZES[0])
+
+    return tokenize_corpus(corpus, word, {}, None).train
+
+
+@pytest.fixture(scope="module")
+def composed() -> str:
+    overrides = [
+        *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", f"trainer.batch_size={BATCH}"),
+        *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
+        *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "trainer.samples=0"),
+    ]
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        return OmegaConf.to_yaml(hydra.compose("config", overrides))
+
+
+@pytest.fixture
+def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Trainer]:
+    """Make a trainer; keyword arguments change settings of the `trainer` section."""
+
+    def made(
+        scores: Sequence[float] | Callable[[TrainState], float] = (1.0, 2.0, 3.0, 4.0),
+        folder: str = "checkpoints",
+        identity: str = "here",
+        precision: Precision = Precision.fp32,
+        optimizer: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Trainer:
+        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(composed))
+        if optimizer is not None:
+            merged.optimizer = optimizer
+        for key, value in settings.items():
+            OmegaConf.update(merged, f"trainer.{key}", value)
+        whole = config.typed(merged)  # type: ignore[arg-type]
+        torch.manual_seed(3)
+        model = build.model(whole, *SIZES, joint=False)
+
+        def validate(state: TrainState, counted: Counted) -> dict[str, float]:
+            score = scores(state) if callable(scores) else scores[len(state.history)]
+            return {"val/bleu": score, "val/aer": -score}
+
+        forcing = build.teacher_forcing(whole)
+        return Trainer(
+            task=TranslationTask(
+                model, forcing, whole.trainer.label_smoothing, r_drop=0.0, stop_at_eos=False, seed=1
+            ),
+            text=lambda epoch: text,
+            validate=validate,
+            optimizer=build.optimizer(whole, model),
+            schedule=build.schedule(whole),
+            config=whole.trainer,
+            tracker=Memory(),
+            folder=tmp_path / folder,
+            seed=1,
+            device=torch.device("cpu"),
+            precision=precision,
+            identity={"the data": identity},
+            profile=no_profile,
+            ranks=Ranks(),
+        )
+
+    return made
+
+
+def weights(trainer: Trainer) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach()
+
+
+def rows(trainer: Trainer) -> Rows:
+    assert isinstance(trainer.tracker, Memory)
+    return trainer.tracker.rows
+
+
+def validations(trainer: Trainer) -> list[int]:
+    """Train, and return the updates at which it validated."""
+    at: list[int] = []
+    validate = trainer.validate
+
+    def noting(state: TrainState, counted: Counted) -> Mapping[str, float]:
+        at.append(state.update)
+        return validate(state, counted)
+
+    trainer.validate = noting
+    trainer.fit()
+    return at
+
+
+def saved(trainer: Trainer) -> list[int]:
+    return [int(path.name[5:]) for path in sorted(trainer.folder.iterdir())]
+
+
+def test_golden_step(make: Callable[..., Trainer]) -> None:
+    """Loss and gradient norm of the first update, in fp32.
+
+    They may change with the order of random draws (initialisation, plan of the epoch, the grammar), never
+    with a change that claims to keep the arithmetic.
+    """
+    trainer = make()
+    loss, norm, tokens = trainer.step(trainer.open_epoch(0)[0])
+    assert (float(loss) / tokens, float(norm), tokens) == pytest.approx(GOLDEN, rel=1e-5)
+
+
+def test_training_lowers_the_loss_and_logs_it(make: Callable[..., Trainer]) -> None:
+    trainer = make(max_epochs=4)
+    trainer.fit()
+    figures = [row for _, row in rows(trainer)]
+    assert [step for step, _ in rows(trainer)] == list(range(1, 4 * UPDATES + 1))
+    assert figures[-1]["train/loss"] < figures[0]["train/loss"] - 0.05
+    assert figures[-1]["train/epoch"] == 4
+    assert figures[0]["train/learning_rate"] == pytest.approx(2e-3)
+    assert figures[0]["train/teacher_forcing_ratio"] == 1
+    assert figures[-1]["train/target_tokens_per_second"] > 0
+    assert figures[0]["train/gradient_norm"] > 0
+
+
+def test_logged_loss_is_the_mean_over_tokens_since_the_last_line(make: Callable[..., Trainer]) -> None:
+    trainer, other = make(log_every_steps=3, max_epochs=1), make(folder="b", max_epochs=1)
+    trainer.fit()
+    sums = [other.step(step) for step in [other.open_epoch(0)[0]]]
+    for step in other.open_epoch(0)[1:]:
+        other.state.update += 1
+        sums.append(other.step(step))
+    assert [step for step, _ in rows(trainer)] == [3, 5]
+    for (_, row), part in zip(rows(trainer), (sums[:3], sums[3:]), strict=True):
+        expected = sum(float(loss) for loss, _, _ in part) / sum(tokens for _, _, tokens in part)
+        assert row["train/loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_micro_batches_give_the_same_weights(make: Callable[..., Trainer]) -> None:
+    whole, parts = make(), make(folder="b", micro_batches=3)
+    sizes: list[int] = []
+    loss = parts.task.loss
+
+    def noting(batch: Batch, epoch: int, update: int) -> tuple[torch.Tensor, int]:
+        sizes.append(len(batch.index_B))
+        return loss(batch, epoch, update)
+
+    parts.task.loss = noting  # type: ignore[method-assign]
+    whole.fit()
+    parts.fit()
+    assert max(sizes) == 3
+    assert torch.allclose(weights(whole), weights(parts), atol=2e-5)
+    one, many = (
+        make(folder="c", max_steps=1),
+        make(folder="d", max_steps=1, micro_batches=40),
+    )  # of fewer sentences
+    one.fit()
+    many.fit()
+    assert torch.allclose(weights(one), weights(many), atol=2e-5)
+
+
+def test_clip_norm(make: Callable[..., Trainer]) -> None:
+    def gradient(clip: float | None) -> tuple[float, float]:
+        trainer = make(clip_norm=clip)
+        seen = []
+
+        def look(*_: object) -> None:
+            grads = [p.grad for group in trainer.optimizer.param_groups for p in group["params"]]
+            seen.append(float(torch.cat([g.flatten() for g in grads if g is not None]).norm()))
+
+        trainer.optimizer.register_step_pre_hook(look)
+        _, norm, _ = trainer.step(trainer.open_epoch(0)[0])
+        return float(norm), seen[0]
+
+    norm, used = gradient(None)
+    assert used == pytest.approx(norm, rel=1e-5)
+    assert gradient(norm / 4) == pytest.approx((norm, norm / 4), rel=1e-4)
+
+
+def test_label_smoothing_is_in_the_training_loss(make: Callable[..., Trainer]) -> None:
+    losses = []
+    for smoothing in (0.0, 0.2):
+        trainer = make(label_smoothing=smoothing)
+        losses.append(float(trainer.step(trainer.open_epoch(0)[0])[0]))
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"validate_every": 1.0}, [5, 10]),
+        ({"validate_every": 0.5}, [3, 5, 8, 10]),
+        ({"validate_every": 2.0}, [10]),
+        ({"validate_every": 3.0}, [10]),
+        ({"validate_every": 4, "validate_unit": ValidateUnit.step}, [4, 8, 10]),
+        ({"validate_every": 4, "validate_unit": ValidateUnit.step, "max_steps": 7}, [4, 7]),
+        ({"max_steps": 3}, [3]),
+        ({"fast_dev_run": True}, [3]),
+    ],
+    ids=str,
+)
+def test_when_it_validates(
+    settings: dict[str, Any], expected: list[int], make: Callable[..., Trainer]
+) -> None:
+    trainer = make(**settings)
+    assert validations(trainer) == expected
+    assert trainer.state.update == expected[-1]
+    assert rows(trainer)[-1][0] == expected[-1]
+    assert expected[-1] in saved(trainer)
+
+
+def test_shares_of_an_epoch_meet_its_end_in_spite_of_rounding(make: Callable[..., Trainer]) -> None:
+    trainer = make(max_epochs=10**6)
+    for share in (0.1, 0.2, 0.3, 0.7, 1 / 3):
+        trainer.config.validate_every = share
+        epochs = round(share * 10) if share != 1 / 3 else 1
+        for updates in range(1, 200):
+            trainer.epoch_updates = updates
+            trainer.state.update = updates * epochs
+            assert trainer._validation_due(), (share, updates)
+
+
+@pytest.mark.parametrize(
+    ("mode", "scores", "best"),
+    [("max", (1.0, 3.0, 2.0), 10), ("min", (2.0, 3.0, 1.0), 15), ("max", (1.0, 1.0, 1.0), 5)],
+)
+def test_best_checkpoint(
+    mode: str, scores: tuple[float, ...], best: int, make: Callable[..., Trainer]
+) -> None:
+    trainer = make(scores, max_epochs=3, monitor_mode=MonitorMode(mode))
+    trainer.fit()
+    assert trainer.state.best == f"step_{best:08d}"
+    assert saved(trainer) == sorted({best, 15})
+
+
+def test_patience(make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "seq2seq_lab")
+    trainer = make((1.0, 5.0, 4.0, 5.0, 6.0), max_epochs=5, patience=2)
+    assert validations(trainer) == [5, 10, 15, 20]
+    assert "Stopped early: val/bleu has not improved for 2 validations" in caplog.text
+    again = make((1.0, 5.0, 4.0, 5.0, 6.0), max_epochs=5, patience=2)
+    again.load(checkpoint.newest(trainer.folder))
+    assert validations(again) == []
+    patient = make((1.0, 5.0, 4.0, 5.0, 6.0), max_epochs=5, patience=3)
+    patient.load(checkpoint.newest(trainer.folder))
+    assert validations(patient) == [25]
+
+
+def test_checkpoints_between_validations(make: Callable[..., Trainer]) -> None:
+    trainer = make(checkpoint_every_steps=2, keep_checkpoints=9)
+    trainer.fit()
+    assert saved(trainer) == [2, 4, 5, 6, 8, 10]
+
+
+def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[..., Trainer]) -> None:
+    def plan(trainer: Trainer, epoch: int) -> list[list[list[int]]]:
+        return [[index.tolist() for index in step] for step in trainer.open_epoch(epoch)]
+
+    trainer = make()
+    assert plan(trainer, 0) != plan(trainer, 1)
+    sentences = [
+        sorted(i for step in plan(trainer, epoch) for index in step for i in index) for epoch in (0, 1)
+    ]
+    assert sentences == [list(range(PAIRS))] * 2
+    overfitting = make(overfit_batches=2)
+    assert overfitting.total == 4
+    assert len(plan(overfitting, 0)) == 2
+    assert plan(overfitting, 0) == plan(overfitting, 1)
+
+
+def test_not_finite_is_refused_and_not_saved(make: Callable[..., Trainer]) -> None:
+    trainer = make(log_every_steps=100)
+    with torch.no_grad():
+        next(trainer.task.model.parameters()).fill_(math.nan)
+    with pytest.raises(UserError, match=r"training loss is nan at update 5.*optimizer\.lr \(now 0\.002\)"):
+        trainer.fit()
+    assert not trainer.folder.exists()
+    with pytest.raises(UserError, match=r"val/bleu is nan.*clip_norm \(now 1\.0\).*precision=fp32"):
+        make((math.nan,)).fit()
+
+
+def test_unknown_monitor(make: Callable[..., Trainer]) -> None:
+    with pytest.raises(UserError, match=r"trainer\.monitor=val/blue .* Did you mean 'val/bleu'"):
+        make(monitor="val/blue").fit()
+
+
+@pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
+def test_half_precision_trains_about_alike(precision: Precision, make: Callable[..., Trainer]) -> None:
+    losses = []
+    for chosen in (Precision.fp32, precision):
+        trainer = make(precision=chosen, folder=chosen.value)
+        trainer.fit()
+        losses.append([row["train/loss"] for _, row in rows(trainer)])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    if precision is Precision.fp16:
+        assert trainer.state.scaler["scale"] > 0
+        again = make(precision=precision)
+        again.load(checkpoint.newest(trainer.folder))
+        assert again.scaler.state_dict() == trainer.scaler.state_dict()
+
+
+@pytest.mark.parametrize("name", [*config.group_values("optimizer"), "sgd with momentum"])
+def test_a_skipped_step_of_fp16_leaves_no_trace(
+    name: str, make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It halves the loss's scale; weights, moments and the optimizer's count of steps stay, so the next one is the first."""
+    group, _, momentum = name.partition(" with ")
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        more = ["optimizer.momentum=0.9"] if momentum else []
+        optimizer = hydra.compose("config", [f"optimizer={group}", *more]).optimizer
+    skipped, never = (make(precision=Precision.fp16, optimizer=optimizer) for _ in range(2))
+    step = skipped.open_epoch(0)[0]
+    before = nn.utils.parameters_to_vector(skipped.task.model.parameters()).detach()
+    loss = skipped.task.loss
+    with monkeypatch.context() as patch:
+        patch.setattr(skipped.task, "loss", lambda *of: loss(*of) * math.inf)
+        # Memory that is not initialized holds anything.
+        patch.setattr(torch, "empty_like", lambda x, **of: torch.full_like(x, 3, **of))
+        skipped.step(step)
+    assert torch.equal(nn.utils.parameters_to_vector(skipped.task.model.parameters()), before)
+    assert skipped.scaler.get_scale() == 2.0**15
+    never.scaler.load_state_dict(never.scaler.state_dict() | {"scale": 2.0**15})
+    skipped.step(step)
+    never.step(step)
+    states = [trainer.optimizer.state_dict()["state"] for trainer in (skipped, never)]
+    for one, other in zip(*(state.values() for state in states), strict=True):
+        assert one.keys() == other.keys()
+        for key in one:
+            torch.testing.assert_close(one[key], other[key], msg=key)
+
+
+def test_gradients_are_clipped_after_the_scale_is_taken_off(make: Callable[..., Trainer]) -> None:
+    norms = []
+    for precision in (Precision.fp32, Precision.fp16):
+        sgd = {"_target_": "torch.optim.SGD", "lr": 1.0, "fused": True}
+        trainer = make(precision=precision, optimizer=sgd, clip_norm=0.01)
+        before = nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach()
+        _, norm, _ = trainer.step(trainer.open_epoch(0)[0])
+        change = nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach() - before
+        assert change.norm().item() == pytest.approx(0.01, rel=1e-3)
+        norms.append(norm.item())
+    assert norms[1] == pytest.approx(norms[0], rel=0.01)
+
+
+def test_other_identity_is_refused(make: Callable[..., Trainer]) -> None:
+    trainer = make(max_steps=1)
+    trainer.fit()
+    with pytest.raises(UserError, match="the data was here and is now there"):
+        make(identity="there").load(checkpoint.newest(trainer.folder))
+
+
+def test_longer_run_says_that_the_schedule_is_stretched(
+    make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "seq2seq_lab")
+    trainer = make(max_epochs=1)
+    trainer.fit()
+    longer = make(max_epochs=3)
+    longer.load(checkpoint.newest(trainer.folder))
+    assert (longer.state.update, longer.total, longer.done) == (5, 15, False)
+    assert "now has 15 updates, not 5" in caplog.text
+
+
+def test_state_is_plain_json(make: Callable[..., Trainer]) -> None:
+    trainer = make(max_epochs=1, log_every_steps=2)
+    trainer.fit()
+    state = checkpoint.load_state(checkpoint.newest(trainer.folder))
+    assert json.loads(json.dumps(state, allow_nan=False)) == state
+    assert (state["train_state"]["update"], state["train_state"]["epoch"], state["total"]) == (5, 1, 5)
+    assert state["best"] == "step_00000005"
+
+
+@pytest.mark.parametrize(("monitor", "best"), [("val/bleu", "val/bleu 50.00"), ("val/aer", "val/aer -50.00")])
+def test_progress_has_the_epochs_the_best_score_and_the_batches_of_a_validation(
+    make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, monitor: str, best: str
+) -> None:
+    shown: list[tuple[object, ...]] = []
+
+    class Shown(Progress):
+        def due(self) -> bool:
+            return True
+
+        def _print(self, update: int, parts: Sequence[str]) -> None:
+            shown.append((update, *parts))
+
+    monkeypatch.setattr("seq2seq_lab.training.trainer.Progress", Shown)
+    trainer = make((50.0, 20.0), monitor=monitor)
+    validate = trainer.validate
+
+    def validated(state: TrainState, counted: Counted) -> Mapping[str, float]:
+        counted(4, 10)
+        return validate(state, counted)
+
+    trainer.validate = validated
+    trainer.fit()
+    epoch = trainer.epoch_updates
+    assert (epoch, "epoch 1/2", "validating 4/10", "") in shown
+    assert (2 * epoch, "epoch 2/2", "validating 4/10", f"best {best}") in shown
+    assert [parts[3] for parts in shown if str(parts[2]).startswith("loss")] == [""] * epoch + [
+        f"best {best}"
+    ] * epoch
