@@ -34,7 +34,7 @@ from benchmarks.reference import Reference, Sizes
 from benchmarks.training import WIDTH, positive
 from benchmarks.turns import Arm, Contestant, Peer, Turn, forget, in_turns, joeynmt
 from seq2seq_lab.config.schema import Device, Precision
-from seq2seq_lab.data.batching import BatchMaker, Step, plan_evaluation
+from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
@@ -82,7 +82,7 @@ class Given:
 
     data: Data
     text: TokenizedText
-    plan: Sequence[Step]
+    plan: Sequence[StepPlan]
     batch_size: int
     device: torch.device
     speed: Mapping[str, float]
@@ -230,7 +230,12 @@ def asked(peer: Peer, size: int, first: int, count: int) -> Turn:
 
 @torch.no_grad()
 def alone(
-    loop: Reference, batches: BatchMaker, plan: Sequence[Step], device: torch.device, first: int, count: int
+    loop: Reference,
+    batches: BatchMaker,
+    plan: Sequence[StepPlan],
+    device: torch.device,
+    first: int,
+    count: int,
 ) -> Turn:
     """Translate some sentences of the batches one at a time, reading the chosen token from the device at each step."""
     index = np.concatenate([plan[number % len(plan)][0] for number in range(first, first + count)])[
@@ -266,7 +271,7 @@ def together(
     search: Search,
     precision: Precision,
     batches: BatchMaker,
-    plan: Sequence[Step],
+    plan: Sequence[StepPlan],
     device: torch.device,
     first: int,
     count: int,
@@ -285,7 +290,7 @@ def together(
 
 
 @torch.no_grad()
-def check_same(loop: Reference, package: Seq2Seq, batches: BatchMaker, step: Step) -> None:
+def check_same(loop: Reference, package: Seq2Seq, batches: BatchMaker, step: StepPlan) -> None:
     """Refuse a loop and a package that translate some sentences differently.
 
     They compute in float64: in float32 two words may be equally probable but for rounding.

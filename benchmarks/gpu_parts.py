@@ -29,7 +29,7 @@ from benchmarks.turns import Arm
 from seq2seq_lab.config.compose import setting
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
+from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_epoch
 from seq2seq_lab.files import read_result, write_atomically
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -429,7 +429,7 @@ def profile_loops(work: Work) -> None:
         add(f"{name} search, luong", compute, len(batches), tokens)
 
 
-def update_all(package: Package, steps: Sequence[Step], precision: Precision) -> None:
+def update_all(package: Package, steps: Sequence[StepPlan], precision: Precision) -> None:
     """Do one training update for each step, at ratio 0.5."""
     for step in steps:
         package.update(step, 0.5, precision)

@@ -18,7 +18,7 @@ from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Step, plan_epoch
+from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_epoch
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
@@ -73,7 +73,7 @@ class Data:
         """Return the sizes of a model for this data; by default those of the published tables."""
         return Sizes(self.source_vocabulary, self.target_vocabulary, embedding, hidden)
 
-    def tokens(self, step: Step) -> Tokens:
+    def tokens(self, step: StepPlan) -> Tokens:
         """Count the real tokens of an update."""
         index = torch.from_numpy(np.concatenate(step))
         source, target = self.text.source_lengths[index], self.text.target_lengths[index] - 1
@@ -115,7 +115,7 @@ def synthetic(pairs: int, seed: int) -> Data:
     )
 
 
-def random_plan(text: TokenizedText, batch_size: int, seed: int) -> list[Step]:
+def random_plan(text: TokenizedText, batch_size: int, seed: int) -> list[StepPlan]:
     """Return an epoch as the tutorials plan it: sentences in random order, so many an update, what is left over left out.
 
     Raises:
@@ -140,7 +140,7 @@ class Loop:
         self.device = device
         self.coins = random.Random(seed)
 
-    def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
+    def update(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
         """Do one update; return its mean loss, which stays on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         batches = [self.batches(index) for index in step]
@@ -199,7 +199,7 @@ class Package:
             ranks=ranks,
         )
 
-    def update(self, step: Step, ratio: float, precision: Precision) -> torch.Tensor:
+    def update(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
         """Do one update; return its mean loss, which stays on the device."""
         self.task.teacher_forcing = Constant(ratio, "step")
         self.trainer.precision = precision

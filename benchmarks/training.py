@@ -46,7 +46,7 @@ from benchmarks.reference import Sizes
 from benchmarks.results import OWN_PATH
 from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config.schema import Device, Precision
-from seq2seq_lab.data.batching import Step, plan_epoch
+from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import bound_primitives, choose_device, choose_precision
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
@@ -331,7 +331,7 @@ def measure_peer(
     return summarise("joeynmt", 1.0, contestants, turns)
 
 
-def both_plans(data: Data, options: argparse.Namespace) -> dict[str, list[Step]]:
+def both_plans(data: Data, options: argparse.Namespace) -> dict[str, list[StepPlan]]:
     """Return the updates of an epoch as the tutorials and as the package make them."""
     return {
         "random": random_plan(data.text, options.batch_size, options.seed),

@@ -17,7 +17,7 @@ from benchmarks.learners import CLIP_NORM, DROPOUT, LEARNING_RATE, MODELS, Data,
 from benchmarks.machine import seconds
 from benchmarks.reference import Sizes
 from seq2seq_lab.config.schema import Precision
-from seq2seq_lab.data.batching import Step
+from seq2seq_lab.data.batching import StepPlan
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
@@ -77,7 +77,7 @@ def in_turns(contestants: Sequence[Contestant], warm_up: int, rounds: int, steps
 def take_turn(
     learner: Loop | Package,
     arm: Arm,
-    plan: Sequence[Step],
+    plan: Sequence[StepPlan],
     ratio: float,
     name: str | None,
     sizes: Sizes,
@@ -138,7 +138,7 @@ class Peer:
 
 @contextmanager
 def joeynmt(
-    python: Path, sizes: Sizes, text: TokenizedText, plan: Sequence[Step], device: torch.device, seed: int
+    python: Path, sizes: Sizes, text: TokenizedText, plan: Sequence[StepPlan], device: torch.device, seed: int
 ) -> Iterator[Peer]:
     """Start JoeyNMT in the environment of this interpreter.
 

@@ -18,10 +18,10 @@ from seq2seq_lab.data.tokenizers import PAD
 
 Index = npt.NDArray[np.int64]
 Unit = Literal["sentences", "tokens"]
-Step = list[Index]
+StepPlan = list[Index]
 
 
-def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[Step]:
+def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[StepPlan]:
     """Return the optimizer steps of an epoch, each a list of batches of sentence numbers.
 
     The plan is a function of (seed, epoch), the same for any number of ranks. Every sentence occurs once.
@@ -32,7 +32,7 @@ def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoc
     """
     rng = np.random.default_rng((seed, epoch))
     source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
-    full: list[Step] = []
+    full: list[StepPlan] = []
     rest: list[Index] = []
     for group in _by_source_length(source, rng.permutation(len(source))):
         whole, left = _chunks(group, target, batch_size, unit)
@@ -42,7 +42,7 @@ def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoc
     return [steps[i] for i in rng.permutation(len(steps))]
 
 
-def deal(step: Step, rank: int, ranks: int, micro_batches: int = 1) -> dict[int, Step]:
+def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[int, StepPlan]:
     """Return the micro-batches of a step that one rank computes, by their numbers; one may be without a sentence.
 
     There are as many as asked for, rounded up to a multiple of the ranks, and a rank has every `ranks`-th of them. So
@@ -52,7 +52,7 @@ def deal(step: Step, rank: int, ranks: int, micro_batches: int = 1) -> dict[int,
     length every micro-batch gets nearly the same number of tokens.
     """
     count = -(-micro_batches // ranks) * ranks
-    own: dict[int, Step] = {number: [] for number in range(rank, count, ranks)}
+    own: dict[int, StepPlan] = {number: [] for number in range(rank, count, ranks)}
     dealt = 0
     for chunk in step:
         turn, place = np.divmod(np.arange(dealt, dealt + len(chunk)), count)
@@ -99,10 +99,10 @@ def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[l
     return chunks, ordered
 
 
-def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) -> list[Step]:
+def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) -> list[StepPlan]:
     """Join what is left of the groups into steps of several batches."""
-    steps: list[Step] = []
-    step: Step = []
+    steps: list[StepPlan] = []
+    step: StepPlan = []
     room = batch_size
     for group in rest:
         while len(group):
@@ -159,7 +159,7 @@ class BatchMaker:
             target_tokens=int((target_lengths - 1).sum()),
         )
 
-    def target_tokens(self, step: Step) -> int:
+    def target_tokens(self, step: StepPlan) -> int:
         """Return how many target tokens a step predicts, on all ranks together."""
         return sum(int((self._target_lengths[index] - 1).sum()) for index in step)
 

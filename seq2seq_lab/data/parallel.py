@@ -17,7 +17,7 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.tables import check_columns, comma_rows, json_pairs, tab_rows, table_pairs
 from seq2seq_lab.data.text import (
     OnBadPair,
-    Split,
+    SplitName,
     check_positive,
     check_shares,
     collect,
@@ -153,7 +153,7 @@ class Parallel:
         given = {key.partition(".")[0] for key in streams}
         made = {"validation", "test"} - given if "train" in given else set()
 
-        def split_of(text: str) -> Split:
+        def split_of(text: str) -> SplitName:
             split = split_by_hash(text, self.validation_share, self.test_share) if made else "train"
             return split if split in made else "train"
 

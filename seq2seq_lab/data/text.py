@@ -19,7 +19,7 @@ from seq2seq_lab.errors import UserError
 logger = logging.getLogger(__name__)
 
 OnBadPair = Literal["error", "drop"]
-Split = Literal["train", "validation", "test"]
+SplitName = Literal["train", "validation", "test"]
 
 _DROPS_IN_DETAIL = 3
 ROUND_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
@@ -159,10 +159,10 @@ def collect(pairs: Iterable[tuple[str, str]], limit: int | None) -> ParallelText
 
 
 def divide(
-    pairs: Iterable[tuple[str, str]], split_of: Callable[[str], Split], limit: int | None
-) -> dict[Split, ParallelText]:
+    pairs: Iterable[tuple[str, str]], split_of: Callable[[str], SplitName], limit: int | None
+) -> dict[SplitName, ParallelText]:
     """Return the pairs of each split, `split_of(source)` saying which; `limit` keeps the first of train."""
-    builders: dict[Split, tuple[LinesBuilder, LinesBuilder]] = {
+    builders: dict[SplitName, tuple[LinesBuilder, LinesBuilder]] = {
         "train": (LinesBuilder(), LinesBuilder()),
         "validation": (LinesBuilder(), LinesBuilder()),
         "test": (LinesBuilder(), LinesBuilder()),
@@ -178,7 +178,7 @@ def divide(
     }
 
 
-def split_by_hash(text: str, validation_share: float, test_share: float) -> Split:
+def split_by_hash(text: str, validation_share: float, test_share: float) -> SplitName:
     """Return the split of a sentence: a function of its text alone, so that it never changes sides."""
     place = place_of(text)
     if place < validation_share:

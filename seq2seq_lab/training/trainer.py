@@ -17,7 +17,7 @@ from torch.profiler import record_function
 
 from seq2seq_lab.config.schema import FIGURES, MonitorMode, Precision, TrainerConfig, ValidateUnit
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Step, deal, plan_epoch
+from seq2seq_lab.data.batching import BatchMaker, StepPlan, deal, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.runtime.console import Progress
@@ -143,7 +143,7 @@ class Trainer:
         by_epochs = (1 if config.fast_dev_run else config.max_epochs) * self.epoch_updates
         self.total = by_epochs if config.max_steps is None else min(config.max_steps, by_epochs)
 
-    def open_epoch(self, epoch: int) -> list[Step]:
+    def open_epoch(self, epoch: int) -> list[StepPlan]:
         """Have the batches of an epoch at hand, and return its updates."""
         config = self.config
         fixed = config.overfit_batches > 0
@@ -216,7 +216,7 @@ class Trainer:
         elif config.checkpoint_every_steps and update % config.checkpoint_every_steps == 0:
             self._save()
 
-    def step(self, step: Step) -> tuple[Tensor, Tensor, int]:
+    def step(self, step: StepPlan) -> tuple[Tensor, Tensor, int]:
         """Do one optimizer update; return (summed loss, gradient norm, target tokens).
 
         The first two stay on the device. With float16 the scaler skips a step whose gradient is not finite; it counts as
@@ -312,7 +312,7 @@ class Trainer:
                 f"{saved['total']:,}",
             )
 
-    def _timed_step(self, step: Step) -> None:
+    def _timed_step(self, step: StepPlan) -> None:
         start = time.perf_counter()
         with record_function(UPDATE):
             loss_sum, norm, tokens = self.step(step)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq_lab.data.batching import BatchMaker, Index, Step, Unit, deal, plan_epoch, plan_evaluation
+from seq2seq_lab.data.batching import BatchMaker, Index, StepPlan, Unit, deal, plan_epoch, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 
@@ -55,7 +55,7 @@ def steps_of(
     micro_batches: int = 1,
     seed: int = 1,
     epoch: int = 0,
-) -> list[Step]:
+) -> list[StepPlan]:
     plan = plan_epoch(text, batch_size, unit, seed, epoch)
     return [[index for part in deal(step, 0, 1, micro_batches).values() for index in part] for step in plan]
 
@@ -104,7 +104,7 @@ def test_the_micro_batches_of_one_process_are_those_of_as_many_ranks(
         assert plain([*deal(step, 0, 1, ranks).values()]) == plain([*together.values()])
 
 
-def plain(plan: Sequence[Step]) -> list[list[list[int]]]:
+def plain(plan: Sequence[StepPlan]) -> list[list[list[int]]]:
     return [[part.tolist() for part in step] for step in plan]
 
 
