@@ -41,9 +41,9 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.device import (
     autocast,
-    bound_primitives,
     choose_device,
     choose_precision,
+    limit_primitive_cache,
     peak_memory,
 )
 from seq2seq_lab.search.base import Search
@@ -124,7 +124,7 @@ def main() -> None:
     options = parser().parse_args()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    bound_primitives()
+    limit_primitive_cache()
     device = choose_device(Device(options.device))
     try:
         data = synthetic(options.pairs, 1) if options.multi30k is None else multi30k(options.multi30k)

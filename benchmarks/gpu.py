@@ -33,7 +33,7 @@ from benchmarks.page import filled, table
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.runtime.device import bound_primitives, choose_device
+from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 COMMAND = "python -m benchmarks.gpu"
@@ -190,7 +190,7 @@ def run_limited(
 
 def run_part(options: argparse.Namespace) -> None:
     """Measure one part in this process."""
-    bound_primitives()
+    limit_primitive_cache()
     folder = options.out / "runs"
     folder.mkdir(parents=True, exist_ok=True)
     measured = options.out / "machine.json"

@@ -33,7 +33,14 @@ from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_epoch
 from seq2seq_lab.files import read_result, write_atomically
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.runtime.device import autocast, memory, peak_memory, reset_peak_memory, set_tf32, synchronize
+from seq2seq_lab.runtime.device import (
+    autocast,
+    memory_in_use,
+    peak_memory,
+    reset_peak_memory,
+    set_tf32,
+    synchronize,
+)
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tracking.files import read_metrics
 
@@ -387,8 +394,8 @@ def measure_memory(work: Work) -> None:
             package.update(step, 0.5, work.precision)
             shapes |= {(len(index), *lengths[torch.from_numpy(index)].amax(0).tolist()) for index in step}
             if number % max(1, len(plan) // 4) == 0:
-                held = memory(device) if work.small else torch.cuda.memory_reserved(device)
-                sizes_now = (memory(device), peak_memory(device), held)
+                held = memory_in_use(device) if work.small else torch.cuda.memory_reserved(device)
+                sizes_now = (memory_in_use(device), peak_memory(device), held)
                 rows.append(
                     [f"{epoch + number / len(plan):.2f}", *(f"{size / 2**20:,.0f}" for size in sizes_now)]
                 )

@@ -33,10 +33,10 @@ from benchmarks.results import (
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import setting
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, read_json_lines, write_atomically
+from seq2seq_lab.files import read_finished_result, read_json_lines, write_atomically
 from seq2seq_lab.launching.side_by_side import Command, Devices, cores, side_by_side
 from seq2seq_lab.run import read_record
-from seq2seq_lab.runtime.console import spread
+from seq2seq_lab.runtime.console import mean_and_deviation
 
 DOCS = Path(__file__).parents[1] / "docs"
 LINES = DOCS / "grid.jsonl"
@@ -282,7 +282,7 @@ def unfinished(
     for seed in seeds:
         for cell in cells:
             run = folder.absolute() / grid.run_name(cell, seed)
-            if finished_result(run) is None:
+            if read_finished_result(run) is None:
                 words = shlex.split(grid.command(cell, seed))[len(PROGRAM) :]
                 arguments = ("-m", "seq2seq_lab", *overrides(words, run, multi30k))
                 commands.append(Command(arguments, run.with_name(f"{run.name}.log")))
@@ -339,7 +339,7 @@ def run_of(command: Command) -> Path:
 
 def outcome(folder: Path) -> str:
     """Return what a run came to, in a few words."""
-    result = finished_result(folder)
+    result = read_finished_result(folder)
     assert result is not None, folder
     return f"test BLEU {result['test/bleu']:.2f}"
 
@@ -359,7 +359,7 @@ def finished_runs(grid: Grid, folder: Path, machine: str, commit: str | None) ->
         grid_run(grid, cell, seed, path, machine, commit)
         for cell in grid.cells()
         for seed in seeds
-        if finished_result(path := folder / grid.run_name(cell, seed)) is not None
+        if read_finished_result(path := folder / grid.run_name(cell, seed)) is not None
     ]
     if not runs:
         raise UserError(
@@ -379,7 +379,7 @@ def grid_run(grid: Grid, cell: Cell, seed: int, folder: Path, machine: str, comm
     node = OmegaConf.load(folder / "config.yaml")
     assert isinstance(node, DictConfig)
     check_configuration(folder, command, dict(configuration.dotted_settings(configuration.plain(node))))
-    result, record = finished_result(folder), read_record(folder)
+    result, record = read_finished_result(folder), read_record(folder)
     assert result is not None, folder
     figures = {
         name: round(result[name], 4)
@@ -565,7 +565,9 @@ def text(cell: Cell, runs: Sequence[GridRun], name: str) -> str:
         UNKNOWN if name in BLEU and any(run.unknown for run in ran) else "",
         "".join(mark for commit, mark in commit_marks(runs).items() if commit in {run.commit for run in ran}),
     ]
-    return " ".join([f"{spread(figures, form)} ({len(figures)})", *(mark for mark in marks if mark)])
+    return " ".join(
+        [f"{mean_and_deviation(figures, form)} ({len(figures)})", *(mark for mark in marks if mark)]
+    )
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from benchmarks.page import Part, filled, table
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import check_job, choices, compose, composer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, read_json_lines, read_result, write_atomically
+from seq2seq_lab.files import read_finished_result, read_json_lines, read_result, write_atomically
 from seq2seq_lab.run import read_record
-from seq2seq_lab.runtime.console import spread
+from seq2seq_lab.runtime.console import mean_and_deviation
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 EXPERIMENTS = configuration.CONF_DIR / "experiment"
@@ -227,7 +227,7 @@ def measured(folder: Path, command: str, machine: str, commit: str | None) -> Me
         UserError: the run has not finished, was a trial, is of an unknown preset or commit, or the command
             does not give it.
     """
-    result = finished_result(folder)
+    result = read_finished_result(folder)
     if result is None:
         raise UserError(
             f"{folder}: no run has finished there. Give the folder of one, or resume={folder} first."
@@ -473,7 +473,7 @@ def score(runs: Sequence[Measured], name: str) -> str:
     """Return what a table shows of a score: the mean over runs, for an evaluation ± half its 95% interval."""
     values = [run.scores[name] for run in runs if name in run.scores]
     form = MEASURES[name.rpartition("/")[2]][1]
-    shown = spread(values, form)
+    shown = mean_and_deviation(values, form)
     if runs[0].evaluation and (half := runs[0].scores.get(f"{name}_confidence")) is not None:
         shown = f"{shown} ± {half:{form}}"
     # Alignment does not depend on it, and no `<unk>` is left where it is replaced.
@@ -532,7 +532,9 @@ def groups_of(run: Measured) -> str:
 
 def grouped(runs: Sequence[Measured], name: str, place: int, key: str, form: str) -> str:
     """Return what a table shows of the score of one group of sentences."""
-    return spread([value for run in runs if (value := run.groups[name][place][key]) is not None], form)
+    return mean_and_deviation(
+        [value for run in runs if (value := run.groups[name][place][key]) is not None], form
+    )
 
 
 def facts(runs: Sequence[Measured]) -> list[str]:
@@ -810,7 +812,7 @@ def rows(runs: Sequence[Measured]) -> list[tuple[str, list[str]]]:
     scored = []
     for split in sorted(splits, key=lambda split: (split == "val", split)):
         scores = [
-            f"{label} {spread(values, form)}"
+            f"{label} {mean_and_deviation(values, form)}"
             for measure, (label, form) in MEASURES.items()
             if (values := [run.scores[name] for run in runs if (name := f"{split}/{measure}") in run.scores])
         ]

@@ -27,7 +27,12 @@ from benchmarks.training import WIDTH, positive
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.launching.launch import joined, spawn
-from seq2seq_lab.runtime.device import bound_primitives, choose_device, choose_precision, reuse_memory
+from seq2seq_lab.runtime.device import (
+    choose_device,
+    choose_precision,
+    keep_freed_memory,
+    limit_primitive_cache,
+)
 from seq2seq_lab.runtime.ranks import Ranks
 
 LINKS = (12.5, 50.0)  # gigabytes a second that a GPU sends and receives: 100 and 400 Gbit/s
@@ -132,10 +137,10 @@ def on_a_rank(settings: Settings) -> Measured:
     with joined() as ranks:
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        bound_primitives()
+        limit_primitive_cache()
         device = choose_device(Device(settings.device), ranks.local_rank)
-        ranks = ranks.connected(Backend.auto, device)
-        reuse_memory(device)
+        ranks = ranks.with_backend(Backend.auto, device)
+        keep_freed_memory(device)
         precision = ranks.broadcast(lambda: choose_precision(Precision.auto, device))
         data = synthetic(settings.pairs, settings.seed)
         sizes = data.sizes(settings.embedding, settings.hidden)
@@ -150,12 +155,12 @@ def on_a_rank(settings: Settings) -> Measured:
             package.trainer.ranks = own
             times = []
             for step in plan[:count]:
-                ranks.wait()
+                ranks.barrier()
                 times.append(seconds(lambda step=step: package.update(step, 1.0, precision), device))
             return statistics.median(times[settings.warm_up :])
 
         gradients = torch.zeros(num_parameters(package.model), device=device)
-        sharing = [seconds(lambda: ranks.add(gradients), device) for _ in range(10)]
+        sharing = [seconds(lambda: ranks.all_reduce(gradients), device) for _ in range(10)]
         tokens = [data.tokens(step).target for step in plan[settings.warm_up : count]]
         return Measured(
             ranks.size,

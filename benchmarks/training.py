@@ -48,7 +48,7 @@ from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
 from seq2seq_lab.config.schema import Device, Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.runtime.device import bound_primitives, choose_device, choose_precision
+from seq2seq_lab.runtime.device import choose_device, choose_precision, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 # Of two runs that compute the same in another order, in float64.
@@ -97,7 +97,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    bound_primitives()
+    limit_primitive_cache()
     device = choose_device(Device(options.device))
     try:
         data = (

@@ -25,11 +25,11 @@ from seq2seq_lab.runtime.device import (
     M_MMAP_MAX,
     M_MMAP_THRESHOLD,
     M_TRIM_THRESHOLD,
+    keep_freed_memory,
     peak_memory,
     release_memory,
     reset_peak_memory,
-    reuse_memory,
-    set_allocator,
+    set_malloc_options,
 )
 
 
@@ -111,9 +111,9 @@ def take_turn(
 def set_up_memory(reused: bool, device: torch.device) -> None:
     """Have freed memory reused as in a run, or given back as glibc does of itself in a program that has freed 32 MiB."""
     if reused:
-        reuse_memory(device)
+        keep_freed_memory(device)
     elif device.type == "cpu":
-        set_allocator({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
+        set_malloc_options({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
 
 
 def forget(device: torch.device) -> None:

@@ -24,11 +24,11 @@ from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.run import read_record, recorded_test_precision
-from seq2seq_lab.runtime.device import autocast, bound_primitives, choose_device
-from seq2seq_lab.runtime.torchrun import follows
+from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache
+from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.translation import evaluation
-from seq2seq_lab.tracking.files import FILE_NAME, read_metrics
+from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 from seq2seq_lab.tracking.wandb import run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
 
@@ -161,7 +161,7 @@ class LoadedRun:
                 f"The model of {self.folder} does not attend (attention={self.config.attention['_target_']}): "
                 f"there is nothing to plot. Train one that does, model=attn."
             )
-        figure = plots.attention_heatmap(
+        figure = plots.draw_attention(
             translation.attention,
             translation.source_tokens,
             translation.target_tokens,
@@ -177,7 +177,7 @@ class LoadedRun:
         Raises:
             UserError: the file is missing or damaged.
         """
-        return read_metrics(self.folder / FILE_NAME)
+        return read_metrics(self.folder / METRICS_FILE)
 
     def curve(self, figure: str) -> tuple[list[float], list[float]]:
         """Return (optimizer updates, values) of a figure, as in `axes.plot(*run.curve("val/bleu"))`.
@@ -248,7 +248,7 @@ def train(
     with extensions.using(config_dir):
         node, choices, usual = compose.compose_run(overrides)
         target = usual if folder is None else Path(folder).absolute()
-        if follows():
+        if is_secondary_rank():
             from seq2seq_lab.launching.launch import follow
 
             target = follow()
@@ -283,7 +283,7 @@ def load(
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
     with extensions.using(config_dir):
-        bound_primitives()
+        limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))
         check(config)
         for part in ("encoder", "decoder", "attention", "readout", "initialization", "tokenizer", "search"):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seq2seq_lab.errors import Parser, told
+from seq2seq_lab.errors import Parser, report_errors
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
@@ -13,7 +13,7 @@ from seq2seq_lab.reporting.runs import find_runs, group_runs
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write what else is asked for."""
-    with told():
+    with report_errors():
         options = parser().parse_args(arguments)
         runs, left_out = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()

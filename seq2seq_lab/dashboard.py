@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.errors import Parser, UserError, told
+from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.reporting.comparison import MEASURES
 from seq2seq_lab.reporting.page import CURVES
 from seq2seq_lab.tracking.wandb import STEP, has_key
@@ -78,7 +78,7 @@ def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Save the workspace and print its address."""
-    with told():
+    with report_errors():
         options = parser().parse_args(arguments)
         made = workspace(options.entity, options.project, options.study, options.by)
         if not has_key():

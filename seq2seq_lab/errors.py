@@ -28,9 +28,9 @@ class Parser(argparse.ArgumentParser):
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Print a user's mistake on standard error and end with status 2; end with 130 where the user interrupts."""
-    with closed_pipe():
+    with exit_on_closed_pipe():
         try:
             yield
         except UserError as error:
@@ -43,7 +43,7 @@ def told() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def closed_pipe() -> Iterator[None]:
+def exit_on_closed_pipe() -> Iterator[None]:
     """End with status 1, without a traceback, when the reader of standard output (`| head`) has closed it."""
     try:
         try:

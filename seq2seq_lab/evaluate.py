@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.errors import Parser, UserError, told
-from seq2seq_lab.files import numbered_folder, write_atomically
+from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.files import make_numbered_folder, write_atomically
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
@@ -22,7 +22,7 @@ NO_LANGUAGE = frozenset(("source", "target"))  # labels of dataset=parallel wher
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Score a run as its command line says; see `parser`."""
-    with told():
+    with report_errors():
         options = parser().parse_intermixed_args(arguments)
         check_folder(options)
         evaluate(options)
@@ -166,7 +166,7 @@ def evaluate(options: argparse.Namespace) -> None:
         (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
         for evaluator in evaluators
     ]
-    folder = options.output or numbered_folder(run.folder / "evaluations")
+    folder = options.output or make_numbered_folder(run.folder / "evaluations")
     if options.output is not None:
         folder.mkdir(parents=True)
     write_settings(folder, run, options, origin)
@@ -189,7 +189,9 @@ def evaluate(options: argparse.Namespace) -> None:
         ("checkpoint", run.checkpoint),
         ("written to", str(folder)),
     ]
-    console.say(console.closing(score_tables.score_tables(scores, everything=True), facts, {}))
+    console.print_and_log(
+        console.closing_summary(score_tables.score_tables(scores, everything=True), facts, {})
+    )
 
 
 def write_settings(

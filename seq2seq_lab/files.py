@@ -16,21 +16,21 @@ from seq2seq_lab.errors import UserError
 LOCK = ".lock"
 
 
-class InUse(UserError):
+class FolderInUseError(UserError):
     """Another process holds a run folder."""
 
 
 @contextmanager
-def locked(folder: Path, patience: float = 2.0) -> Iterator[None]:
+def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
     """Hold a run folder, so that no second process writes into it.
 
     Args:
-        patience: seconds to try; who only looks whether a run goes on holds a folder for a moment too.
+        timeout: seconds to try; who only looks whether a run goes on holds a folder for a moment too.
 
     Raises:
-        InUse: another process holds it.
+        FolderInUseError: another process holds it.
     """
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     with (folder / LOCK).open("w") as file:
         while True:
             try:
@@ -38,14 +38,14 @@ def locked(folder: Path, patience: float = 2.0) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() >= until:
-                    raise InUse(
+                    raise FolderInUseError(
                         f"{folder} is in use: a run is going on there. Wait for it, or choose another folder."
                     ) from error
                 time.sleep(0.05)
         yield
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file, empty if the file does not exist."""
     found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return found
@@ -53,16 +53,16 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """Return what stands in a run's `result.json`; nothing where there is none."""
-    return read_object(folder / "result.json")
+    return read_json_object(folder / "result.json")
 
 
-def evaluated_run(folder: Path) -> str | None:
+def read_evaluated_run(folder: Path) -> str | None:
     """Return the run that a folder is an evaluation of; None for any other folder."""
-    run: str | None = read_object(folder / "run.json").get("evaluation", {}).get("run")
+    run: str | None = read_json_object(folder / "run.json").get("evaluation", {}).get("run")
     return run
 
 
-def finished_result(folder: Path) -> dict[str, Any] | None:
+def read_finished_result(folder: Path) -> dict[str, Any] | None:
     """Return the result of a run that has ended well, else None."""
     result = read_result(folder)
     return result if result.get("status") == "finished" else None
@@ -88,14 +88,14 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             if number == len(lines) and not path.read_bytes().endswith(b"\n"):
                 break
-            raise damaged_line(path, number, repr(line)) from None
+            raise damaged_line_error(path, number, repr(line)) from None
         if not isinstance(row, dict):
-            raise damaged_line(path, number, repr(line))
+            raise damaged_line_error(path, number, repr(line))
         rows.append(row)
     return rows
 
 
-def damaged_line(path: Path, number: int, line: str) -> UserError:
+def damaged_line_error(path: Path, number: int, line: str) -> UserError:
     """Return the error for a line that does not hold what it should."""
     return UserError(
         f"{path}, line {number} is damaged: {line[:80]}. Delete that line to use the rest of the file."
@@ -116,7 +116,7 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def numbered_folder(parent: Path) -> Path:
+def make_numbered_folder(parent: Path) -> Path:
     """Make and return the first folder below another, by its number, that is not there."""
     for number in itertools.count(1):
         with suppress(FileExistsError):

@@ -41,7 +41,7 @@ MARKED_POINTS = 40  # a curve of more points is a plain line
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def attention_heatmap(
+def draw_attention(
     weights_TS: npt.NDArray[np.floating[Any]],
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
@@ -165,7 +165,7 @@ def shortened(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
-def bleu_by_length_plot(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
+def draw_bleu_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
     """Return BLEU against source length, one line a test set, with its numbers of sentences under each range.
 
     The scale is 0 to 100 in every picture. Error bars are the 95% intervals of the bins that have one. All sets have the
@@ -221,7 +221,7 @@ def bleu_by_length_plot(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
     return figure
 
 
-def curves_plot(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequence[Point]]) -> "Figure":
+def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequence[Point]]) -> "Figure":
     """Return training curves: losses on the left, scores of the validation split on the right.
 
     Args:

@@ -22,25 +22,25 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, TrainingT
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import finished_result, read_object, write_atomically
+from seq2seq_lab.files import read_finished_result, read_json_object, write_atomically
 from seq2seq_lab.launching import warm_start
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import (
-    bound_primitives,
     choose_device,
     choose_precision,
+    keep_freed_memory,
+    limit_primitive_cache,
     peak_memory,
     reset_peak_memory,
-    reuse_memory,
 )
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator, choose_samples
 from seq2seq_lab.tasks.translation.task import TranslationTask
-from seq2seq_lab.tracking import FILE_NAME, FileTracker, Logger, NoTracker, Tracker, Trackers
+from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, Tracker, Trackers
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
 from seq2seq_lab.training.trainer import Counted, Trainer, TrainState
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 RESULT_FORMAT = 1
 DEV_RUN_SENTENCES = 16
 # What opening a run reads besides its checkpoint and its configuration.
-READ_OF_A_RUN = ("tokenizer", "run.json", "result.json", FILE_NAME)
+READ_OF_A_RUN = ("tokenizer", "run.json", "result.json", METRICS_FILE)
 NO_PROVENANCE = ("choices", "run_id")  # in run.json, not in result.json
 KEPT_ATTENTION = 20  # sentences of each split whose attention a finished run keeps
 
@@ -118,10 +118,10 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             f"hydra.run.dir=FOLDER."
         )
     record = read_record(folder) if job.resume else None
-    bound_primitives()
-    device = choose_device(settings.device, ranks.gpu(settings.backend))
-    ranks = ranks.connected(settings.backend, device)
-    reuse_memory(device)
+    limit_primitive_cache()
+    device = choose_device(settings.device, ranks.gpu_index(settings.backend))
+    ranks = ranks.with_backend(settings.backend, device)
+    keep_freed_memory(device)
     reset_peak_memory(device)
     precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))
     test_precision = resolve_test_precision(settings.test_precision, precision, record, device)
@@ -195,8 +195,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         result = None
         if resumed is not None:
             trainer.load(resumed)
-            result = finished_result(folder)
-            ranks.wait()  # until all have read what rank 0 may write anew
+            result = read_finished_result(folder)
+            ranks.barrier()  # until all have read what rank 0 may write anew
             if ranks.main:
                 write_config(job)
             if result is not None and trainer.done:
@@ -208,10 +208,10 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
             trainer.fit()
             assert trainer.state.best is not None, "a run that ends has validated"
             best = folder / "checkpoints" / trainer.state.best
-            ranks.wait()  # until rank 0 has written it
+            ranks.barrier()  # until rank 0 has written it
             checkpoint.load_weights(best, model)
             shown = (samples, *([] for _ in tests))
-            with console.counting("scoring, batches") as counted:
+            with console.progress_bar("scoring, batches") as counted:
                 scored = [
                     (evaluator.split, evaluator(kept(evaluator.split.text, more), True, counted))
                     for evaluator, more in zip(evaluators, shown, strict=True)
@@ -224,8 +224,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 about = {"step": trainer.state.update, **best_scores(scores)}
                 write_result(folder, result)
                 parts = [best, *(folder / name for name in READ_OF_A_RUN)]
-                tracker.artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
-                tracker.summary(summary(result))
+                tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
+                tracker.record_summary(summary(result))
     if ranks.main:
         run_report.say_result(result, folder, logger.sync_command(), logger.url)
     return result
@@ -525,7 +525,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: the run was cut off before it began to train.
     """
-    record = read_object(folder / "run.json")
+    record = read_json_object(folder / "run.json")
     if not record:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.")
     return record
@@ -533,7 +533,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def write_end(folder: Path, status: str, error: str) -> None:
     """Note in `result.json` how a run ended without a result, if no result lies there."""
-    if finished_result(folder) is None:
+    if read_finished_result(folder) is None:
         write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": error})
 
 

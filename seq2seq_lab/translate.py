@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
-from seq2seq_lab.errors import Parser, UserError, told
+from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.evaluate import RUN_HELP, add_opening, check_folder, opened
 from seq2seq_lab.plots import save_figure
 
@@ -23,7 +23,7 @@ SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Translate as the command line says; see `parser`."""
-    with told():
+    with report_errors():
         options = parser().parse_intermixed_args(arguments)
         check_folder(options)
         if isinstance(sys.stdout, io.TextIOWrapper):

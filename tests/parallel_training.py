@@ -140,7 +140,7 @@ def refused_on_rank_1() -> None:
         logging.getLogger("seq2seq_lab").warning("of rank %s", ranks.rank)
         if ranks.rank == 1:
             raise UserError("key=value is not allowed: this rank will not. Choose another.")
-        ranks.wait()
+        ranks.barrier()
 
 
 def aborted_at_its_end() -> str:

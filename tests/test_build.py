@@ -12,13 +12,13 @@ from hydra import compose, initialize_config_dir
 
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import CONF_DIR, FIGURES, SLOTS, Config, Precision, typed
+from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
-from seq2seq_lab.tracking.base import Logger
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +112,11 @@ def test_annotations_that_cannot_be_resolved_leave_it_to_the_constructor() -> No
 
 def test_of_a_protocol_the_methods_are_asked_for() -> None:
     class Some:
-        def sync_command(self) -> str | None:
-            return None
+        def load(self) -> None: ...
 
-    assert "sync_command" in build.missing_methods(object, Logger)
-    assert "sync_command" not in build.missing_methods(Some, Logger)
-    assert build.is_kind(Some, Logger)
+    assert "load" in build.missing_methods(object, Dataset)
+    assert "load" not in build.missing_methods(Some, Dataset)
+    assert build.is_kind(Some, Dataset)
     assert not build.is_kind(Some, Decoder)
 
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.scores import LengthBin
-from seq2seq_lab.plots import attention_heatmap, bleu_by_length_plot, curves_plot, save_figure
+from seq2seq_lab.plots import draw_attention, draw_bleu_by_length, draw_curves, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -24,7 +24,7 @@ def uniform(targets: int, sources: int) -> np.ndarray:
 
 def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
     weights = np.array([[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]])
-    figure = attention_heatmap(weights, ["der", "rote", "Ball"], ["red", "ball"], "no. 1", [(1, 0), (2, 1)])
+    figure = draw_attention(weights, ["der", "rote", "Ball"], ["red", "ball"], "no. 1", [(1, 0), (2, 1)])
     axes, bar = figure.axes
     (title,) = figure.texts
     assert [label.get_text() for label in axes.get_xticklabels()] == ["der", "rote", "Ball"]
@@ -43,7 +43,7 @@ def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
 
 def test_size_grows_with_the_sentence_and_stays_bounded() -> None:
     def size(targets: int, sources: int) -> tuple[float, float]:
-        width, height = attention_heatmap(
+        width, height = draw_attention(
             uniform(targets, sources), ["x"] * sources, ["y"] * targets, None
         ).get_size_inches()
         return float(width), float(height)
@@ -54,7 +54,7 @@ def test_size_grows_with_the_sentence_and_stays_bounded() -> None:
 
 @pytest.mark.parametrize("targets", [3, 40, 200])
 def test_labels_do_not_overlap(targets: int) -> None:
-    figure = attention_heatmap(uniform(targets, targets), ["août"] * targets, ["déjà"] * targets, None)
+    figure = draw_attention(uniform(targets, targets), ["août"] * targets, ["déjà"] * targets, None)
     figure.draw_without_rendering()
     axes = figure.axes[0]
     rows = [label.get_window_extent() for label in axes.get_yticklabels()]
@@ -65,7 +65,7 @@ def test_labels_do_not_overlap(targets: int) -> None:
 
 def test_dollars_are_not_formulas_and_missing_glyphs_do_not_warn(tmp_path: Path) -> None:
     odd = ["$x_1$", "$\\frac{", "😀", "你好", "\x00", "a\nb", "_", "«\u202foui\u202f»"]
-    figure = attention_heatmap(uniform(8, 8), odd, odd, "costs $5 \\frac{ $6")
+    figure = draw_attention(uniform(8, 8), odd, odd, "costs $5 \\frac{ $6")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         save_figure(figure, tmp_path / "odd.png")
@@ -87,13 +87,13 @@ def test_french_and_german_need_no_silencing(tmp_path: Path) -> None:
         "▁le",
         "l'",
     ]
-    figure = attention_heatmap(uniform(11, 11), words, words, None)
+    figure = draw_attention(uniform(11, 11), words, words, None)
     figure.savefig(tmp_path / "plain.png")
 
 
 def test_a_failed_write_leaves_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "figures" / "attention.png"
-    figure = attention_heatmap(uniform(2, 2), ["a", "b"], ["c", "d"], None)
+    figure = draw_attention(uniform(2, 2), ["a", "b"], ["c", "d"], None)
     save_figure(figure, path)
     before = path.read_bytes()
     assert before.startswith(PNG)
@@ -113,7 +113,7 @@ def test_heatmaps_of_one_sentence_have_one_size_and_place(tmp_path: Path) -> Non
     source = ["<sos>", "un", "mot", "<eos>"]
     outputs = (["<eos>"], ["a", "w" * 60, "<eos>"], ["again"] * 50)
     figures = [
-        attention_heatmap(uniform(len(output), 4), source, output, "un mot", room=6, note=f"update {10**n}")
+        draw_attention(uniform(len(output), 4), source, output, "un mot", room=6, note=f"update {10**n}")
         for n, output in enumerate(outputs)
     ]
     for figure in figures:
@@ -140,9 +140,9 @@ def test_bleu_by_length_has_one_scale_and_room_for_every_marker(tmp_path: Path) 
             LengthBin(7, None, 0, high, None if high is None else confidence),
         ]
 
-    figure = bleu_by_length_plot({"test": bins((100.0, None), 2.5), "$\\frac{$": bins((0.0, 8.0), 1.5)})
+    figure = draw_bleu_by_length({"test": bins((100.0, None), 2.5), "$\\frac{$": bins((0.0, 8.0), 1.5)})
     axes = figure.axes[0]
-    assert axes.get_ylim() == bleu_by_length_plot({"x": bins((3.0, 4.0), 1.0)}).axes[0].get_ylim()
+    assert axes.get_ylim() == draw_bleu_by_length({"x": bins((3.0, 4.0), 1.0)}).axes[0].get_ylim()
     assert axes.get_ylim()[0] < 0
     assert axes.get_ylim()[1] > 100
     assert axes.get_title() == "BLEU by source length, with 95% intervals"
@@ -162,7 +162,7 @@ def test_bleu_by_length_has_one_scale_and_room_for_every_marker(tmp_path: Path) 
 
 def test_curves_of_a_short_run_are_points_and_of_a_long_one_lines() -> None:
     long: list[tuple[float, float]] = [(float(update), 1.0) for update in range(200)]
-    figure = curves_plot({"training": long, "validation": [(3, 2.0)]}, {"BLEU": []})
+    figure = draw_curves({"training": long, "validation": [(3, 2.0)]}, {"BLEU": []})
     losses, scores = figure.axes
     training, validation = losses.get_lines()
     assert (training.get_marker(), validation.get_marker()) == ("None", "s")
@@ -174,7 +174,7 @@ def test_curves_of_a_short_run_are_points_and_of_a_long_one_lines() -> None:
 
 
 def test_format_is_that_of_the_ending(tmp_path: Path) -> None:
-    figure = attention_heatmap(uniform(2, 2), ["a", "b"], ["c", "d"], None)
+    figure = draw_attention(uniform(2, 2), ["a", "b"], ["c", "d"], None)
     for name, start in (("a.png", PNG), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml")):
         save_figure(figure, tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)
@@ -184,6 +184,6 @@ def test_format_is_that_of_the_ending(tmp_path: Path) -> None:
 
 
 def test_pyplot_is_never_imported() -> None:
-    bleu_by_length_plot({"x": [LengthBin(0, None, 1, 5.0)]})
-    attention_heatmap(uniform(1, 1), ["a"], ["b"], None)
+    draw_bleu_by_length({"x": [LengthBin(0, None, 1, 5.0)]})
+    draw_attention(uniform(1, 1), ["a"], ["b"], None)
     assert "matplotlib.pyplot" not in sys.modules

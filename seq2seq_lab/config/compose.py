@@ -35,9 +35,9 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import evaluated_run
+from seq2seq_lab.files import read_evaluated_run
 from seq2seq_lab.launching import study, warm_start
-from seq2seq_lab.runtime.torchrun import joins
+from seq2seq_lab.runtime.torchrun import is_external_rank
 
 log = logging.getLogger(__name__)
 
@@ -529,7 +529,7 @@ def check_machine(config: configuration.Config) -> None:
     from seq2seq_lab.launching.launch import check_devices
     from seq2seq_lab.runtime.device import choose_device
 
-    if joins():
+    if is_external_rank():
         return  # the launcher's processes choose among the devices of theirs
     choose_device(config.trainer.device)
     if config.trainer.devices > 1:
@@ -638,7 +638,7 @@ def read_config(folder: Path) -> DictConfig:
         UserError: no run lies there, it is an evaluation, or its config.yaml is no configuration.
     """
     path = folder / "config.yaml"
-    evaluated = evaluated_run(folder)
+    evaluated = read_evaluated_run(folder)
     if evaluated is not None:
         raise UserError(f"{folder} is an evaluation of {evaluated}. Give the folder of the run.")
     try:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from seq2seq_lab import files
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.runtime.connectivity import connection_problem
+from seq2seq_lab.runtime.connectivity import find_connection_problem
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def check_reachable(url: str, remedy: str) -> None:
     server = urlsplit(url)
     if server.scheme not in ("http", "https") or not server.hostname:
         raise UserError(f"{url} is not an http:// or https:// address. {remedy}")
-    problem = connection_problem(url)
+    problem = find_connection_problem(url)
     if problem is not None:
         raise UserError(f"No network: {problem}. {remedy}")
 

@@ -19,10 +19,10 @@ import seq2seq_lab
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import choices, compose_resumed, parse_line, preflight
-from seq2seq_lab.errors import UserError, closed_pipe
-from seq2seq_lab.files import InUse, finished_result, locked, write_atomically
+from seq2seq_lab.errors import UserError, exit_on_closed_pipe
+from seq2seq_lab.files import FolderInUseError, lock_folder, read_finished_result, write_atomically
 from seq2seq_lab.launching import study
-from seq2seq_lab.runtime.torchrun import follows, joins
+from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
 RESUME = "resume="
 
@@ -33,7 +33,7 @@ def main() -> None:
     What a user did wrong is printed without a traceback and ends it with status 2; a fault of the program
     shows its traceback and ends it with status 1. A multirun goes on after a job that failed.
     """
-    with closed_pipe():
+    with exit_on_closed_pipe():
         if "--version" in sys.argv[1:]:
             print(versions())
         else:
@@ -53,15 +53,15 @@ def _main(arguments: list[str]) -> None:
 
     try:
         line = parse_line(arguments)
-        if follows() and line.multirun:
+        if is_secondary_rank() and line.multirun:
             sys.exit(2)  # rank 0 says why
-        if joins() and line.multirun:
+        if is_external_rank() and line.multirun:
             raise UserError(
                 "--multirun under a launcher: its processes are the ranks of one run, and each job of a multirun needs "
                 "ranks of its own. Start the launcher once for each job, or leave it out and give trainer.devices=N."
             )
         with extensions.using(line.config_dir):
-            if follows():
+            if is_secondary_rank():
                 # What ends without a run is rank 0's to print.
                 if not (line.help or line.hydra_help or line.cfg or line.info or line.shell_completion):
                     from seq2seq_lab.launching.launch import follow
@@ -95,7 +95,7 @@ def _main(arguments: list[str]) -> None:
     finally:
         if many:
             study.tell(many)
-    if joins() and "seq2seq_lab.launching.launch" in sys.modules:
+    if is_external_rank() and "seq2seq_lab.launching.launch" in sys.modules:
         sys.modules["seq2seq_lab.launching.launch"].leave()
 
 
@@ -144,16 +144,16 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
     config = configuration.plain(node)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(folder):
+        with lock_folder(folder):
             study.check_folder(folder, config)
             if node.study.number is None:  # who gave a number has noted it
                 study.note(folder.parent, entry)
             study.refuse_changed(study.settle(folder, configuration.typed(node)))
-            if finished_result(folder) is None:
+            if read_finished_result(folder) is None:
                 resume = checkpoint.any_valid(folder / "checkpoints")
                 write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
                 launch_job(node, chosen, folder, resume)
-    except InUse:
+    except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return
     except Exception as error:
@@ -177,7 +177,7 @@ def start_run(node: DictConfig, chosen: Mapping[str, str], folder: Path) -> dict
         UserError: a run lies there already, or goes on there, or something is wrong with this one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with lock_folder(folder):
         if (folder / "config.yaml").exists():
             raise UserError(f"{folder}: a run lies there already. Choose another folder for each run.")
         write_atomically(
@@ -213,7 +213,7 @@ def resume(line: argparse.Namespace) -> None:
     ):
         if not (folder / name).is_file():
             raise UserError(f"resume={text}: the folder contains no run to resume (no {name}). {remedy}")
-    with locked(folder):
+    with lock_folder(folder):
         node = compose_resumed(folder, [item for item in line.overrides if item != given])
         launch_job(node, read_record(folder)["choices"], folder.resolve(), resume=True)
 

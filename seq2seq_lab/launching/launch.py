@@ -29,7 +29,7 @@ from seq2seq_lab.run import Job, note_end, run
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device
 from seq2seq_lab.runtime.ranks import TIMEOUT, Ranks
-from seq2seq_lab.runtime.torchrun import joins
+from seq2seq_lab.runtime.torchrun import is_external_rank
 
 Result = TypeVar("Result")
 
@@ -43,7 +43,7 @@ def launch(job: Job) -> dict[str, Any]:
         UserError: what `run` raises on any rank, or there are not as many devices.
     """
     count = job.config.trainer.devices
-    if joins():
+    if is_external_rank():
         if count != 1 and not job.resume:
             raise UserError(
                 f"trainer.devices={count}: a launcher has started {os.environ['WORLD_SIZE']} processes already. Leave "
@@ -104,7 +104,7 @@ def joined() -> Iterator[Ranks]:
     distributed.init_process_group("gloo", timeout=TIMEOUT)  # of Python values; see `Ranks.connected`
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
     if not ranks.main:
-        console.silence()
+        console.mute()
     yield ranks
     # Not after an error: the others would fail for want of this rank, and theirs might be told in place of it.
     distributed.destroy_process_group()

@@ -24,7 +24,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import LOCK, InUse, finished_result, locked, read_lines, read_object, read_result
+from seq2seq_lab.files import (
+    LOCK,
+    FolderInUseError,
+    lock_folder,
+    read_finished_result,
+    read_json_object,
+    read_lines,
+    read_result,
+)
 
 INDEX = "index.jsonl"
 RESOLVER = "job_hash"
@@ -189,9 +197,9 @@ def status(folder: Path) -> str:
     if (known := read_result(folder).get("status")) == "finished" or not folder.is_dir():
         return known or "not begun"
     try:
-        with locked(folder, patience=0):
+        with lock_folder(folder, timeout=0):
             return known or "cut off"
-    except InUse:
+    except FolderInUseError:
         return "running"
 
 
@@ -235,10 +243,10 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
     for folder, config in jobs.items():
         if config.study.changed is Changed.keep:
             continue
-        if finished_result(folder) is None and not checkpoint.any_in(folder / "checkpoints"):
+        if read_finished_result(folder) is None and not checkpoint.any_in(folder / "checkpoints"):
             continue
         provenance.today(config)  # before the lock: loading a large data set takes a while
-        with suppress(InUse), locked(folder, patience=0):
+        with suppress(FolderInUseError), lock_folder(folder, timeout=0):
             found |= settle(folder, config)
     refuse_changed(found)
 
@@ -255,10 +263,10 @@ def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
     from seq2seq_lab.training import checkpoint, provenance
 
     changed = config.study.changed
-    begun = finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
+    begun = read_finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
     if changed is Changed.keep or not begun:
         return {}
-    record = read_object(folder / "run.json")
+    record = read_json_object(folder / "run.json")
     differing = [*provenance.differences(record, provenance.today(config)).values()]
     if not differing:
         return {}
@@ -319,7 +327,7 @@ def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
 
     named = any(argument.startswith("study.name=") for argument in arguments)
     words = ["python", "-m", "seq2seq_lab", *arguments, *(() if named else study.settings[:1])]
-    lines = console.command_lines([shlex.quote(word) for word in words])
+    lines = console.wrap_command([shlex.quote(word) for word in words])
     return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
 
 
@@ -344,7 +352,7 @@ def tell(study: Study) -> None:
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
     heads = ["job", "folder", *keys, "status", *(f"{split} BLEU" for split in SPLITS)]
-    console.print_grid(str(study.folder), heads, rows, figures=len(SPLITS))
+    console.print_table(str(study.folder), heads, rows, figures=len(SPLITS))
     if len(finished) > 1:
         from seq2seq_lab.reporting import comparison, runs
 

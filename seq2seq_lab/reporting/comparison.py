@@ -166,7 +166,10 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
         [
             *line.group.varies.values(),
             str(len(line.group.runs)),
-            *(console.spread(line.group.figures(measure.name), measure.form) for measure in measures),
+            *(
+                console.mean_and_deviation(line.group.figures(measure.name), measure.form)
+                for measure in measures
+            ),
             *([p_of(line, base)] if base else []),
         ]
         for line in lines
@@ -178,7 +181,7 @@ def tell(table: Table) -> None:
     """Print the table."""
     heads, rows, figures = cells(table)
     runs = sum(len(line.group.runs) for line in table.lines)
-    console.print_grid("1 run" if runs == 1 else f"{runs} runs", heads, rows, figures)
+    console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, figures)
     for text in (note(table), *table.warnings):
         console.console().print(text, soft_wrap=True, markup=False)
 

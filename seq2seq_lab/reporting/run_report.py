@@ -31,8 +31,7 @@ from seq2seq_lab.reporting.score_tables import MAIN_MEASURES, score_tables, sign
 from seq2seq_lab.runtime import console
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, source_lengths_in_words
-from seq2seq_lab.tracking import FILE_NAME as METRICS
-from seq2seq_lab.tracking import Tracker
+from seq2seq_lab.tracking import METRICS_FILE, Tracker
 from seq2seq_lab.tracking.files import read_metrics
 from seq2seq_lab.training.profiling import components
 
@@ -54,10 +53,10 @@ TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machine: str) -> None:
     """Say what is about to be trained."""
-    console.say(console.parameter_table(component_parameters(model)))
+    console.print_and_log(console.parameter_table(component_parameters(model)))
     pair = tokenized.tokenizers
     tests = {f"test/{name}": len(text) for name, text in corpus.tests.items()}
-    console.say(
+    console.print_and_log(
         console.corpus_table(
             {"train": len(corpus.train), "validation": len(corpus.validation), **tests},
             {"source": pair.source.size, "target": pair.target.size},
@@ -76,11 +75,13 @@ def describe(model: nn.Module, corpus: Corpus, tokenized: TokenizedCorpus, machi
         for split, text in held_out.items()
     }
     if any(count for counts in near.values() for count, _ in counts):
-        console.say(console.near_duplicates_table(near, [kind.replace("_", " ") for kind in NEAR_DUPLICATES]))
+        console.print_and_log(
+            console.near_duplicates_table(near, [kind.replace("_", " ") for kind in NEAR_DUPLICATES])
+        )
     sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
     source_tokens = map(pair.source.tokens, pair.source.encode(sources))
     target_tokens = map(pair.target.tokens, pair.target.encode(targets))
-    console.say(console.pairs_table(list(zip(source_tokens, target_tokens, strict=True))))
+    console.print_and_log(console.pairs_table(list(zip(source_tokens, target_tokens, strict=True))))
     counts = [
         f"{count:,} {what.replace('_', ' ')}"
         for what, count in corpus.counts.items()
@@ -151,21 +152,21 @@ class Showcase:
 
     def validation(self, evaluation: Evaluation, update: int) -> None:
         """Log a validation's figures, show its sample translations, draw their attention."""
-        self.tracker.metrics(evaluation.values, update)
+        self.tracker.log_metrics(evaluation.values, update)
         log.info("Validation at update %s: %s", f"{update:,}", figures_line(evaluation.values))
         rows = [(self.text.source[i], self.text.target[i], evaluation.translations[i]) for i in self.samples]
         if not rows:
             return
-        console.say(console.sample_translations(rows))
+        console.print_and_log(console.sample_translations(rows))
         scored = [[*row, sentence_bleu(row[2], row[1])] for row in rows]
-        self.tracker.table("val/translations", TRANSLATION_COLUMNS, scored, update)
+        self.tracker.log_table("val/translations", TRANSLATION_COLUMNS, scored, update)
         for number, i in enumerate(self.samples, start=1):
             path = self.folder / f"attention/sample_{number}_step_{update:08d}.png"
             figure = self.heatmap(i, evaluation.hypotheses[i], update)
             if figure is not None:
                 plots.save_figure(figure, path)
                 # A name for each sentence: W&B wants the pictures of one name to be of one size.
-                self.tracker.images(f"val/attention/{number}", [path], [self.text.source[i]], update)
+                self.tracker.log_images(f"val/attention/{number}", [path], [self.text.source[i]], update)
 
     def end(self, evaluation: Evaluation) -> None:
         """Draw the attention of the sample sentences once more, by the best checkpoint, and the curves of the training."""
@@ -173,13 +174,13 @@ class Showcase:
             figure = self.heatmap(i, evaluation.hypotheses[i], None)
             if figure is not None:
                 save_for_print(figure, self.folder / f"attention/sample_{number}.png")
-        rows = read_metrics(self.folder / METRICS)
+        rows = read_metrics(self.folder / METRICS_FILE)
 
         def curve(name: str) -> list[plots.Point]:
             return [(row["step"], row[name]) for row in rows if name in row]
 
         losses = {label: curve(name) for name, label in LOSS_CURVES.items()}
-        save_for_print(plots.curves_plot(losses, {"BLEU": curve("val/bleu")}), self.folder / "curves.png")
+        save_for_print(plots.draw_curves(losses, {"BLEU": curve("val/bleu")}), self.folder / "curves.png")
 
     def heatmap(self, i: int, hypothesis: Hypothesis, update: int | None) -> "Figure | None":
         """Return the attention of a hypothesis as a picture; None where there is none, or no word to draw.
@@ -212,7 +213,7 @@ class Showcase:
                 else 1 + len(self.tokenizers.target.encode([reference])[0])
             )
             room = math.ceil(ROOM * own) + 1
-        return plots.attention_heatmap(
+        return plots.draw_attention(
             drawn.weights_TS,
             drawn.source_tokens,
             drawn.target_tokens,
@@ -275,12 +276,12 @@ def show_scores(
         write_attention(folder / f"attention.{name}.jsonl", text, evaluation, tokenizers)
         write_scored_lines(folder / "scored", name, evaluation)
         if prefix != "val":
-            tracker.metrics(evaluation.values, update)
-            tracker.table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
+            tracker.log_metrics(evaluation.values, update)
+            tracker.log_table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
     tests = {split.prefix: evaluation.by_length for split, evaluation in scored if split.prefix != "val"}
     picture = folder / "bleu_by_length.png"
-    save_for_print(plots.bleu_by_length_plot(tests), picture)
-    tracker.images("test/bleu_by_length", [picture], ["BLEU by source length"], update)
+    save_for_print(plots.draw_bleu_by_length(tests), picture)
+    tracker.log_images("test/bleu_by_length", [picture], ["BLEU by source length"], update)
     return result
 
 
@@ -375,12 +376,12 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
     facts += [("", ", ".join(about)), ("run folder", str(shown)), *files_of(folder)]
     if url:
         facts.append(("W&B", url))
-    console.note(console.closing(score_tables(result, everything=True), signatures(result), {}))
+    console.log_only(console.closing_summary(score_tables(result, everything=True), signatures(result), {}))
     commands = next_commands(folder, shown)
     if sync is not None:
         words = [word.removeprefix(f"{cwd}/") for word in shlex.split(sync)]
         commands["send the record to W&B"] = [*map(shlex.quote, words)]
-    console.say(console.closing(score_tables(result, everything=False), facts, commands))
+    console.print_and_log(console.closing_summary(score_tables(result, everything=False), facts, commands))
 
 
 def files_of(folder: Path) -> list[tuple[str, str]]:

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import finished_result, read_json_lines, read_object, read_result
+from seq2seq_lab.files import read_finished_result, read_json_lines, read_json_object, read_result
 from seq2seq_lab.launching.study import NOT_COMPUTED, is_stale
-from seq2seq_lab.tracking.files import FILE_NAME, read_metrics
+from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 SEED = "seed"
 UNKNOWN = "unknown"  # what a run of an earlier version did not record
@@ -99,7 +99,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, float]]:
         """Return the rows of its `metrics.jsonl`; none of an evaluation."""
-        path = self.folder / FILE_NAME
+        path = self.folder / METRICS_FILE
         return read_metrics(path) if path.is_file() else []
 
     @functools.cached_property
@@ -153,7 +153,7 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         if not path.is_dir():
             raise UserError(f"{path}: there is no such folder. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
-            result = finished_result(folder)
+            result = read_finished_result(folder)
             if result is None:
                 left_out.append(f"{folder}: {read_result(folder).get('status', 'not finished')}")
                 continue
@@ -206,7 +206,7 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
         result: what its `result.json` holds.
     """
     config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    record = read_object(folder / "run.json")
+    record = read_json_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}
     if "search" in record["choices"]:

@@ -45,7 +45,7 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
         if any(f"{split}/{name}" in result for split in splits)
     ]
     sections = [rows, phenomenon_rows(result, splits, None if everything else HARDEST)]
-    tables = [console.grid("results", ["± 95% interval", *splits], sections)]
+    tables = [console.sectioned_table("results", ["± 95% interval", *splits], sections)]
     bins = {split: [LengthBin(**row) for row in result[f"{split}/bleu_by_length"]] for split in splits}
     lengths = [
         [
@@ -55,7 +55,7 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
         for split, row in bins.items()
     ]
     heads = [one.label for one in next(iter(bins.values()), [])]
-    tables.append(console.grid("BLEU by source length in words", ["", *heads], lengths))
+    tables.append(console.sectioned_table("BLEU by source length in words", ["", *heads], lengths))
     return tables
 
 

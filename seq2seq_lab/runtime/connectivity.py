@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 PROBE_SECONDS = 3.0
 
 
-def connection_problem(url: str) -> str | None:
+def find_connection_problem(url: str) -> str | None:
     """Return why the server of `url`, or the proxy in front of it, takes no connection; None if it does.
 
     It answers within `PROBE_SECONDS`, whatever the name service does and however many addresses there are.

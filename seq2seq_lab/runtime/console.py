@@ -36,22 +36,22 @@ def console() -> Console:
     return made
 
 
-def silence() -> None:
+def mute() -> None:
     """Keep tables, log lines and progress of this process from the terminal, for good."""
     console().quiet = True
     logging.getLogger().addHandler(logging.NullHandler())  # without one, Python prints warnings
 
 
-def say(renderable: RenderableType) -> None:
+def print_and_log(renderable: RenderableType) -> None:
     """Print a table or a text on the console, and write it as plain text to the log file of the run.
 
     Lines of text are not wrapped, so that paths and commands can be copied.
     """
     console().print(renderable, soft_wrap=True)
-    note(renderable)
+    log_only(renderable)
 
 
-def note(renderable: RenderableType) -> None:
+def log_only(renderable: RenderableType) -> None:
     """Write a table or a text to the log file of the run, and not on the console."""
     buffer = io.StringIO()
     plain = Console(
@@ -70,7 +70,7 @@ def note(renderable: RenderableType) -> None:
 class ConsoleHandler(logging.Handler):
     """Prints log records through the console, above a progress bar if there is one.
 
-    Unlike Rich's own handler it leaves long lines whole, and it skips what `say` printed already.
+    Unlike Rich's own handler it leaves long lines whole, and it skips what `print_and_log` printed already.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -184,7 +184,7 @@ def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) 
     return table
 
 
-def print_grid(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], figures: int) -> None:
+def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], figures: int) -> None:
     """Print a table of texts whose last columns are figures, as wide as it is: a terminal may be made wider."""
     table = Table(title=title, title_justify="left")
     for number, head in enumerate(heads):
@@ -195,7 +195,7 @@ def print_grid(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], 
     _console(whole).print(table)
 
 
-def spread(values: Sequence[float], form: str) -> str:
+def mean_and_deviation(values: Sequence[float], form: str) -> str:
     """Return mean ± standard deviation of the sample; a figure that is the same in all runs stands alone."""
     if not values:
         return "–"
@@ -204,7 +204,7 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
 
 
-def grid(title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]]) -> Table:
+def sectioned_table(title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]]) -> Table:
     """Return a table of texts in sections, the first column on the left and the others on the right."""
     table = _table(title, *heads)
     for rows in sections:
@@ -214,7 +214,7 @@ def grid(title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[
     return table
 
 
-def closing(
+def closing_summary(
     tables: Sequence[Table], facts: Sequence[tuple[str, str]], commands: Mapping[str, Sequence[str]]
 ) -> Group:
     """Return the end of a program's output: tables, facts in two columns, and commands to copy.
@@ -227,11 +227,11 @@ def closing(
     width = max((len(what) for what, _ in facts), default=0)
     lines = [f"{what:<{width}}  {text}" if what else text for what, text in facts]
     for purpose, words in commands.items():
-        lines += [f"# {purpose}", *command_lines(words)]
+        lines += [f"# {purpose}", *wrap_command(words)]
     return Group(*tables, *(_literal(line) for line in lines))
 
 
-def command_lines(words: Sequence[str]) -> list[str]:
+def wrap_command(words: Sequence[str]) -> list[str]:
     """Return the lines of a command for a shell, at most 80 columns wide if its words allow."""
     lines = [words[0]]
     for word in words[1:]:
@@ -337,7 +337,7 @@ class _Bar(RichProgress):
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show at a terminal how many parts of some work are done; yields what is called with that number and the total."""
     shown = console()
     with RichProgress(

@@ -75,22 +75,22 @@ def device_name(device: torch.device) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def bound_primitives() -> None:
+def limit_primitive_cache() -> None:
     """Bound what oneDNN keeps on a CPU; to be called before anything is computed."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
 
 
-def reuse_memory(device: torch.device) -> None:
+def keep_freed_memory(device: torch.device) -> None:
     """Have memory that is freed on a CPU reused, in this process from now on.
 
     glibc gives a block of 32 MiB and more back to the system as soon as it is freed, and the next one is made of new
-    pages, which can cost more than what is computed on them. It is told to keep them; `FreedMemory` gives them back.
+    pages, which can cost more than what is computed on them. It is told to keep them; `MemoryReleaser` gives them back.
     """
     if device.type == "cpu":
-        set_allocator({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1})
+        set_malloc_options({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1})
 
 
-def set_allocator(options: Mapping[int, int]) -> None:
+def set_malloc_options(options: Mapping[int, int]) -> None:
     """Set options of glibc's allocator, where it is the system's."""
     set_option = _glibc("mallopt")
     if set_option is not None:
@@ -155,7 +155,7 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def memory(device: torch.device) -> int:
+def memory_in_use(device: torch.device) -> int:
     """Return the memory in use, in bytes: on the GPU if there is one, else resident; where neither is known, 0."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
@@ -173,7 +173,7 @@ def release_memory() -> None:
         trim(0)
 
 
-class FreedMemory:
+class MemoryReleaser:
     """Has memory that updates on a CPU have freed given back: now and then, and before there is more of it than at first.
 
     What is freed between two releases grows from epoch to epoch, as the blocks in use come to lie further apart. So that
@@ -186,16 +186,16 @@ class FreedMemory:
         self._most = 0  # of an update of the first epoch, bytes
         self._kept: int | None = None  # bytes after the last release
 
-    def after_update(self, first_epoch: bool) -> None:
+    def after_step(self, first_epoch: bool) -> None:
         """Be called after each update; `first_epoch` is that of this process."""
         if self.device.type != "cpu":
             return
-        freed = 0 if self._kept is None else memory(self.device) - self._kept
+        freed = 0 if self._kept is None else memory_in_use(self.device) - self._kept
         if first_epoch:
             self._most = max(self._most, freed)
         if self._updates % RELEASE_EVERY == 0 or (not first_epoch and freed > self._most):
             release_memory()
-            self._kept = memory(self.device)
+            self._kept = memory_in_use(self.device)
         self._updates += 1
 
 

@@ -41,12 +41,12 @@ class Ranks:
         """Whether this process writes the run folder and talks to the user."""
         return self.rank == 0
 
-    def gpu(self, backend: Backend) -> int:
+    def gpu_index(self, backend: Backend) -> int:
         """Return the number of this rank's GPU; gloo lets ranks share the GPUs of a machine that has fewer of them."""
         gpus = torch.cuda.device_count()
         return self.local_rank % gpus if gpus and backend is Backend.gloo else self.local_rank
 
-    def connected(self, backend: Backend, device: torch.device) -> "Ranks":
+    def with_backend(self, backend: Backend, device: torch.device) -> "Ranks":
         """Return these ranks with the process group of a backend to add up tensors; every rank calls it.
 
         Python values always go through gloo, so that they never wait for a GPU.
@@ -78,7 +78,7 @@ class Ranks:
         distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]
 
-    def add(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over the ranks, in place, and return it."""
         if self.size > 1:
             distributed.all_reduce(tensor, group=self.group)
@@ -93,7 +93,7 @@ class Ranks:
         if self.size > 1 and self.main:
             distributed.barrier()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all ranks are here."""
         if self.size > 1:
             distributed.barrier()
@@ -112,7 +112,7 @@ class Ranks:
             gradient_as_bucket_view=True,
         )
 
-    def sharing_gradients(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
         """Return the context of a backward pass of such a module: the ranks share an update's gradients with its last."""
         if last or not isinstance(module, DistributedDataParallel):
             return nullcontext()

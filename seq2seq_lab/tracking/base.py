@@ -1,101 +1,90 @@
-"""What a tracker is: the sink for everything a run measures."""
+"""Trackers: objects that record what a run measures."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 
-class Tracker(Protocol):
-    """Takes the figures, pictures and tables of one run.
+class Tracker:
+    """Base class of trackers. Each method does nothing unless a subclass overrides it.
 
-    Names of figures are `train/…`, `val/…` and `test/…`; `step` is the optimizer update they belong to.
+    Metrics are named `train/…`, `val/…` and `test/…`. `step` is the optimizer step that the values belong to.
     """
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Record figures of one moment of the run."""
-        ...
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Record the metrics of one step."""
 
-    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
-        """Record pictures that lie in the run folder as PNG files."""
-        ...
+    def log_images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
+        """Record PNG files of the run folder as one row of images."""
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
-        """Record a table, for example of translations."""
-        ...
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
+    ) -> None:
+        """Record a table."""
 
-    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
+    def log_artifact(
+        self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
+    ) -> None:
         """Record files and folders of the run folder, for example the best checkpoint."""
-        ...
 
-    def summary(self, values: Mapping[str, object]) -> None:
-        """Record the figures a run is known by once it has ended."""
-        ...
+    def record_summary(self, values: Mapping[str, object]) -> None:
+        """Record the final values of the run."""
 
     def finish(self, exit_code: int) -> None:
-        """Close the record; `exit_code` is 0 for a run that ended well."""
-        ...
+        """Close the record. `exit_code` is 0 for a run that finished without an error."""
 
 
-class Logger(Tracker, Protocol):
-    """A tracker that `conf/logger/*.yaml` names: it may keep the run somewhere beyond the run folder.
+class Logger(Tracker):
+    """Base class of the trackers in `conf/logger/*.yaml`, which can record a run outside the run folder.
 
-    Every logger is built with `folder`, `config`, `flat` and `run_id` beside the keys of its YAML file.
+    The constructor takes `folder`, `config`, `flat` and `run_id` in addition to the keys of the YAML file.
+
+    Attributes:
+        run_id: identifies the record, so that a resumed run continues it.
+        url: address of the record.
+        offline: whether the record is only on this machine and can be uploaded later.
     """
 
-    @property
-    def run_id(self) -> str | None:
-        """The name under which a resumed run goes on in the same record."""
-        ...
-
-    @property
-    def url(self) -> str | None:
-        """Where the run can be looked at."""
-        ...
-
-    @property
-    def offline(self) -> bool:
-        """Whether the record is kept on this machine, to be sent later."""
-        ...
+    run_id: str | None = None
+    url: str | None = None
+    offline: bool = False
 
     def sync_command(self) -> str | None:
-        """Return the command line that sends an offline record, if there is one to send."""
-        ...
+        """Return the command that uploads an offline record, or None if there is nothing to upload."""
+        return None
 
 
-class Trackers:
-    """Several trackers as one; each gets everything, in the order given."""
+class Trackers(Tracker):
+    """Passes every call to several trackers, in order."""
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = tuple(trackers)
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """See `Tracker.metrics`."""
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         for tracker in self._trackers:
-            tracker.metrics(values, step)
+            tracker.log_metrics(values, step)
 
-    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
-        """See `Tracker.images`."""
+    def log_images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
         for tracker in self._trackers:
-            tracker.images(name, paths, captions, step)
+            tracker.log_images(name, paths, captions, step)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
-        """See `Tracker.table`."""
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
+    ) -> None:
         for tracker in self._trackers:
-            tracker.table(name, columns, rows, step)
+            tracker.log_table(name, columns, rows, step)
 
-    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
-        """See `Tracker.artifact`."""
+    def log_artifact(
+        self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
+    ) -> None:
         for tracker in self._trackers:
-            tracker.artifact(name, kind, parts, metadata)
+            tracker.log_artifact(name, kind, parts, metadata)
 
-    def summary(self, values: Mapping[str, object]) -> None:
-        """See `Tracker.summary`."""
+    def record_summary(self, values: Mapping[str, object]) -> None:
         for tracker in self._trackers:
-            tracker.summary(values)
+            tracker.record_summary(values)
 
     def finish(self, exit_code: int) -> None:
-        """See `Tracker.finish`."""
-        with ExitStack() as stack:
+        with ExitStack() as stack:  # closes all of them, also if one fails
             for tracker in self._trackers:
                 stack.callback(tracker.finish, exit_code)

@@ -1,31 +1,36 @@
-"""The run folder's own record of its figures: one JSON object a line, whatever else is logged to."""
+"""The metrics of a run as one JSON object per line, in the run folder."""
 
 import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import damaged_line, read_json_lines
+from seq2seq_lab.files import damaged_line_error, read_json_lines
+from seq2seq_lab.tracking.base import Tracker
 
-FILE_NAME = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 
-class FileTracker:
-    """Writes `metrics.jsonl` in the run folder: "step", "time" (Unix time, seconds) and the figures.
+class FileTracker(Tracker):
+    """Writes `metrics.jsonl` in the run folder: each row has "step", "time" (Unix time in seconds) and the metrics.
 
-    A line is on its way to the disk when `metrics` returns. JSON has no NaN and no infinity: they are
-    written as the strings "NaN", "Infinity" and "-Infinity", which `float` and `read_metrics` understand.
+    JSON has no NaN and no infinity: they are written as the strings "NaN", "Infinity" and "-Infinity", which
+    `read_metrics` converts back.
 
-    `resume_step` is the optimizer update that a resumed run goes on from: later rows, and a line cut
-    short by a crash, are removed, since they will be written again. None starts an empty file.
-    Raises `UserError` where the file to go on with is damaged.
+    Args:
+        folder: the run folder.
+        resume_step: the optimizer step from which a run is resumed. Rows of later steps, and a last line that a
+            crash cut off, are removed. None starts an empty file.
+
+    Raises:
+        UserError: the file of the resumed run is damaged.
     """
 
     def __init__(self, folder: Path, resume_step: int | None) -> None:
-        path = folder / FILE_NAME
+        path = folder / METRICS_FILE
         kept = (
             [] if resume_step is None else [row for row in read_metrics(path) if row["step"] <= resume_step]
         )
@@ -37,23 +42,11 @@ class FileTracker:
         new.replace(path)
         self._file = path.open("a", encoding="utf-8", newline="\n")
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Append one row."""
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Append one row; it is flushed before this returns."""
         assert not {"step", "time"} & values.keys()
         self._file.write(_line({"step": step, "time": round(time.time(), 3), **values}))
         self._file.flush()
-
-    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
-        """Leave the pictures where they lie: in the run folder."""
-
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
-        """Leave the table to whoever made it."""
-
-    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
-        """Leave them where they lie."""
-
-    def summary(self, values: Mapping[str, object]) -> None:
-        """Leave the summary to the run's `result.json`."""
 
     def finish(self, exit_code: int) -> None:
         """Close the file."""
@@ -61,18 +54,19 @@ class FileTracker:
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Return the rows of a `metrics.jsonl`, without a last line that a crash cut short.
+    """Return the rows of a `metrics.jsonl`, without a last line that a crash cut off.
 
-    Raises `UserError` where the file is missing or a line is not a row.
+    Raises:
+        UserError: the file is missing or a line is not a row.
     """
     if not path.is_file():
-        raise UserError(f"{path} is missing: is {path.parent} the folder of a run?")
+        raise UserError(f"{path} does not exist. Check that {path.parent} is a run folder.")
     rows: list[dict[str, float]] = []
     for number, row in enumerate(read_json_lines(path), start=1):
         try:
             rows.append({name: v if isinstance(v, int) else float(v) for name, v in row.items()})
         except (ValueError, TypeError):
-            raise damaged_line(path, number, str(row)) from None
+            raise damaged_line_error(path, number, str(row)) from None
     return rows
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 from omegaconf import OmegaConf
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import numbered_folder
-from seq2seq_lab.runtime.connectivity import connection_problem
+from seq2seq_lab.files import make_numbered_folder
+from seq2seq_lab.runtime.connectivity import find_connection_problem
+from seq2seq_lab.tracking.base import Logger
 from seq2seq_lab.tracking.git import git_commit
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _SECRET_NAME = re.compile(
 _MASK = "***"
 
 
-class WandbTracker:
+class WandbTracker(Logger):
     """Logs one run to Weights & Biases; the step of every chart is the optimizer update.
 
     `mode` auto takes the mode W&B is set to (WANDB_MODE, `wandb offline`), which is online by default,
@@ -146,7 +147,7 @@ class WandbTracker:
         pieces = sorted(self._pieces.parent.glob(f"*run-*-{self.run_id}")) or [self._pieces]
         return f"wandb sync {' '.join(shlex.quote(str(piece)) for piece in pieces)}"
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Log figures. W&B's own step is left alone: it drops what comes with a smaller one."""
         # By name as they come: of two patterns that fit one name, W&B takes either.
         losses = {name for name in values if name.startswith("val/loss_")} - self._defined
@@ -159,7 +160,7 @@ class WandbTracker:
 
         self._send(log)
 
-    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
+    def log_images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
         """Log PNG files as a row of pictures."""
         import wandb
 
@@ -168,14 +169,18 @@ class WandbTracker:
         ]
         self._send(lambda run: run.log({name: pictures, STEP: step}))
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
+    ) -> None:
         """Log a table."""
         import wandb
 
         data = wandb.Table(columns=list(columns), data=[list(row) for row in rows], allow_mixed_types=True)
         self._send(lambda run: run.log({name: data, STEP: step}))
 
-    def artifact(self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]) -> None:
+    def log_artifact(
+        self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
+    ) -> None:
         """Log parts of the run folder as one that `run_folder` gives back, with the configuration, secrets masked.
 
         They are linked into W&B's part of the run folder, to outlive the originals.
@@ -186,7 +191,7 @@ class WandbTracker:
             return
         if self._run is None or self._run.disabled:
             return
-        kept = numbered_folder(self._folder / "wandb" / "artifacts")
+        kept = make_numbered_folder(self._folder / "wandb" / "artifacts")
         for part in parts:
             place = kept / part.relative_to(self._folder)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +205,7 @@ class WandbTracker:
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
         self._send(lambda run: run.log_artifact(artifact))
 
-    def summary(self, values: Mapping[str, object]) -> None:
+    def record_summary(self, values: Mapping[str, object]) -> None:
         """Set figures of the run's summary."""
         self._send(lambda run: run.summary.update(dict(values)))
 
@@ -256,7 +261,7 @@ def run_folder(name: str | Path) -> Path:
     try:
         if not has_key():
             raise UsageError("no key is known; log in with `wandb login`")
-        if (problem := connection_problem(session.base_url)) is not None:
+        if (problem := find_connection_problem(session.base_url)) is not None:
             raise CommError(problem)
         return Path(wandb.Api().artifact(str(name), type="model").download())
     except (AuthenticationError, CommError, UsageError, ValueError, OSError) as error:
@@ -311,7 +316,7 @@ def _choose_mode(asked: Mode, session: "wandb.Settings") -> Literal["online", "o
             )
         _log.info("No key of W&B is known: the run is recorded offline.")
         return "offline"
-    if connection_problem(session.base_url) is not None:
+    if find_connection_problem(session.base_url) is not None:
         _log.warning("W&B cannot be reached at %s: the run is recorded offline.", session.base_url)
         return "offline"
     return "online"

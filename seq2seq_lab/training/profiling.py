@@ -129,8 +129,10 @@ def _say(events: Sequence[Any], components: Sequence[str], updates: int, device:
         and milliseconds(event, own=True) > 0
     ]
     operations.sort(key=lambda event: -milliseconds(event, own=True))
-    console.say(console.time_table(f"time of an update ({whole:.1f} ms, mean of {updates})", "part", rows))
-    console.say(
+    console.print_and_log(
+        console.time_table(f"time of an update ({whole:.1f} ms, mean of {updates})", "part", rows)
+    )
+    console.print_and_log(
         console.time_table(
             "operations that take the most of it",
             "operation",

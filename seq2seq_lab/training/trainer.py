@@ -21,7 +21,14 @@ from seq2seq_lab.data.batching import BatchMaker, StepPlan, deal, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.runtime.console import Progress
-from seq2seq_lab.runtime.device import FreedMemory, autocast, memory, peak_memory, synchronize, to_host
+from seq2seq_lab.runtime.device import (
+    MemoryReleaser,
+    autocast,
+    memory_in_use,
+    peak_memory,
+    synchronize,
+    to_host,
+)
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
@@ -134,7 +141,7 @@ class Trainer:
         self.ranks = ranks
         self._loss = ranks.data_parallel(_Loss(task), device)
         self._pending = _Pending()
-        self._freed = FreedMemory(device)
+        self._freed = MemoryReleaser(device)
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.batches: BatchMaker | None = None
@@ -241,7 +248,7 @@ class Trainer:
             with self._gradients_apart():
                 for place, batch in enumerate(runs, start=1):
                     last = place == len(runs) and number == max(micro_batches)
-                    with ranks.sharing_gradients(self._loss, last):
+                    with ranks.gradient_sync(self._loss, last):
                         with record_function("forward"), autocast(self.precision, self.device):
                             loss_sum = self._loss(batch, state.epoch, state.update)
                         with record_function("backward"):
@@ -249,7 +256,7 @@ class Trainer:
                             self.scaler.scale(loss_sum * ranks.size / tokens).backward()
                     losses.append(loss_sum.detach())
             sums.append(torch.stack(losses).sum())
-        total = ranks.add(torch.stack(sums).sum())
+        total = ranks.all_reduce(torch.stack(sums).sum())
         self._pending.sentences += sum(len(index) for part in own.values() for index in part)
         with record_function("gradient norm"):
             self.scaler.unscale_(self.optimizer)
@@ -317,7 +324,7 @@ class Trainer:
         with record_function(UPDATE):
             loss_sum, norm, tokens = self.step(step)
         self._pending.add(loss_sum, norm, tokens)
-        self._freed.after_update(first_epoch=self._pending.steps_this_start <= self.epoch_updates)
+        self._freed.after_step(first_epoch=self._pending.steps_this_start <= self.epoch_updates)
         # Launching is not computing: without a wait now and then a GPU's time would not be counted.
         if (self.state.update + 1) % self.config.log_every_steps == 0:
             synchronize(self.device)
@@ -341,7 +348,7 @@ class Trainer:
     def _log(self) -> None:
         self._check_losses()
         figures = self.task.figures(self.state.update - 1)
-        self.tracker.metrics(
+        self.tracker.log_metrics(
             {
                 "train/loss": self._pending.mean_loss(),
                 "train/gradient_norm": self._pending.last_norm(),
@@ -349,7 +356,7 @@ class Trainer:
                 "train/epoch": self.state.update / self.epoch_updates,
                 "train/target_tokens_per_second": self.state.target_tokens_per_second,
                 "train/sentences_per_rank": self._pending.sentences_per_update(),
-                "train/memory_mib": memory(self.device) / 2**20,
+                "train/memory_mib": memory_in_use(self.device) / 2**20,
                 "train/peak_memory_mib": peak_memory(self.device) / 2**20,
                 **{f"train/{name}": value for name, value in figures.items()},
             },

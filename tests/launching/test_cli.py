@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 import seq2seq_lab.launching.launch
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
-from seq2seq_lab.errors import UserError, closed_pipe
+from seq2seq_lab.errors import UserError, exit_on_closed_pipe
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 
@@ -582,7 +582,7 @@ def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, 
 def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with pytest.raises(BrokenPipeError), closed_pipe():
+    with pytest.raises(BrokenPipeError), exit_on_closed_pipe():
         os.write(writer, b"to a process that ended")
     os.close(writer)
 

@@ -18,7 +18,7 @@ from seq2seq_lab.config.schema import Backend
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import launch
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.runtime.torchrun import follows, joins
+from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
 SETTINGS = [
     *("dataset.train=60", "dataset.validation=6", "dataset.test=6", "dataset.test_compositional=0"),
@@ -186,7 +186,7 @@ def test_a_launcher_is_known_by_its_variables(
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
-    assert joins() == follows() == joined
+    assert is_external_rank() == is_secondary_rank() == joined
 
 
 def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,5 +225,5 @@ def test_the_backend_adds_up_tensors(
     added: list[object] = []
     monkeypatch.setattr(distributed, "all_reduce", lambda tensor, group: added.append(group))
     ranks = Ranks(0, 2, 0).connected(backend, torch.device(device))
-    ranks.add(torch.ones(1))
+    ranks.all_reduce(torch.ones(1))
     assert (asked, added) == (made, ["group"] if made else [None])

@@ -19,7 +19,7 @@ from seq2seq_lab.config import compose
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import locked
+from seq2seq_lab.files import lock_folder
 from seq2seq_lab.launching import cli, study
 from seq2seq_lab.launching.study import Entry, job_hash, note, read_index
 from seq2seq_lab.reporting.runs import find_runs
@@ -231,9 +231,9 @@ class TestChanged:
     def test_a_job_that_another_process_runs_is_left_to_it(
         self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cli, "locked", partial(locked, patience=0.1))
+        monkeypatch.setattr(cli, "lock_folder", partial(lock_folder, timeout=0.1))
         program.words = ["x"]
-        with locked(jobs[0]), locked(jobs[1]):
+        with lock_folder(jobs[0]), lock_folder(jobs[1]):
             assert program(*LINE) == []
 
     def test_the_launcher_of_processes_refuses_before_it_starts_any(
@@ -268,11 +268,11 @@ def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: P
 def test_a_job_that_another_process_runs_is_left_to_it(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "locked", partial(locked, patience=0.1))
+    monkeypatch.setattr(cli, "lock_folder", partial(lock_folder, timeout=0.1))
     program("-m", "seed=1,2", "study.name=mine")
     folder = folder_of(program, 1)
     (folder / "result.json").unlink()
-    with locked(folder):
+    with lock_folder(folder):
         assert program("-m", "seed=1,2", "study.name=mine") == []
         said = capsys.readouterr()
         assert f"seed=1: another process is running it, in {folder}" in said.out
@@ -285,7 +285,7 @@ def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None
     program("-m", "seed=1,2", "study.name=mine")
     folder = folder_of(program, 1)
     (folder / "result.json").unlink()
-    holding = locked(folder)
+    holding = lock_folder(folder)
     holding.__enter__()
     threading.Timer(0.5, holding.__exit__, (None, None, None)).start()
     assert program("-m", "seed=1,2", "study.name=mine") == [1]

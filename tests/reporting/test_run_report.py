@@ -36,10 +36,12 @@ class Pictures(NoTracker):
         self.shown: dict[str, list[str]] = {}
         self.tables: dict[str, Sequence[Sequence[object]]] = {}
 
-    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
+    def log_images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
         self.shown[name] = [*(path.name for path in paths), *captions, str(step)]
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
+    ) -> None:
         assert len(columns) == len(rows[0])
         assert step
         self.tables[name] = rows
@@ -87,7 +89,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         )
         return heatmaps[-1]
 
-    monkeypatch.setattr(run_report.plots, "attention_heatmap", heatmap)
+    monkeypatch.setattr(run_report.plots, "draw_attention", heatmap)
     return heatmaps
 
 

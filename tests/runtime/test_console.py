@@ -33,7 +33,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], io.StringIO]:
 
     def make(terminal: bool) -> io.StringIO:
         buffer = io.StringIO()
-        console = Console(
+        screen = Console(
             file=buffer,
             force_terminal=terminal,
             force_interactive=terminal,
@@ -42,7 +42,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], io.StringIO]:
             emoji=False,
             highlight=False,
         )
-        monkeypatch.setattr(console, "console", lambda: console)
+        monkeypatch.setattr(console, "console", lambda: screen)
         return buffer
 
     return make
@@ -50,10 +50,9 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], io.StringIO]:
 
 def rendered(renderable: RenderableType) -> str:
     # A console with markup on: the tables must not depend on ours.
-    console = Console(file=io.StringIO(), width=100, force_terminal=False, color_system=None)
-    console.print(renderable)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    buffer = io.StringIO()
+    Console(file=buffer, width=100, force_terminal=False, color_system=None).print(renderable)
+    return buffer.getvalue()
 
 
 def cells(text: str, first: str) -> list[str]:
@@ -96,7 +95,9 @@ def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
     assert cells(rendered(console.sample_translations([("a", "b", ODD)])), "hypothesis")[1] == ODD
     assert cells(rendered(console.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
     end = rendered(
-        console.closing([console.grid("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]})
+        console.closing_summary(
+            [console.sectioned_table("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]}
+        )
     )
     assert ODD in end.splitlines()
     assert f"# {ODD}" in end.splitlines()
@@ -113,13 +114,15 @@ def test_closing_has_tables_facts_and_commands_to_copy(
 ) -> None:
     out = screen(False)
     path = "outputs/" + "x" * 150
-    table = console.grid(
+    table = console.sectioned_table(
         "scores", ["", "test", "other"], [[["BLEU", "37.62", "–"]], [["exact: idiom", "1", "2"]]]
     )
     with console.setup_logging(tmp_path / "run.log"):
-        console.note("only in the log")
-        console.say(
-            console.closing([table], [("folder", path), ("", "signature")], {"translate": ["python", path]})
+        console.log_only("only in the log")
+        console.print_and_log(
+            console.closing_summary(
+                [table], [("folder", path), ("", "signature")], {"translate": ["python", path]}
+            )
         )
     log = (tmp_path / "run.log").read_text("utf-8")
     for text in (out.getvalue(), log):
@@ -134,11 +137,11 @@ def test_closing_has_tables_facts_and_commands_to_copy(
 
 def test_a_command_is_continued_between_its_words() -> None:
     folder = "outputs/2026-11-22/16-08-21-123456"
-    assert console.command_lines(["python", "-m", "seq2seq_lab.evaluate", folder, "search=beam"]) == [
+    assert console.wrap_command(["python", "-m", "seq2seq_lab.evaluate", folder, "search=beam"]) == [
         f"python -m seq2seq_lab.evaluate {folder} search=beam"
     ]
     words = ["wandb", "sync", *(f"{folder}/wandb/offline-run-20261122_16082{n}-51d3938c" for n in (1, 2))]
-    lines = console.command_lines(words)
+    lines = console.wrap_command(words)
     assert len(lines) == 3
     assert max(map(len, lines)) <= 80
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
@@ -149,8 +152,8 @@ def test_say_prints_colours_and_logs_plain_text(
 ) -> None:
     out = screen(True)
     with console.setup_logging(tmp_path / "run.log"):
-        console.say(console.parameter_table([("encoder", 1, 1)]))
-        console.say("[bold] text")
+        console.print_and_log(console.parameter_table([("encoder", 1, 1)]))
+        console.print_and_log("[bold] text")
     assert "\x1b[" in out.getvalue()
     log = (tmp_path / "run.log").read_text(encoding="utf-8")
     assert "\x1b" not in log
@@ -278,8 +281,8 @@ def test_the_bar_is_long_and_nothing_is_cut(
     width: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, force_interactive=True, width=width, color_system=None)
-    monkeypatch.setattr(console, "console", lambda: console)
+    screen = Console(file=out, force_terminal=True, force_interactive=True, width=width, color_system=None)
+    monkeypatch.setattr(console, "console", lambda: screen)
     with console.Progress(total=12_345, completed=0, epochs=12, plain_seconds=10) as progress:
         clock.now += 3000
         progress.show(6_000, 10, 12.345, 12_345.0, "best val/loss_free_running 1.234")
@@ -304,7 +307,7 @@ def test_a_quiet_console_silences_everything(
         console.Progress(total=1, completed=0, epochs=1, plain_seconds=0) as progress,
     ):
         progress.show(update=1, epoch=1, loss=0.0, tokens_per_second=0.0, best="")
-        console.say("table")
+        console.print_and_log("table")
         logging.getLogger("seq2seq_lab").warning("line")
     assert capsys.readouterr().out == ""
     console.console.cache_clear()
@@ -314,5 +317,5 @@ def test_a_notebook_shows_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("rich.jupyter.display", lambda segments, text: shown.append(text))
-    console.say("a table")
+    console.print_and_log("a table")
     assert len(shown) <= 1

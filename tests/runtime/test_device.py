@@ -11,7 +11,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import device
 from seq2seq_lab.runtime.device import (
     choose_precision,
-    memory,
+    memory_in_use,
     peak_memory,
     release_memory,
     reset_peak_memory,
@@ -26,12 +26,12 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is r
 @linux
 def test_memory_is_what_is_in_use_and_the_peak_stays() -> None:
     reset_peak_memory(CPU)
-    before = memory(CPU)
+    before = memory_in_use(CPU)
     numbers = torch.ones(256 * MIB, dtype=torch.uint8)
-    assert memory(CPU) - before > 200 * MIB
+    assert memory_in_use(CPU) - before > 200 * MIB
     del numbers
     release_memory()  # a run in this process may have had freed memory kept
-    assert memory(CPU) - before < 100 * MIB
+    assert memory_in_use(CPU) - before < 100 * MIB
     assert peak_memory(CPU) - before > 200 * MIB
 
 
@@ -39,29 +39,29 @@ def test_memory_is_what_is_in_use_and_the_peak_stays() -> None:
 def test_memory_freed_between_what_is_still_in_use_goes_back_to_the_system() -> None:
     # Blocks of a size that glibc takes from its heap: the last one alone keeps the heap from shrinking.
     blocks = [torch.ones(64 * 1024, dtype=torch.uint8) for _ in range(4000)]
-    full = memory(CPU)
+    full = memory_in_use(CPU)
     del blocks[:-1]
     release_memory()
-    assert full - memory(CPU) > 150 * MIB
+    assert full - memory_in_use(CPU) > 150 * MIB
     assert blocks[-1].sum() == 64 * 1024
 
 
 REUSE = """
 import torch
-from seq2seq_lab.runtime.device import memory, release_memory, reuse_memory
+from seq2seq_lab.runtime.device import memory_in_use, release_memory, keep_freed_memory
 
 def freed():
     full = torch.ones(256 * 2**20, dtype=torch.uint8)
-    before = memory(CPU)
+    before = memory_in_use(CPU)
     del full
-    kept = before - memory(CPU) < 2**20
+    kept = before - memory_in_use(CPU) < 2**20
     release_memory()
-    return "kept" if kept and before - memory(CPU) > 200 * 2**20 else "given back"
+    return "kept" if kept and before - memory_in_use(CPU) > 200 * 2**20 else "given back"
 
 CPU = torch.device("cpu")
-reuse_memory(torch.device("cuda"))
+keep_freed_memory(torch.device("cuda"))
 print(freed())
-reuse_memory(CPU)
+keep_freed_memory(CPU)
 print(freed())
 """
 
@@ -81,7 +81,7 @@ def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytes
         released.append(held["freed"])
         held["freed"] = 0
 
-    monkeypatch.setattr(device, "memory", lambda of: held["kept"] + held["freed"])
+    monkeypatch.setattr(device, "memory_in_use", lambda of: held["kept"] + held["freed"])
     monkeypatch.setattr(device, "release_memory", release)
     monkeypatch.setattr(device, "RELEASE_EVERY", 5)
 
@@ -89,17 +89,17 @@ def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytes
         released.clear()
         for _ in range(count):
             held["freed"] += freed
-            bound.after_update(first)
+            bound.after_step(first)
         return list(released)
 
-    bound = device.FreedMemory(torch.device("cpu"))
+    bound = device.MemoryReleaser(torch.device("cpu"))
     assert updates(10, 10, first=True) == [10, 50]  # the first release is after the first update
     held["kept"] += 500  # as a validation may leave for good
     assert updates(1, 0, first=False) == [40]
     assert updates(10, 10, first=False) == [50, 50]  # as before
     assert updates(10, 20, first=False) == [60, 40, 60, 40]  # more at a time: earlier
-    gpu = device.FreedMemory(torch.device("cuda"))
-    gpu.after_update(first_epoch=True)
+    gpu = device.MemoryReleaser(torch.device("cuda"))
+    gpu.after_step(first_epoch=True)
     assert len(released) == 4
 
 

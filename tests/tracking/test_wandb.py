@@ -99,16 +99,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         (folder / "run.json").write_text("{}")
 
         for step, (bleu, loss) in enumerate([(10.0, 3.0), (15.0, 1.0), (12.0, 2.0)], start=1):
-            tracker.metrics({"train/loss": loss}, step)
-            tracker.metrics({"val/bleu": bleu, "val/loss_free_running": loss, "val/aer": loss / 4}, step)
-        tracker.metrics({"test/bleu": 14.0}, 3)
-        tracker.metrics({"train/gradient_norm": 0.5}, 2)  # a smaller step than before is kept, not dropped
-        tracker.images("val/attention", [picture], ["John aime Marie"], 3)
-        tracker.table("val/translations", ["source", "score"], [["Jean", 1.5], ["Marie", "none"]], 3)
-        tracker.artifact("best-abcd1234", "model", [best, folder / "run.json"], {"val/bleu": 15.0})
-        tracker.summary({"parameters": 1234, "test/bleu": 14.0})
+            tracker.log_metrics({"train/loss": loss}, step)
+            tracker.log_metrics({"val/bleu": bleu, "val/loss_free_running": loss, "val/aer": loss / 4}, step)
+        tracker.log_metrics({"test/bleu": 14.0}, 3)
+        tracker.log_metrics(
+            {"train/gradient_norm": 0.5}, 2
+        )  # a smaller step than before is kept, not dropped
+        tracker.log_images("val/attention", [picture], ["John aime Marie"], 3)
+        tracker.log_table("val/translations", ["source", "score"], [["Jean", 1.5], ["Marie", "none"]], 3)
+        tracker.log_artifact("best-abcd1234", "model", [best, folder / "run.json"], {"val/bleu": 15.0})
+        tracker.record_summary({"parameters": 1234, "test/bleu": 14.0})
         tracker.finish(0)
-        tracker.metrics({"train/loss": 0.0}, 4)  # after the end: nothing, and no error
+        tracker.log_metrics({"train/loss": 0.0}, 4)  # after the end: nothing, and no error
         tracker.finish(1)
     run = read_offline_run(folder)
     assert tracker.sync_command() == f"wandb sync {run.path.parent}"
@@ -206,24 +208,24 @@ def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
     assert time.monotonic() - start < 5
     assert tracker.offline
     assert _warnings(caplog) == [f"W&B cannot be reached at {closed_port}: the run is recorded offline."]
-    tracker.metrics({"train/loss": 1.0}, 1)
+    tracker.log_metrics({"train/loss": 1.0}, 1)
 
     process = wandb.setup().ensure_service()._proc._process
     process.kill()
     process.wait()
     caplog.clear()
     for step in range(2, 5):
-        tracker.metrics({"train/loss": 1.0}, step)
+        tracker.log_metrics({"train/loss": 1.0}, step)
         time.sleep(0.05)
-    tracker.summary({"test/bleu": 1.0})
+    tracker.record_summary({"test/bleu": 1.0})
     tracker.finish(0)
     (message,) = _warnings(caplog)
     assert "the run goes on without it" in message
 
     assert wandb.run is None
     tracker = _build(tmp_path, mode="offline", log_artifact=False)  # the next run of the same process
-    tracker.metrics({"train/loss": 2.0}, 1)
-    tracker.artifact("best", "model", [tmp_path], {})
+    tracker.log_metrics({"train/loss": 2.0}, 1)
+    tracker.log_artifact("best", "model", [tmp_path], {})
     tracker.finish(0)
     (run,) = [run for run in read_offline_runs(tmp_path) if run.run_id == tracker.run_id]
     assert run.values("train/loss") == [2.0]
@@ -238,9 +240,9 @@ def test_a_service_that_fails_during_the_start_is_done_without(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None)
+    monkeypatch.setattr(tracker_module, "find_connection_problem", lambda url: None)
     tracker = _build(tmp_path, init_timeout=0.5)
-    tracker.metrics({"train/loss": 2.0}, 1)
+    tracker.log_metrics({"train/loss": 2.0}, 1)
     tracker.finish(0)
     (message,) = _warnings(caplog)
     assert "W&B cannot be used" in message
@@ -280,7 +282,7 @@ def test_a_service_that_goes_away_stops_neither_the_run_nor_its_end(
         assert (tracker.offline, tracker.run_id, tracker.sync_command()) == (False, "abcd1234", None)
         assert tracker.url == f"http://127.0.0.1:{service.server_port}/someone/seq2seq_lab/runs/abcd1234"
         service.shutdown()
-    tracker.metrics({"train/loss": 1.0}, 1)
+    tracker.log_metrics({"train/loss": 1.0}, 1)
     start = time.monotonic()
     tracker.finish(0)
     assert time.monotonic() - start < 5
@@ -298,7 +300,7 @@ def test_what_the_service_refuses_is_lost_alone(tmp_path: Path, caplog: pytest.L
         raise wandb.errors.CommError("not now")
 
     tracker._send(refuse)  # as an artifact is refused when the connection has broken
-    tracker.metrics({"train/loss": 2.0}, 1)
+    tracker.log_metrics({"train/loss": 2.0}, 1)
     tracker.finish(0)
     assert _warnings(caplog) == ["W&B did not take something of this run: not now"]
     assert read_offline_run(tmp_path).values("train/loss") == [2.0]
@@ -308,10 +310,10 @@ def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WANDB_MODE", "disabled")
     tracker = _build(tmp_path, mode="auto")
     (tmp_path / "best").mkdir()
-    tracker.metrics({"train/loss": 2.0}, 1)
-    tracker.table("val/translations", ["source"], [["a"]], 1)
-    tracker.artifact("best", "model", [tmp_path / "best"], {})
-    tracker.summary({"test/bleu": 1.0})
+    tracker.log_metrics({"train/loss": 2.0}, 1)
+    tracker.log_table("val/translations", ["source"], [["a"]], 1)
+    tracker.log_artifact("best", "model", [tmp_path / "best"], {})
+    tracker.record_summary({"test/bleu": 1.0})
     tracker.finish(0)
     assert (tracker.url, tracker.offline, tracker.sync_command()) == (None, False, None)
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
@@ -350,7 +352,9 @@ def test_mode(
         monkeypatch.setenv("WANDB_MODE", environment)
     if has_key:
         monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None if reachable else "no way")
+    monkeypatch.setattr(
+        tracker_module, "find_connection_problem", lambda url: None if reachable else "no way"
+    )
     assert tracker_module._choose_mode(asked, tracker_module._session(asked)) == chosen
 
 
@@ -439,7 +443,7 @@ def test_a_checkpoint_is_fetched_by_its_name(
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     with pytest.raises(UserError, match="cannot be reached"):
         run_folder(name)
-    monkeypatch.setattr(tracker_module, "connection_problem", lambda url: None)
+    monkeypatch.setattr(tracker_module, "find_connection_problem", lambda url: None)
     assert run_folder(name) == tmp_path / "fetched"
     with pytest.raises(UserError, match="none:v1 cannot be fetched from W&B: there is no such artifact"):
         run_folder("none:v1")

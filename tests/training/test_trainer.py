@@ -24,6 +24,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Counted, Trainer, TrainState
@@ -37,28 +38,14 @@ GOLDEN = (3.79438927, 0.52059072, 168)  # mean loss in nats, gradient norm, targ
 Rows = list[tuple[int, dict[str, float]]]
 
 
-class Memory:
-    """A tracker that keeps the figures."""
+class Recorder(Tracker):
+    """Keeps the metrics."""
 
     def __init__(self) -> None:
         self.rows: Rows = []
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         self.rows.append((step, dict(values)))
-
-    def images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None: ...
-
-    def table(
-        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
-    ) -> None: ...
-
-    def artifact(
-        self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
-    ) -> None: ...
-
-    def summary(self, values: Mapping[str, object]) -> None: ...
-
-    def finish(self, exit_code: int) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +106,7 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
             optimizer=build.optimizer(whole, model),
             schedule=build.schedule(whole),
             config=whole.trainer,
-            tracker=Memory(),
+            tracker=Recorder(),
             folder=tmp_path / folder,
             seed=1,
             device=torch.device("cpu"),
@@ -137,7 +124,7 @@ def weights(trainer: Trainer) -> torch.Tensor:
 
 
 def rows(trainer: Trainer) -> Rows:
-    assert isinstance(trainer.tracker, Memory)
+    assert isinstance(trainer.tracker, Recorder)
     return trainer.tracker.rows
 
 
@@ -374,7 +361,7 @@ def test_a_skipped_step_of_fp16_leaves_no_trace(
     loss = skipped.task.loss
     with monkeypatch.context() as patch:
         patch.setattr(skipped.task, "loss", lambda *of: loss(*of) * math.inf)
-        # Memory that is not initialized holds anything.
+        # Recorder that is not initialized holds anything.
         patch.setattr(torch, "empty_like", lambda x, **of: torch.full_like(x, 3, **of))
         skipped.step(step)
     assert torch.equal(nn.utils.parameters_to_vector(skipped.task.model.parameters()), before)
