@@ -1,0 +1,356 @@
+"""What a metric is, and how the metrics of a split are computed from its outputs."""
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.significance import confidence_interval
+
+Array = npt.NDArray[np.floating[Any]]
+CONFIDENCE_SAMPLES = 1000  # as sacreBLEU's command line
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESERVED_ENDINGS = ("_confidence", "_signature")
+
+
+class Metric(ABC):
+    """A quantity that is computed from the outputs of a model on a split.
+
+    A metric is a function of sums: `rows` returns statistics for each example, and `value` computes the metric from the
+    sum of any of these rows: of the whole split, of a group of examples, or of a bootstrap sample.
+
+    Attributes:
+        name: its key in `result.json` and W&B, after the prefix of the split: `bleu` in `test/bleu`.
+        label: its name in tables and pictures.
+        higher_is_better: whether a greater value is better.
+        format: the format specification of a value, as in `format(value, ".2f")`.
+        when: whether it is computed at each validation, or only in the final evaluation unless it is monitored.
+        confidence: whether the final evaluation adds a 95% confidence interval.
+        shown: whether it is in the validation line and the closing table.
+        compared: whether it is a column of the comparison's table; the CSV file has all metrics.
+        per_example: whether each row is an example. Rows that are not, such as sums per process, are neither resampled nor
+            grouped, and the run folder does not keep them.
+        limits: the lowest and the highest value, as the limits of an axis; None for an axis that follows the values.
+        bounds: names of metrics that show which values can be reached; tables print them in parentheses.
+    """
+
+    name: str
+    label: str
+    higher_is_better: bool
+    format: str = ".2f"
+    when: Literal["validation", "final"] = "validation"
+    confidence: bool = False
+    shown: bool = True
+    compared: bool = True
+    per_example: bool = True
+    limits: tuple[float, float] | None = None
+    bounds: Sequence[str] = ()
+
+    @abstractmethod
+    def rows(self, outputs: Any) -> Array:
+        """Return the statistics [N, K] of N examples.
+
+        Args:
+            outputs: what the task's evaluator collected; its type is the task's.
+        """
+
+    @abstractmethod
+    def value(self, totals_K: Array) -> float:
+        """Return the metric from the sum of rows."""
+
+    def values(self, totals_SK: Array) -> Array:
+        """Return the metric for each of S sums of rows."""
+        return np.array([self.value(totals_K) for totals_K in totals_SK])
+
+    def is_defined(self, totals_K: Array) -> bool:
+        """Return whether a group of examples with this sum of rows has a value."""
+        return True
+
+    def signature(self, outputs: Any) -> str | None:
+        """Return the text that identifies how the metric was computed, if it has one."""
+        return None
+
+    def unavailable(self, outputs: Any) -> str | None:
+        """Return why these outputs do not have this metric, or None if they do."""
+        return None
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A metric by group of examples, for example BLEU by source length.
+
+    Attributes:
+        name: what the examples are grouped by; the key in `result.json` is `METRIC_by_NAME`.
+        label: the name of what they are grouped by, in tables and pictures.
+        metric: a metric of examples.
+        groups: returns the numbers of the examples of each group by its label, or None if the outputs have no groups.
+        ordered: whether the groups have an order of their own, such as lengths; otherwise tables sort them by value.
+    """
+
+    name: str
+    label: str
+    metric: Metric
+    groups: Callable[[Any], Mapping[str, Sequence[int]] | None]
+    ordered: bool = True
+
+    @property
+    def key(self) -> str:
+        """The key in `result.json`, after the prefix of the split."""
+        return f"{self.metric.name}_by_{self.name}"
+
+
+@dataclass(frozen=True)
+class GroupValue:
+    """The value of a metric for one group of examples; None if it is not defined for them."""
+
+    group: str
+    count: int
+    value: float | None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The metrics of one split.
+
+    Attributes:
+        values: metrics and half widths of confidence intervals (`NAME_confidence`), by name without the split's prefix.
+        signatures: signatures by the metric's name.
+        groups: metrics by group of examples, by `Grouping.key`.
+        statistics: the rows of the metrics of examples, by name.
+        clusters: the number of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
+        examples: identifies the examples and how they are scored; values are comparable if it is equal.
+    """
+
+    values: dict[str, float]
+    signatures: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, list[GroupValue]] = field(default_factory=dict)
+    statistics: dict[str, Array] = field(default_factory=dict)
+    clusters: npt.NDArray[np.int64] = field(default_factory=lambda: np.arange(0))
+    examples: str = ""
+
+    def result(self, prefix: str) -> dict[str, Any]:
+        """Return the entries of `result.json`, all but those of `Declarations`.
+
+        Args:
+            prefix: of the split: `val`, `test` or `test/NAME`.
+        """
+        return {
+            **{f"{prefix}/{name}": value for name, value in self.values.items()},
+            **{f"{prefix}/{name}_signature": text for name, text in self.signatures.items()},
+            **{f"{prefix}/{key}": [asdict(group) for group in groups] for key, groups in self.groups.items()},
+            f"{prefix}/examples": self.examples,
+        }
+
+
+def measure(
+    metrics: Sequence[Metric],
+    outputs: Any,
+    *,
+    clusters: npt.NDArray[np.int64],
+    examples: str,
+    groupings: Sequence[Grouping] = (),
+    final: bool = False,
+    also: Collection[str] = (),
+    samples: int = CONFIDENCE_SAMPLES,
+) -> Measurement:
+    """Compute the metrics that a split's outputs have.
+
+    Args:
+        clusters: see `Measurement.clusters`; `numpy.arange(N)` if the N examples are independent.
+        examples: see `Measurement.examples`, and `digest`.
+        final: add the metrics of the final evaluation, the confidence intervals and the groups of examples.
+        also: names of metrics of the final evaluation to compute in any case.
+        samples: the number of bootstrap samples of a confidence interval.
+
+    Raises:
+        UserError: the rows of a metric are not an array of numbers [N, K].
+    """
+    values: dict[str, float] = {}
+    signatures, statistics = {}, {}
+    for metric in metrics:
+        if not (final or metric.when == "validation" or metric.name in also) or metric.unavailable(outputs):
+            continue
+        rows = _rows(metric, outputs, len(clusters))
+        values[metric.name] = float(metric.value(rows.sum(0)))
+        if (signature := metric.signature(outputs)) is not None:
+            signatures[metric.name] = signature
+        if metric.per_example:
+            statistics[metric.name] = rows
+            if final and metric.confidence:
+                interval = confidence_interval(metric.value, rows, clusters, samples)
+                values[f"{metric.name}_confidence"] = interval
+    groups = {}
+    for grouping in groupings if final else ():
+        metric, members = grouping.metric, grouping.groups(outputs)
+        if members is not None:
+            rows = (
+                statistics[metric.name]
+                if metric.name in statistics
+                else _rows(metric, outputs, len(clusters))
+            )
+            groups[grouping.key] = [
+                _group_value(metric, label, rows[[*index]], clusters[[*index]], samples)
+                for label, index in members.items()
+            ]
+    return Measurement(values, signatures, groups, statistics, clusters, examples)
+
+
+def _rows(metric: Metric, outputs: Any, examples: int) -> Array:
+    rows = np.asarray(metric.rows(outputs))
+    if rows.ndim != 2 or rows.dtype.kind not in "bif" or (metric.per_example and len(rows) != examples):
+        allowed = f"[{examples}, K]" if metric.per_example else "[N, K]"
+        raise UserError(
+            f"metric {metric.name}: rows() returned an array of shape {list(rows.shape)} and type {rows.dtype}. Return "
+            f"numbers {allowed}, a row for each example in the order of the split."
+        )
+    return rows.astype(np.float64)
+
+
+def _group_value(
+    metric: Metric, label: str, rows: Array, clusters: npt.NDArray[np.int64], samples: int
+) -> GroupValue:
+    if not len(rows) or not metric.is_defined(totals_K := rows.sum(0)):
+        return GroupValue(label, len(rows), None)
+    interval = confidence_interval(metric.value, rows, clusters, samples) if metric.confidence else None
+    return GroupValue(label, len(rows), float(metric.value(totals_K)), interval)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What `result.json` records of a metric, so that its values can be shown and compared without its code.
+
+    Attributes:
+        built_in: whether the metric is one of this package; the comparison then computes it with its own code.
+    """
+
+    label: str
+    higher_is_better: bool
+    format: str
+    shown: bool
+    compared: bool
+    per_example: bool
+    limits: tuple[float, float] | None
+    bounds: tuple[str, ...]
+    built_in: bool
+
+    def text(self, value: float | None) -> str:
+        """Return a value as text."""
+        return "–" if value is None else f"{value:{self.format}}"
+
+
+@dataclass(frozen=True)
+class GroupingDeclaration:
+    """What `result.json` records of a grouping."""
+
+    label: str
+    metric: str
+    ordered: bool
+    declaration: Declaration
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What `result.json` records of a task's metrics.
+
+    Attributes:
+        metrics: by name.
+        groupings: by `Grouping.key`.
+        primary: the name of the task's primary metric.
+    """
+
+    metrics: dict[str, Declaration]
+    groupings: dict[str, GroupingDeclaration]
+    primary: str
+
+    @classmethod
+    def of(cls, metrics: Sequence[Metric], groupings: Sequence[Grouping], primary: str) -> Self:
+        """Return the declarations of metrics.
+
+        Raises:
+            UserError: a metric lacks an attribute, or its name is not a name or is used twice.
+        """
+        _check(metrics, primary)
+        return cls(
+            {metric.name: _declaration(metric) for metric in metrics},
+            {
+                one.key: GroupingDeclaration(
+                    one.label, one.metric.name, one.ordered, _declaration(one.metric)
+                )
+                for one in groupings
+            },
+            primary,
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Return the entry `metrics` of `result.json`."""
+        return {"metrics": asdict(self)}
+
+    @classmethod
+    def read(cls, result: Mapping[str, Any]) -> Self:
+        """Return the declarations that a `result.json` holds."""
+        entry = result["metrics"]
+        return cls(
+            {name: _read(one) for name, one in entry["metrics"].items()},
+            {
+                key: GroupingDeclaration(**{**one, "declaration": _read(one["declaration"])})
+                for key, one in entry["groupings"].items()
+            },
+            entry["primary"],
+        )
+
+    def directions(self) -> dict[str, Literal["max", "min"]]:
+        """Return by the metric's name whether its greatest or its smallest value is the best."""
+        return {name: "max" if one.higher_is_better else "min" for name, one in self.metrics.items()}
+
+
+def _declaration(metric: Metric) -> Declaration:
+    built_in = type(metric).__module__.startswith(f"{__package__}.")
+    fields = [name for name in Declaration.__dataclass_fields__ if name != "built_in"]
+    values = {name: getattr(metric, name) for name in fields}
+    return Declaration(**{**values, "bounds": tuple(metric.bounds)}, built_in=built_in)
+
+
+def _read(entry: Mapping[str, Any]) -> Declaration:
+    limits = entry["limits"]
+    return Declaration(
+        **{
+            **entry,
+            "limits": None if limits is None else (limits[0], limits[1]),
+            "bounds": tuple(entry["bounds"]),
+        }
+    )
+
+
+def _check(metrics: Sequence[Metric], primary: str) -> None:
+    seen: set[str] = set()
+    for metric in metrics:
+        where = f"{type(metric).__module__}.{type(metric).__qualname__}"
+        for attribute, kind in (("name", str), ("label", str), ("higher_is_better", bool)):
+            if not isinstance(value := getattr(metric, attribute, None), kind):
+                raise UserError(
+                    f"metric {where}: {attribute}={value}. Set it to a value of type {kind.__name__}."
+                )
+        if not NAME.fullmatch(metric.name) or metric.name.endswith(RESERVED_ENDINGS):
+            raise UserError(
+                f"metric {where}: name={metric.name} is not allowed. Use lower-case letters, digits and _, and no ending "
+                f"{' or '.join(RESERVED_ENDINGS)}."
+            )
+        if metric.name in seen:
+            raise UserError(
+                f"metric {where}: name={metric.name} is the name of another metric. Choose another name."
+            )
+        seen.add(metric.name)
+    assert primary in seen, primary
+
+
+def digest(examples: Iterable[object]) -> str:
+    """Return a short hash of JSON values, for `Measurement.examples`."""
+    return hashlib.sha256(json.dumps([*examples]).encode()).hexdigest()[:7]

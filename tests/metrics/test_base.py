@@ -1,0 +1,131 @@
+"""What follows from a metric: values, intervals, groups, declarations."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Declarations, Grouping, GroupValue, Measurement, Metric, digest, measure
+
+
+class Share(Metric):
+    """The share of the examples above 0."""
+
+    name, label, higher_is_better, confidence = "share", "share", True, True
+
+    def rows(self, outputs: Sequence[float]) -> Any:
+        return np.array([[value > 0, 1] for value in outputs])
+
+    def value(self, totals_K: Any) -> float:
+        return totals_K[0] / totals_K[1]
+
+    def is_defined(self, totals_K: Any) -> bool:
+        return bool(totals_K[1] > 1)
+
+    def signature(self, outputs: Sequence[float]) -> str:
+        return f"n:{len(outputs)}"
+
+    def unavailable(self, outputs: Sequence[float]) -> str | None:
+        return None if any(outputs) else "all are 0"
+
+
+class Late(Share):
+    name, when, confidence = "late", "final", False
+
+
+class PerRank(Share):
+    name, per_example = "per_rank", False
+
+
+def measured(outputs: Sequence[float], **options: Any) -> Measurement:
+    metrics = [Share(), Late(), PerRank()]
+    return measure(metrics, outputs, clusters=np.arange(len(outputs)), examples="x", **options)
+
+
+def test_a_validation_measures_what_is_declared_for_it() -> None:
+    found = measured([1, 0, 0, 1])
+    assert found.values == {"share": 0.5, "per_rank": 0.5}
+    assert found.signatures == {"share": "n:4", "per_rank": "n:4"}
+    assert measured([1, 0], also=["late"]).values["late"] == 0.5
+    assert measured([0, 0], final=True).values == {}
+
+
+def test_the_final_evaluation_adds_intervals_and_keeps_statistics_of_examples() -> None:
+    found = measured([1, 0] * 50, final=True)
+    assert set(found.values) == {"share", "share_confidence", "late", "per_rank"}
+    # The standard error is 0.05, so the interval is about 0.5 ± 0.098.
+    assert 0.08 < found.values["share_confidence"] < 0.12
+    assert set(found.statistics) == {"share", "late"}
+    assert found.result("test/a")["test/a/share_signature"] == "n:100"
+
+
+def test_intervals_resample_clusters() -> None:
+    def interval(clusters: Any) -> float:
+        return measure([Share()], [1, 0] * 50, clusters=clusters, examples="", final=True).values[
+            "share_confidence"
+        ]
+
+    assert interval(np.arange(100) // 2) == 0  # each cluster holds one of both
+    assert interval(np.arange(100) % 10) > 2 * interval(np.arange(100))
+
+
+def test_groups() -> None:
+    outputs = [1, 0, 1, 1, 0]
+    grouping = Grouping("kind", "kind", Late(), lambda _: {"a": [0, 1], "b": [2, 3, 4], "c": [0], "d": []})
+    found = measured(outputs, final=True, groupings=[grouping])
+    assert found.groups == {
+        "late_by_kind": [
+            GroupValue("a", 2, 0.5),
+            GroupValue("b", 3, 2 / 3),
+            GroupValue("c", 1, None),  # not defined
+            GroupValue("d", 0, None),
+        ]
+    }
+    assert measured(outputs, groupings=[grouping]).groups == {}
+    without = Grouping("kind", "kind", Late(), lambda _: None)
+    assert measured(outputs, final=True, groupings=[without]).groups == {}
+    sure = Grouping("kind", "kind", Share(), lambda _: {"a": [0, 1]})
+    (row,) = measured(outputs, final=True, groupings=[sure]).groups["share_by_kind"]
+    assert row.confidence == 0.5
+
+
+@pytest.mark.parametrize("rows", [np.ones(4), np.ones((3, 1)), np.array([["a"]] * 4)])
+def test_rows_that_are_no_row_of_numbers_for_each_example_are_refused(rows: Any) -> None:
+    class Wrong(Share):
+        def rows(self, outputs: object) -> Any:
+            return rows
+
+    with pytest.raises(UserError, match="metric share"):
+        measure([Wrong()], [1, 2, 3, 4], clusters=np.arange(4), examples="")
+
+
+def test_declarations_survive_json() -> None:
+    grouping = Grouping("kind", "kind of example", Late(), lambda _: None, ordered=False)
+    declared = Declarations.of([Share(), Late()], [grouping], "share")
+    assert Declarations.read(json.loads(json.dumps(declared.result()))) == declared
+    assert declared.directions() == {"share": "max", "late": "max"}
+    assert not declared.metrics["share"].built_in
+    assert declared.metrics["share"].text(0.123) == "0.12"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"name": "Share"}, "name=Share"),
+        ({"name": "share_confidence"}, "name=share_confidence"),
+        ({"name": "late"}, "name=late"),
+        ({"label": None}, "label=None"),
+        ({"higher_is_better": "yes"}, "higher_is_better=yes"),
+    ],
+)
+def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], named: str) -> None:
+    wrong = type("Wrong", (Share,), changes)()
+    with pytest.raises(UserError, match=named):
+        Declarations.of([Late(), wrong], [], "late")
+
+
+def test_digests_differ_for_other_examples() -> None:
+    assert digest([["a", "b"]]) == digest([("a", "b")]) != digest([["a", "c"]])
