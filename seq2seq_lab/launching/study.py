@@ -352,7 +352,7 @@ def tell(study: Study) -> None:
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
     heads = ["job", "folder", *keys, "status", *(f"{split} BLEU" for split in SPLITS)]
-    console.print_table(str(study.folder), heads, rows, figures=len(SPLITS))
+    console.print_table(str(study.folder), heads, rows, numeric=len(SPLITS))
     if len(finished) > 1:
         from seq2seq_lab.reporting import comparison, runs
 

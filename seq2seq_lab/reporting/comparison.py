@@ -181,7 +181,7 @@ def tell(table: Table) -> None:
     """Print the table."""
     heads, rows, figures = cells(table)
     runs = sum(len(line.group.runs) for line in table.lines)
-    console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, figures)
+    console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, numeric=figures)
     for text in (note(table), *table.warnings):
         console.console().print(text, soft_wrap=True, markup=False)
 

@@ -176,7 +176,7 @@ class Trainer:
         """
         state = self.state
         with (
-            Progress(self.total, state.update, self._epochs(), plain_seconds=10.0) as progress,
+            Progress(self.total, state.update, self._epochs(), 10.0, "target tokens") as progress,
             self.profile(self.total - state.update) as profiled,
         ):
             while not self.done:
@@ -219,7 +219,7 @@ class Trainer:
         if update % config.log_every_steps == 0 or update == self.total:
             self._log()
         if self._validation_due():
-            self._validate(partial(progress.validating, update, epoch + 1, self._best_score()))
+            self._validate(partial(progress.show_validation, update, epoch + 1, self._best_score()))
         elif config.checkpoint_every_steps and update % config.checkpoint_every_steps == 0:
             self._save()
 

@@ -209,30 +209,30 @@ def test_logging_is_removed_after_an_error_and_appends(
 
 def test_progress_in_plain_lines(screen: Callable[[bool], io.StringIO], clock: Clock) -> None:
     out = screen(False)
-    with console.Progress(total=10_000, completed=1_000, epochs=6, plain_seconds=10) as progress:
+    with console.Progress(
+        total=10_000, completed=1_000, epochs=6, plain_seconds=10, unit="words"
+    ) as progress:
         clock.now += 9.9
         assert not progress.due()
         clock.now += 0.1
         assert progress.due()
-        progress.show(
-            update=2_000, epoch=3, loss=2.34567, tokens_per_second=5500.6, best="best val/bleu 12.30"
-        )
+        progress.show(step=2_000, epoch=3, loss=2.34567, throughput=5500.6, best="best val/bleu 12.30")
         assert not progress.due()
         logging.getLogger("seq2seq_lab").warning("in between")
-    # 1,000 updates in 10 s: the other 8,000 take 80 s.
+    # 1,000 steps in 10 s: the other 8,000 take 80 s.
     assert out.getvalue() == (
-        "epoch 3/6  update 2,000/10,000  loss 2.346  best val/bleu 12.30  5,501 target tokens/s  0:01:20 left\n"
+        "epoch 3/6  step 2,000/10,000  loss 2.346  best val/bleu 12.30  5,501 words/s  0:01:20 left\n"
     )
 
 
-def test_progress_before_the_first_update_and_past_the_end(
+def test_progress_before_the_first_step_and_past_the_end(
     screen: Callable[[bool], io.StringIO], clock: Clock
 ) -> None:
     out = screen(False)
-    with console.Progress(total=10, completed=5, epochs=2, plain_seconds=0) as progress:
-        progress.show(update=5, epoch=1, loss=float("nan"), tokens_per_second=0.0, best="")
+    with console.Progress(total=10, completed=5, epochs=2, plain_seconds=0, unit="words") as progress:
+        progress.show(step=5, epoch=1, loss=float("nan"), throughput=0.0, best="")
         clock.now += 60
-        progress.show(update=11, epoch=1, loss=0.0, tokens_per_second=0.0, best="")
+        progress.show(step=11, epoch=1, loss=0.0, throughput=0.0, best="")
     first, last = out.getvalue().splitlines()
     assert first.endswith("loss nan  warming up  ? left")
     assert last.endswith("0:00:00 left")
@@ -244,35 +244,35 @@ def test_progress_bar_lives_with_log_lines(
     out = screen(True)
     with (
         console.setup_logging(tmp_path / "run.log"),
-        console.Progress(total=100, completed=0, epochs=1, plain_seconds=10) as progress,
+        console.Progress(total=100, completed=0, epochs=1, plain_seconds=10, unit="words") as progress,
     ):
         assert not progress.due()
         clock.now += 0.25
         assert progress.due()
-        progress.show(update=50, epoch=1, loss=1.0, tokens_per_second=1000.0, best="")
+        progress.show(step=50, epoch=1, loss=1.0, throughput=1000.0, best="")
         position = out.tell()
         logging.getLogger("seq2seq_lab").info("validation [x]")
     text = out.getvalue()
-    assert "update 50/100" in text[:position]
+    assert "step 50/100" in text[:position]
     # The line erases the bar, stands alone, and the bar is drawn again below it.
     erased, after = text[position:].split("validation [x]\n", 1)
     assert erased.endswith("\x1b[2K")
-    assert "update 50/100" in after
+    assert "step 50/100" in after
     assert text.endswith("\x1b[?25h"), "the cursor is shown again"
-    assert "update" not in (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert "step" not in (tmp_path / "run.log").read_text(encoding="utf-8")
 
 
 def test_validation_is_counted_at_most_once_an_interval(
     screen: Callable[[bool], io.StringIO], clock: Clock
 ) -> None:
     out = screen(False)
-    with console.Progress(total=100, completed=0, epochs=2, plain_seconds=10) as progress:
+    with console.Progress(total=100, completed=0, epochs=2, plain_seconds=10, unit="words") as progress:
         for done in range(1, 101):
             clock.now += 0.25
-            progress.validating(50, 1, "", done, 100)
+            progress.show_validation(50, 1, "", done, 100)
     assert out.getvalue().splitlines() == [
-        "epoch 1/2  update 50/100  validating 40/100  0:00:10 left",
-        "epoch 1/2  update 50/100  validating 80/100  0:00:20 left",
+        "epoch 1/2  step 50/100  validating 40/100  0:00:10 left",
+        "epoch 1/2  step 50/100  validating 80/100  0:00:20 left",
     ]
 
 
@@ -283,17 +283,17 @@ def test_the_bar_is_long_and_nothing_is_cut(
     out = io.StringIO()
     screen = Console(file=out, force_terminal=True, force_interactive=True, width=width, color_system=None)
     monkeypatch.setattr(console, "console", lambda: screen)
-    with console.Progress(total=12_345, completed=0, epochs=12, plain_seconds=10) as progress:
+    with console.Progress(total=12_345, completed=0, epochs=12, plain_seconds=10, unit="words") as progress:
         clock.now += 3000
         progress.show(6_000, 10, 12.345, 12_345.0, "best val/loss_free_running 1.234")
         before = out.tell()
         clock.now += 1
-        progress.validating(6_000, 10, "best val/bleu 33.10", 40, 100)
+        progress.show_validation(6_000, 10, "best val/bleu 33.10", 40, 100)
     shown = out.getvalue()
-    assert "epoch 10/12  loss 12.345  best val/loss_free_running 1.234  12,345 target" in shown[:before]
+    assert "epoch 10/12  loss 12.345  best val/loss_free_running 1.234  12,345 words" in shown[:before]
     assert "epoch 10/12  validating 40/100  best val/bleu 33.10" in shown[before:]
     bars = [line for line in shown.splitlines() if "━" in line]
-    assert all("update 6,000/12,345  0:5" in line for line in bars[-1:])
+    assert all("step 6,000/12,345  0:5" in line for line in bars[-1:])
     assert bars[-1].count("━") >= (width - 45) // 2  # half of it is done
 
 
@@ -304,9 +304,9 @@ def test_a_quiet_console_silences_everything(
     monkeypatch.setattr(console.console(), "quiet", True)
     with (
         console.setup_logging(tmp_path / "run.log"),
-        console.Progress(total=1, completed=0, epochs=1, plain_seconds=0) as progress,
+        console.Progress(total=1, completed=0, epochs=1, plain_seconds=0, unit="words") as progress,
     ):
-        progress.show(update=1, epoch=1, loss=0.0, tokens_per_second=0.0, best="")
+        progress.show(step=1, epoch=1, loss=0.0, throughput=0.0, best="")
         console.print_and_log("table")
         logging.getLogger("seq2seq_lab").warning("line")
     assert capsys.readouterr().out == ""
