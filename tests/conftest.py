@@ -14,8 +14,11 @@ import pytest
 import torch
 import torch.version
 from omegaconf import OmegaConf
+from program import Program
 
+import seq2seq_lab.launching.launch
 from seq2seq_lab.config.schema import CONF_DIR
+from seq2seq_lab.runtime import console
 
 # Tests that run side by side share the cores; so do the programs that they start.
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -80,6 +83,7 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(home))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
+    console.console.cache_clear()  # it is bound to the standard output of the test that first used it
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -120,3 +124,11 @@ def browser() -> str:
 def corpora() -> Path:
     """The folder of the real corpora, for tests marked `corpora`."""
     return Path(os.environ[CORPORA_VARIABLE])
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    monkeypatch.chdir(tmp_path)
+    made = Program(capsys)
+    monkeypatch.setattr(seq2seq_lab.launching.launch, "run", made.run)
+    return made

@@ -13,14 +13,14 @@ import hydra
 import pytest
 import torch
 from omegaconf import OmegaConf
-from test_cli import Program, assert_refused, program  # noqa: F401  # a fixture
+from program import Program, assert_refused
 
 from seq2seq_lab import build
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.errors import UserError
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "own_parts"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "own_parts"
 
 GOOD = """
 import os
@@ -172,7 +172,7 @@ def test_code_outside_the_folder_stays_refused(
     assert called == []
 
 
-def test_a_search_path_alone_trusts_nothing(folder: Path, program: Program) -> None:  # noqa: F811
+def test_a_search_path_alone_trusts_nothing(folder: Path, program: Program) -> None:
     search_path = f"hydra.searchpath=[file://{folder}]"
     assert_refused(program, f"{search_path} attention=mine", "my_part.Mine is refused", "--config-dir FOLDER")
     assert "my_part" not in sys.modules
@@ -233,7 +233,7 @@ def test_the_groups_know_the_folders_values(folder: Path) -> None:
 
 
 def test_a_multirun_and_its_folders(
-    program: Program,  # noqa: F811
+    program: Program,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -250,7 +250,7 @@ def test_a_multirun_and_its_folders(
     assert extensions.folder() is None
 
 
-def test_an_experiment_of_ones_own(program: Program, folder: Path) -> None:  # noqa: F811
+def test_an_experiment_of_ones_own(program: Program, folder: Path) -> None:
     (folder / "experiment").mkdir()
     (folder / "experiment" / "ours.yaml").write_text(
         "# @package _global_\ndefaults:\n  - override /attention: mine\nseed: 8\n"
@@ -259,7 +259,7 @@ def test_an_experiment_of_ones_own(program: Program, folder: Path) -> None:  # n
     assert (program.jobs[0].config.seed, program.jobs[0].choices["attention"]) == (8, "mine")
 
 
-def test_help_lists_the_folders_values(program: Program, folder: Path) -> None:  # noqa: F811
+def test_help_lists_the_folders_values(program: Program, folder: Path) -> None:
     located(folder)  # leaves __pycache__ there
     status, out, _ = program("--config-dir", str(folder), "--help")
     assert status == 0
@@ -269,7 +269,7 @@ def test_help_lists_the_folders_values(program: Program, folder: Path) -> None: 
 
 
 def test_resuming_a_run_of_ones_own_needs_the_folder_again(
-    program: Program,  # noqa: F811
+    program: Program,
     folder: Path,
 ) -> None:
     assert program(f"--config-dir={folder}", "attention=mine", "hydra.run.dir=run")[0] == 0

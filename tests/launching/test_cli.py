@@ -7,19 +7,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import command_line
 import hydra
 import pytest
 from omegaconf import OmegaConf
+from program import Program, assert_refused
 
 import seq2seq_lab.launching.launch
-from seq2seq_lab.config import compose, extensions
+from seq2seq_lab.config import compose
 from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
+<<<<<<< HEAD
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+=======
+from seq2seq_lab.errors import UserError, closed_pipe
+>>>>>>> 8df2d00 (Share the helpers of tests at the top of tests/; start each test with a new console)
 
 MODULE = """
 from torch import Tensor
@@ -29,51 +32,6 @@ class MyAttention(Attention):
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         return query_BTQ.mean(-1, keepdim=True) + keys_BSK.mean(-1)[:, None]
 """
-
-
-class Program:
-    """The program in this process; `jobs` are the runs it would have started, `trusted` the folders they trust."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-        self.jobs: list[Job] = []
-        self.trusted: list[Path | None] = []
-        self.error: dict[str, Exception] = {}
-
-    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
-        self.jobs.append(job)
-        self.trusted.append(extensions.folder())
-        (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
-        if error := self.error.get(job.choices["attention"]):
-            raise error
-        result = {"status": "finished", "val/bleu": 20.0, "test/bleu": 19.0}
-        (job.folder / "result.json").write_text(json.dumps(result))
-        return result
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Return (exit status, standard output, standard error)."""
-        return command_line.run(*arguments), *self.capsys.readouterr()
-
-
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
-    monkeypatch.chdir(tmp_path)
-    made = Program(capsys)
-    monkeypatch.setattr(seq2seq_lab.launching.launch, "run", made.run)
-    return made
-
-
-def assert_refused(program: Program, arguments: str, *said: str) -> None:
-    before = sorted(Path.cwd().rglob("*"))
-    status, _, error = program(*arguments.split())
-    assert status == 2
-    assert error.startswith("error: ")
-    assert "Traceback" not in error
-    for fragment in said:
-        assert fragment in error
-    assert program.jobs == []
-    assert sorted(Path.cwd().rglob("*")) == before
-    assert not Path(os.environ["SEQ2SEQ_LAB_CACHE"]).exists()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
-from seq2seq_lab.compare.__main__ import main
 
+from seq2seq_lab.compare import main
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.metrics.scores import paired_bootstrap

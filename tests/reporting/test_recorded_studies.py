@@ -7,9 +7,9 @@ from pathlib import Path
 
 import command_line
 import pytest
-from seq2seq_lab.compare.__main__ import main
 
 from seq2seq_lab import evaluate
+from seq2seq_lab.compare import main
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 
