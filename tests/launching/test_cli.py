@@ -16,13 +16,7 @@ from program import Program, assert_refused
 import seq2seq_lab.launching.launch
 from seq2seq_lab.config import compose
 from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
-<<<<<<< HEAD
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
-from seq2seq_lab.run import Job
-from seq2seq_lab.runtime.ranks import Ranks
-=======
-from seq2seq_lab.errors import UserError, closed_pipe
->>>>>>> 8df2d00 (Share the helpers of tests at the top of tests/; start each test with a new console)
 
 MODULE = """
 from torch import Tensor
