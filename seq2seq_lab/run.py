@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from seq2seq_lab import build
-from seq2seq_lab.config.schema import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, check, flat_keys
+from seq2seq_lab.config.schema import ALIGNMENT_FIGURES, Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
@@ -23,7 +23,6 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_finished_result, read_json_object, write_atomically
-from seq2seq_lab.launching import warm_start
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.reporting import run_report
@@ -77,41 +76,41 @@ class Job:
 def run(job: Job, ranks: Ranks) -> dict[str, Any]:
     """Run one experiment in its folder and return what stands in its `result.json`.
 
-    One that fails or is interrupted leaves there how it ended, unless it was refused before it went on from
-    an earlier result. Of several ranks, rank 0 alone writes.
+    The configuration has been checked. If the run fails or is interrupted, `run.log` and `result.json` record
+    how it ended. Only rank 0 writes.
 
     Raises:
-        UserError: the configuration, the data or the checkpoint is not what it should be.
+        UserError: the data or the checkpoint cannot be used.
     """
     if not ranks.main:
         return experiment(job, ranks)
     try:
         return experiment(job, ranks)
     except (Exception, KeyboardInterrupt) as error:
-        note_end(job.folder, error)
+        record_end(job.folder, error)
         raise
 
 
-def note_end(folder: Path, error: BaseException) -> None:
-    """Note in the log and in `result.json` what ended a run before it had a result."""
+def record_end(folder: Path, error: BaseException) -> None:
+    """Record in `run.log` and `result.json` the error or the interrupt that ended a run.
+
+    A finished result in the folder stays. Errors are not printed here: the command line prints them.
+    """
     if isinstance(error, KeyboardInterrupt):
         if checkpoint.any_in(folder / "checkpoints"):
-            log.warning("Interrupted. To go on: %s", run_report.resume_command(folder))
-        write_end(folder, "interrupted", "interrupted by the user; resume=RUN_FOLDER goes on with the run")
-        return
-    if not isinstance(error, UserError):
-        # Not on the console, where the traceback appears anyway.
-        log.error("The run failed.", exc_info=error, extra={"on_console": True})
-    write_end(folder, "failed", f"{type(error).__name__}: {error}")
+            log.warning("Interrupted. To resume: %s", run_report.resume_command(folder))
+        status, text = "interrupted", "interrupted by the user; resume=RUN_FOLDER resumes the run"
+    else:
+        status, text = "failed", f"{type(error).__name__}: {error}"
+        trace = None if isinstance(error, UserError) else error
+        log.error("The run failed. %s", text, exc_info=trace, extra={"console": False})
+    if read_finished_result(folder) is None:
+        write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": text})
 
 
 def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     """Run one experiment from its data to its result; see `run`."""
     config, settings, folder = job.config, job.config.trainer, job.folder
-    check(config)
-    build.check_parts(config)
-    if not job.resume:
-        warm_start.check(config)
     if not all(ranks.gather(folder.is_dir())):
         raise UserError(
             f"{folder} is not there on every machine of this run. Put it on a file system that all of them share, with "
@@ -529,12 +528,6 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not record:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.")
     return record
-
-
-def write_end(folder: Path, status: str, error: str) -> None:
-    """Note in `result.json` how a run ended without a result, if no result lies there."""
-    if read_finished_result(folder) is None:
-        write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": error})
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import torch.version
 from omegaconf import OmegaConf
 from program import Program
 
-import seq2seq_lab.launching.launch
+import seq2seq_lab.run
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.runtime import console
 
@@ -130,5 +130,5 @@ def corpora() -> Path:
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
     monkeypatch.chdir(tmp_path)
     made = Program(capsys)
-    monkeypatch.setattr(seq2seq_lab.launching.launch, "run", made.run)
+    monkeypatch.setattr(seq2seq_lab.run, "experiment", made.run)
     return made

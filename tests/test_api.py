@@ -59,7 +59,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
         return {}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("seq2seq_lab.launching.launch.run", record)
+    monkeypatch.setattr("seq2seq_lab.run.experiment", record)
     monkeypatch.setattr(api, "load", lambda folder, config_dir, device: folder)
     return jobs
 

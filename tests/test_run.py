@@ -559,23 +559,6 @@ class TestInitFrom:
         (tmp_path / "new" / "result.json").unlink()
         assert go_on(tmp_path / "new", *other)["status"] == "finished"
 
-    @pytest.mark.parametrize(
-        ("overrides", "said"),
-        [
-            (("model.hidden_size=20",), r"model\.hidden_size=20 \(there 16\)"),
-            (("tokenizer.lowercase=true",), r"tokenizer\.lowercase=True \(there False\)"),
-        ],
-    )
-    def test_other_model_or_tokenizer_is_refused(
-        self, finished: Path, tmp_path: Path, overrides: tuple[str, ...], said: str
-    ) -> None:
-        with pytest.raises(UserError, match=said):
-            start(tmp_path, f"init_from={finished}", *overrides)
-
-    def test_folder_that_is_no_run(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"init_from=.*no config\.yaml"):
-            start(tmp_path / "new", f"init_from={tmp_path}")
-
 
 class TestEnd:
     @pytest.mark.parametrize(

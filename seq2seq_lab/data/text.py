@@ -148,7 +148,7 @@ def usable_pairs(
         dropped += 1
         counts["dropped_pairs"] += 1
         # Every one stands in run.log; the console shows a few.
-        logger.warning("dropped pair: %s", problem, extra={"on_console": dropped > _DROPS_IN_DETAIL})
+        logger.warning("dropped pair: %s", problem, extra={"console": dropped <= _DROPS_IN_DETAIL})
     if dropped:
         logger.warning("%s: %d of %d pairs dropped (dataset.on_bad_pair=drop)", name, dropped, total)
 

@@ -25,15 +25,13 @@ from seq2seq_lab.config.schema import Backend, Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launching.side_by_side import cores
-from seq2seq_lab.run import Job, note_end, run
+from seq2seq_lab.run import Job, record_end, run
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device
 from seq2seq_lab.runtime.ranks import TIMEOUT, Ranks
 from seq2seq_lab.runtime.torchrun import is_external_rank
 
 Result = TypeVar("Result")
-
-log = logging.getLogger(__name__)
 
 
 def launch(job: Job) -> dict[str, Any]:
@@ -58,10 +56,11 @@ def launch(job: Job) -> dict[str, Any]:
         check_devices(job.config)
         return spawn(count, _rank, job, extensions.folder())[0]
     except (UserError, RuntimeError, KeyboardInterrupt) as error:
-        if not read_result(job.folder):  # a rank that was killed could not
-            with _run_log(job.folder):
-                note_end(job.folder, error)
-                raise
+        if not read_result(
+            job.folder
+        ):  # rank 0 has not recorded it: no rank has started, or rank 0 was killed
+            with console.setup_logging(job.folder / "run.log"):
+                record_end(job.folder, error)
         raise
 
 
@@ -213,16 +212,5 @@ def _logged(job: Job, ranks: Ranks) -> dict[str, Any]:
     """Run a job on this rank; rank 0's log goes to the console and to run.log, that of others nowhere."""
     if not ranks.main:
         return run(job, ranks)
-    with _run_log(job.folder):
+    with console.setup_logging(job.folder / "run.log"):
         return run(job, ranks)
-
-
-@contextmanager
-def _run_log(folder: Path) -> Iterator[None]:
-    """Log to the console and to run.log, a mistake of the user's to the latter alone: the command line prints it."""
-    with console.setup_logging(folder / "run.log"):
-        try:
-            yield
-        except UserError as error:
-            log.error("%s", error, extra={"on_console": True})
-            raise

@@ -64,18 +64,18 @@ def log_only(renderable: RenderableType) -> None:
         emoji=False,
     )
     plain.print(renderable, soft_wrap=True)
-    _log.info("\n%s", buffer.getvalue().rstrip("\n"), extra={"on_console": True})
+    _log.info("\n%s", buffer.getvalue().rstrip("\n"), extra={"console": False})
 
 
 class ConsoleHandler(logging.Handler):
     """Prints log records on the console, above the progress bar if there is one.
 
-    Unlike Rich's handler it does not wrap long lines, and it skips what `print_and_log` has printed.
+    Unlike Rich's handler it does not wrap long lines. It skips records with `extra={"console": False}`.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record. Warnings and errors are preceded by their level."""
-        if getattr(record, "on_console", False):
+        if not getattr(record, "console", True):
             return
         message = self.format(record)
         if record.levelno >= logging.WARNING:

@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from program import Program, assert_refused
 
-import seq2seq_lab.launching.launch
+import seq2seq_lab
 from seq2seq_lab.config import compose
 from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
@@ -315,7 +315,7 @@ def test_an_error_within_a_run_shows_its_message_only(program: Program) -> None:
     assert "Error executing job" not in error
     assert "Traceback" not in error
     assert (
-        "ERROR seq2seq_lab.launching.launch: no such file: x.txt"
+        "ERROR seq2seq_lab.run: The run failed. UserError: no such file: x.txt"
         in (program.jobs[0].folder / "run.log").read_text()
     )
 

@@ -45,7 +45,6 @@ class Program:
     def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
         self.jobs.append(job)
         if job.config.seed in self.failing:
-            (job.folder / "result.json").write_text(json.dumps({"status": "failed", "error": "KeyError: 3"}))
             raise UserError("no such file: x.txt")
         record = {"choices": job.choices, "commit": None, **provenance.today(job.config)}
         (job.folder / "run.json").write_text(json.dumps(record))
@@ -64,7 +63,7 @@ class Program:
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     made = Program()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("seq2seq_lab.launching.launch.run", made.run)
+    monkeypatch.setattr("seq2seq_lab.run.experiment", made.run)
     monkeypatch.setattr("seq2seq_lab.build.dataset", lambda config: made)
     return made
 
@@ -83,7 +82,10 @@ def test_a_study_started_again_does_what_is_left(
     failed, cut = folder_of(program, 2), folder_of(program, 3)
     assert {path.parent for path in (failed, cut)} == {tmp_path / "sweeps" / "mine"}
     assert f"seed=2 in {failed}: no such file: x.txt" in said.err
-    assert f"Jobs without a result:\n  seed=2 in sweeps/mine/{failed.name}: failed: KeyError: 3" in said.err
+    assert (
+        f"Jobs without a result:\n  seed=2 in sweeps/mine/{failed.name}: failed: UserError: no such file: x.txt"
+        in said.err
+    )
     assert f"seed=1: val BLEU 11.00, test BLEU 9.00, {folder_of(program, 1)}" in said.out
     # A job that was cut off has a checkpoint and no result.
     (cut / "result.json").unlink()
@@ -109,7 +111,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, program = tmp_path_factory.mktemp("begun"), Program()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("seq2seq_lab.launching.launch.run", program.run)
+        patch.setattr("seq2seq_lab.run.experiment", program.run)
         patch.setattr("seq2seq_lab.build.dataset", lambda config: program)
         assert program(*LINE) == [1, 2]
     return folder

@@ -9,7 +9,7 @@ import command_line
 import pytest
 import yaml
 
-import seq2seq_lab.launching.launch
+import seq2seq_lab.run
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config.schema import plain
 from seq2seq_lab.files import sha256
@@ -91,7 +91,7 @@ def jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         started.append(job)
         return {}
 
-    monkeypatch.setattr(seq2seq_lab.launching.launch, "run", run)
+    monkeypatch.setattr(seq2seq_lab.run, "experiment", run)
     return started
 
 
