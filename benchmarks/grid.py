@@ -33,9 +33,8 @@ from benchmarks.results import (
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import setting
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_finished_result, read_json_lines, write_atomically
+from seq2seq_lab.files import read_finished_result, read_json_lines, read_record, write_atomically
 from seq2seq_lab.launching.side_by_side import Command, Devices, cores, side_by_side
-from seq2seq_lab.run import read_record
 from seq2seq_lab.runtime.console import mean_and_deviation
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -28,8 +28,13 @@ from benchmarks.page import Part, filled, table
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import check_job, choices, compose, composer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_finished_result, read_json_lines, read_result, write_atomically
-from seq2seq_lab.run import read_record
+from seq2seq_lab.files import (
+    read_finished_result,
+    read_json_lines,
+    read_record,
+    read_result,
+    write_atomically,
+)
 from seq2seq_lab.runtime.console import mean_and_deviation
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"

@@ -18,12 +18,12 @@ from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_result
+from seq2seq_lab.files import read_record, read_result
 from seq2seq_lab.launching.cli import start_run
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.run import read_record, recorded_test_precision
+from seq2seq_lab.run import recorded_test_precision
 from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search

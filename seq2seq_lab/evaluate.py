@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.files import make_numbered_folder, write_atomically
+from seq2seq_lab.files import make_numbered_folder, read_record, write_atomically
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
@@ -121,7 +121,6 @@ def evaluate(options: argparse.Namespace) -> None:
         KEPT_ATTENTION,
         RESULT_FORMAT,
         make_evaluators,
-        read_record,
         splits,
         write_result,
     )
@@ -206,7 +205,6 @@ def write_settings(
 
     from seq2seq_lab.config import compose, extensions
     from seq2seq_lab.config.schema import OPENED_GROUPS, plain
-    from seq2seq_lab.run import read_record
 
     with extensions.using(options.config_dir):
         config = plain(compose.compose_opened(run.folder, options.changes))

@@ -56,6 +56,18 @@ def read_result(folder: Path) -> dict[str, Any]:
     return read_json_object(folder / "result.json")
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """Return the contents of a run's `run.json`: the groups' choices, the logger's run id, precisions, provenance.
+
+    Raises:
+        UserError: the run ended before it began to train.
+    """
+    record = read_json_object(folder / "run.json")
+    if not record:
+        raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it again.")
+    return record
+
+
 def read_evaluated_run(folder: Path) -> str | None:
     """Return the run that a folder is an evaluation of; None for any other folder."""
     run: str | None = read_json_object(folder / "run.json").get("evaluation", {}).get("run")

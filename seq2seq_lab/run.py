@@ -22,7 +22,7 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, TrainingT
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_finished_result, read_json_object, write_atomically
+from seq2seq_lab.files import read_finished_result, read_record, write_atomically
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.reporting import run_report
@@ -514,20 +514,6 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
 def write_config(job: Job) -> None:
     """Write the run's own `config.yaml`; a resumed run's only once its checkpoint has been accepted."""
     write_atomically(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Return what a run notes of itself besides its configuration.
-
-    That is the groups' choices, the logger's run id, the precisions, and what `provenance.provenance` returns.
-
-    Raises:
-        UserError: the run was cut off before it began to train.
-    """
-    record = read_json_object(folder / "run.json")
-    if not record:
-        raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it anew.")
-    return record
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_evaluated_run
+from seq2seq_lab.files import read_evaluated_run, read_record
 from seq2seq_lab.launching import study, warm_start
 from seq2seq_lab.runtime.torchrun import is_external_rank
 
@@ -260,8 +260,6 @@ def settings_of(folder: Path, given: Collection[str]) -> list[str]:
     Raises:
         UserError: the folder contains no run that has begun to train, or a part of the run is missing.
     """
-    from seq2seq_lab.run import read_record
-
     try:
         saved, chosen = configuration.plain(read_config(folder)), read_record(folder)["choices"]
     except UserError as error:

@@ -20,7 +20,13 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import choices, compose_resumed, parse_line, preflight
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
-from seq2seq_lab.files import FolderInUseError, lock_folder, read_finished_result, write_atomically
+from seq2seq_lab.files import (
+    FolderInUseError,
+    lock_folder,
+    read_finished_result,
+    read_record,
+    write_atomically,
+)
 from seq2seq_lab.launching import study
 from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
@@ -192,8 +198,6 @@ def resume(line: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such run, it is running now, or a setting is changed that may not change.
     """
-    from seq2seq_lab.run import read_record
-
     options = [
         f"--{name.replace('_', '-')}"
         for name, given in vars(line).items()
