@@ -1,1 +1,1 @@
-"""What a process needs to compute: ranks, device and precision, console, random numbers."""
+"""Ranks, device and precision, console output, counter-based random numbers."""

@@ -1,4 +1,4 @@
-"""Whether a service can be reached, told at once."""
+"""A quick check of whether a service can be reached."""
 
 import queue
 import socket
@@ -10,9 +10,9 @@ PROBE_SECONDS = 3.0
 
 
 def find_connection_problem(url: str) -> str | None:
-    """Return why the server of `url`, or the proxy in front of it, takes no connection; None if it does.
+    """Return why the server of `url`, or its proxy, accepts no connection, or None if it accepts one.
 
-    It answers within `PROBE_SECONDS`, whatever the name service does and however many addresses there are.
+    Returns within `PROBE_SECONDS`, even if the name lookup hangs or the host has several addresses.
     """
     server = urlsplit(url)
     proxy = urllib.request.getproxies().get(server.scheme)
@@ -28,7 +28,7 @@ def find_connection_problem(url: str) -> str | None:
         except OSError as error:
             outcome.put(error)
 
-    # The socket's own time-out holds for each address of a host anew and not at all for looking its name up.
+    # The socket's own timeout applies to each address separately and not to the name lookup.
     threading.Thread(target=connect, daemon=True).start()
     try:
         problem = outcome.get(timeout=PROBE_SECONDS)

@@ -1,4 +1,4 @@
-"""The processes of a data-parallel run and what they tell each other."""
+"""The processes (ranks) of a data-parallel run and the communication between them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,20 +15,21 @@ from seq2seq_lab.errors import UserError
 
 Value = TypeVar("Value")
 
-TIMEOUT = timedelta(hours=2)  # of waiting for another rank, which may be reading a large corpus
+TIMEOUT = timedelta(hours=2)  # another rank can take long to read a large corpus
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of its run; a run of one process has nobody to talk to.
+    """The rank of this process and the collective operations of its run.
 
-    What is sent between ranks with `broadcast` and `gather` are plain Python values.
+    With one process, every operation returns its argument without communication. `broadcast` and `gather` exchange
+    Python values, `all_reduce` tensors.
 
     Attributes:
-        rank: this process, counted from 0.
-        size: how many there are.
-        local_rank: this process among those on its machine.
-        group: the process group that tensors are added up in; None for that of the Python values, gloo's.
+        rank: index of this process.
+        size: number of processes.
+        local_rank: index of this process on its machine.
+        group: process group of the tensor operations; None for the default group (gloo).
     """
 
     rank: int = 0
@@ -38,32 +39,32 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the run folder and talks to the user."""
+        """Whether this process writes the run folder and the terminal output."""
         return self.rank == 0
 
     def gpu_index(self, backend: Backend) -> int:
-        """Return the number of this rank's GPU; gloo lets ranks share the GPUs of a machine that has fewer of them."""
+        """Return the index of this rank's GPU. With gloo, ranks can share GPUs."""
         gpus = torch.cuda.device_count()
         return self.local_rank % gpus if gpus and backend is Backend.gloo else self.local_rank
 
     def with_backend(self, backend: Backend, device: torch.device) -> "Ranks":
-        """Return these ranks with the process group of a backend to add up tensors; every rank calls it.
+        """Return a copy with the process group of a backend for tensor operations. Every rank must call this.
 
-        Python values always go through gloo, so that they never wait for a GPU.
+        Python values always use gloo, so exchanging them does not wait for a GPU.
 
         Raises:
-            UserError: NCCL is asked for without GPUs.
+            UserError: NCCL is requested without a GPU.
         """
         if backend is Backend.nccl and device.type != "cuda":
             raise UserError(
-                f"trainer.backend=nccl needs GPUs, and this run computes on {device.type}. Allowed here: auto, gloo."
+                f"trainer.backend=nccl requires GPUs, but the device is {device.type}. Values: auto, gloo."
             )
         if self.size == 1 or backend is Backend.gloo or device.type != "cuda":
             return self
         return replace(self, group=distributed.new_group(backend="nccl", timeout=TIMEOUT))
 
     def broadcast(self, make: Callable[[], Value]) -> Value:
-        """Return what `make` gives on rank 0; it is called there alone."""
+        """Call `make` on rank 0 only and return its result on every rank."""
         if self.size == 1:
             return make()
         values = [make() if self.main else None]
@@ -71,7 +72,7 @@ class Ranks:
         return values[0]  # type: ignore[return-value]
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the values of all ranks, in their order, on every rank."""
+        """Return the values of all ranks in rank order, on every rank."""
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
@@ -79,14 +80,14 @@ class Ranks:
         return values  # type: ignore[return-value]
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Add up a tensor over the ranks, in place, and return it."""
+        """Sum a tensor over the ranks in place and return it."""
         if self.size > 1:
             distributed.all_reduce(tensor, group=self.group)
         return tensor
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """Let rank 0 do the work before the others do it: they find what it has put into a cache."""
+        """Run the block on rank 0 before the other ranks, which can then use the cache it has filled."""
         if self.size > 1 and not self.main:
             distributed.barrier()
         yield
@@ -94,14 +95,14 @@ class Ranks:
             distributed.barrier()
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this."""
         if self.size > 1:
             distributed.barrier()
 
     def data_parallel(self, module: nn.Module, device: torch.device) -> nn.Module:
-        """Return the module with its gradients averaged over the ranks in each backward pass.
+        """Return the module wrapped so that each backward pass averages its gradients over the ranks.
 
-        All ranks begin with the weights of rank 0.
+        All ranks start with the weights of rank 0.
         """
         if self.size == 1:
             return module
@@ -113,7 +114,7 @@ class Ranks:
         )
 
     def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
-        """Return the context of a backward pass of such a module: the ranks share an update's gradients with its last."""
+        """Return the context of a backward pass; gradients are averaged only in the last one of an optimizer step."""
         if last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()

@@ -204,7 +204,7 @@ def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nccl_needs_gpus(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"trainer\.backend=nccl needs GPUs.* cpu\. Allowed here: auto, gloo"):
+    with pytest.raises(UserError, match=r"trainer\.backend=nccl"):
         seq2seq_lab.train([*SETTINGS, "trainer.backend=nccl"], folder=tmp_path / "run")
 
 

@@ -1,4 +1,4 @@
-"""Whether a service can be reached is told at once, whatever the name service does."""
+"""Connection checks return in time, even if the name lookup hangs."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""What a run knows of its device."""
+"""Device, precision and memory."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_memory_is_what_is_in_use_and_the_peak_stays() -> None:
     numbers = torch.ones(256 * MIB, dtype=torch.uint8)
     assert memory_in_use(CPU) - before > 200 * MIB
     del numbers
-    release_memory()  # a run in this process may have had freed memory kept
+    release_memory()  # a run in this process may have kept freed memory
     assert memory_in_use(CPU) - before < 100 * MIB
     assert peak_memory(CPU) - before > 200 * MIB
 
@@ -48,7 +48,7 @@ def test_memory_freed_between_what_is_still_in_use_goes_back_to_the_system() -> 
 
 REUSE = """
 import torch
-from seq2seq_lab.runtime.device import memory_in_use, release_memory, keep_freed_memory
+from seq2seq_lab.runtime.device import keep_freed_memory, memory_in_use, release_memory
 
 def freed():
     full = torch.ones(256 * 2**20, dtype=torch.uint8)
@@ -68,12 +68,12 @@ print(freed())
 
 @linux
 def test_freed_memory_is_kept_for_the_next_block_until_it_is_released() -> None:
-    """In a process of its own, which glibc is told to do so; not where a GPU computes."""
+    """glibc keeps freed memory for a CPU run only. In a separate process, since the setting is global."""
     done = subprocess.run([sys.executable, "-c", REUSE], check=True, capture_output=True, text=True)
     assert done.stdout.split("\n") == ["given back", "kept", ""]
 
 
-def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_limited_to_the_maximum_of_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     held = {"kept": 1000, "freed": 0}
     released: list[int] = []
 
@@ -85,7 +85,7 @@ def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytes
     monkeypatch.setattr(device, "release_memory", release)
     monkeypatch.setattr(device, "RELEASE_EVERY", 5)
 
-    def updates(count: int, freed: int, first: bool) -> list[int]:
+    def steps(count: int, freed: int, first: bool) -> list[int]:
         released.clear()
         for _ in range(count):
             held["freed"] += freed
@@ -93,18 +93,18 @@ def test_no_more_freed_memory_is_held_than_in_the_first_epoch(monkeypatch: pytes
         return list(released)
 
     bound = device.MemoryReleaser(torch.device("cpu"))
-    assert updates(10, 10, first=True) == [10, 50]  # the first release is after the first update
-    held["kept"] += 500  # as a validation may leave for good
-    assert updates(1, 0, first=False) == [40]
-    assert updates(10, 10, first=False) == [50, 50]  # as before
-    assert updates(10, 20, first=False) == [60, 40, 60, 40]  # more at a time: earlier
+    assert steps(10, 10, first=True) == [10, 50]  # the first release is after the first step
+    held["kept"] += 500  # memory that a validation keeps
+    assert steps(1, 0, first=False) == [40]
+    assert steps(10, 10, first=False) == [50, 50]  
+    assert steps(10, 20, first=False) == [60, 40, 60, 40]  # more per step: released earlier
     gpu = device.MemoryReleaser(torch.device("cuda"))
     gpu.after_step(first_epoch=True)
     assert len(released) == 4
 
 
 def test_cuda_is_initialized_before_its_counters_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch refuses it before: "Invalid device argument 0: did you call init?"."""
+    """Before that, PyTorch raises "Invalid device argument 0: did you call init?"."""
     called: list[str] = []
     monkeypatch.setattr(torch.cuda, "init", lambda: called.append("init"))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: called.append("reset"))
@@ -114,7 +114,7 @@ def test_cuda_is_initialized_before_its_counters_are_reset(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("has_bfloat16", "chosen"), [(True, Precision.bf16), (False, Precision.fp32)])
 def test_precision_of_a_gpu(has_bfloat16: bool, chosen: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
-    """bfloat16 only where the GPU has it and not an emulation."""
+    """An emulated bfloat16 is not chosen."""
     asked: list[bool] = []
 
     def supported(including_emulation: bool = True) -> bool:
@@ -152,7 +152,7 @@ def test_tf32_is_set_for_products_and_layers() -> None:
 
 
 def test_tf32_needs_a_gpu() -> None:
-    with pytest.raises(UserError, match=r"precision=tf32 needs a GPU"):
+    with pytest.raises(UserError, match="precision=tf32"):
         choose_precision(Precision.tf32, torch.device("cpu"))
     assert choose_precision(Precision.tf32, torch.device("cuda", 0)) is Precision.tf32
 

@@ -32,7 +32,7 @@ def cases() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def trained(cases: list[Any]) -> list[list[Trained]]:
-    """What each of three ranks made of each case."""
+    """The results of each of three ranks in each case."""
     return spawn(3, on_a_rank, cases)
 
 
@@ -65,11 +65,11 @@ def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() 
 
 def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> None:
     seeds = [rank[0].seeds for rank in trained]
-    assert all(len(of_rank) == 5 for of_rank in seeds)  # one an update
+    assert all(len(of_rank) == 5 for of_rank in seeds)  # one per step
     assert len(set().union(*seeds)) == 5 * len(seeds)
 
 
-def test_what_a_rank_refuses_is_said_to_the_user_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_a_rank_is_the_only_output_for_the_user(capfd: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(UserError, match=r"^key=value is not allowed: this rank will not\. Choose another\.$"):
         spawn(2, refused_on_rank_1)
