@@ -78,11 +78,11 @@ class Measured:
 class Silent(Ranks):
     """Ranks that keep their gradients to themselves."""
 
-    def sharing_gradients(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
         """Share with no backward pass."""
-        return super().sharing_gradients(module, last=False)
+        return super().gradient_sync(module, last=False)
 
-    def add(self, tensor: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Add nothing."""
         return tensor
 

@@ -1,4 +1,4 @@
-"""What a user did wrong, said so that the user can mend it."""
+"""Errors that the user can correct, and how programs report them."""
 
 import argparse
 import contextlib
@@ -9,27 +9,27 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-# Words of other libraries for our values; the value of nearest spelling would be a wrong suggestion.
+# Names of other libraries for values of this package. The value of nearest spelling would be a wrong suggestion.
 SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 
 class UserError(ValueError):
-    """A mistake in what was asked for. The command line shows its message without a traceback.
+    """An error that the user can correct. Programs print its message without a traceback.
 
-    The message names the key, the value, what is allowed and the remedy.
+    The message states the key and the value, the allowed values, and what to do.
     """
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command line whose mistakes are `UserError`s."""
+    """An argument parser that raises `UserError`."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}. `{self.prog} --help` lists what can be given.")
+        raise UserError(f"{message}. See `{self.prog} --help`.")
 
 
 @contextlib.contextmanager
 def report_errors() -> Iterator[None]:
-    """Print a user's mistake on standard error and end with status 2; end with 130 where the user interrupts."""
+    """Print a `UserError` to standard error and exit with status 2; exit with 130 on Ctrl-C."""
     with exit_on_closed_pipe():
         try:
             yield
@@ -44,7 +44,7 @@ def report_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_on_closed_pipe() -> Iterator[None]:
-    """End with status 1, without a traceback, when the reader of standard output (`| head`) has closed it."""
+    """Exit with status 1 and no traceback if the reader of standard output, such as `head`, has closed it."""
     try:
         try:
             yield
@@ -52,13 +52,15 @@ def exit_on_closed_pipe() -> Iterator[None]:
             sys.stdout.flush()
     except BrokenPipeError:
         if not _reader_gone():
-            raise  # another pipe: to a process that ended, for example
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+            raise  # another pipe, for example to a process that has ended
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # Python flushes standard output on exit
         sys.exit(1)
 
 
 def _reader_gone() -> bool:
-    """Return whether standard output is a pipe that nothing reads any more."""
+    """Return whether standard output is a pipe without a reader."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
@@ -67,7 +69,7 @@ def _reader_gone() -> bool:
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest choices, or an empty string.
 
-    Nearest are those that begin with `word`, else the one closest in spelling.
+    The nearest choices are those that start with `word`, else the one with the most similar spelling.
     """
     known = list(choices)
     if SYNONYMS.get(word) in known:

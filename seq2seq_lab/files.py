@@ -1,4 +1,4 @@
-"""Files that are whole or not there, how to tell that they have not changed, and folders of one process."""
+"""Atomic writes, checksums, JSON files and locks of run folders."""
 
 import fcntl
 import hashlib
@@ -17,18 +17,18 @@ LOCK = ".lock"
 
 
 class FolderInUseError(UserError):
-    """Another process holds a run folder."""
+    """Another process uses the run folder."""
 
 
 @contextmanager
 def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
-    """Hold a run folder, so that no second process writes into it.
+    """Lock a run folder for the duration of the block.
 
     Args:
-        timeout: seconds to try; who only looks whether a run goes on holds a folder for a moment too.
+        timeout: seconds to wait for the lock; a check whether a run is active also holds it for a moment.
 
     Raises:
-        FolderInUseError: another process holds it.
+        FolderInUseError: another process holds the lock.
     """
     until = time.monotonic() + timeout
     with (folder / LOCK).open("w") as file:
@@ -39,20 +39,20 @@ def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() >= until:
                     raise FolderInUseError(
-                        f"{folder} is in use: a run is going on there. Wait for it, or choose another folder."
+                        f"{folder} is in use by another run. Wait until it ends, or choose another folder."
                     ) from error
                 time.sleep(0.05)
         yield
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, empty if the file does not exist."""
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return found
+    """Return the object in a JSON file, or an empty one if the file does not exist."""
+    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """Return what stands in a run's `result.json`; nothing where there is none."""
+    """Return the content of a run's `result.json`, empty if it does not exist."""
     return read_json_object(folder / "result.json")
 
 
@@ -69,25 +69,25 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def read_evaluated_run(folder: Path) -> str | None:
-    """Return the run that a folder is an evaluation of; None for any other folder."""
+    """Return the run that an evaluation folder belongs to, or None for any other folder."""
     run: str | None = read_json_object(folder / "run.json").get("evaluation", {}).get("run")
     return run
 
 
 def read_finished_result(folder: Path) -> dict[str, Any] | None:
-    """Return the result of a run that has ended well, else None."""
+    """Return the result of a finished run, or None if the run has not finished."""
     result = read_result(folder)
     return result if result.get("status") == "finished" else None
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the lines of a file, without their ends. Only "\\n" ends a line, not U+0085, U+2028 and the like."""
+    """Return the lines of a file. Only "\\n" ends a line; U+0085, U+2028 and similar characters do not."""
     lines = path.read_bytes().split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file with one JSON object per line, without a last line that a crash cut short.
+    """Return the objects of a JSON lines file, without a last line that a crash cut off.
 
     Raises:
         UserError: a line is not a JSON object.
@@ -108,28 +108,28 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def damaged_line_error(path: Path, number: int, line: str) -> UserError:
-    """Return the error for a line that does not hold what it should."""
+    """Return the error for a damaged line."""
     return UserError(
         f"{path}, line {number} is damaged: {line[:80]}. Delete that line to use the rest of the file."
     )
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # jobs that run side by side share a cache
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # parallel jobs share a cache
     temporary.write_text(text, "utf-8")
     flush(temporary)
     temporary.replace(path)
 
 
 def make_numbered_folder(parent: Path) -> Path:
-    """Make and return the first folder below another, by its number, that is not there."""
+    """Create and return the folder `parent`/N with the first N, from 1, that does not exist."""
     for number in itertools.count(1):
         with suppress(FileExistsError):
             (folder := parent / str(number)).mkdir(parents=True)
@@ -138,7 +138,7 @@ def make_numbered_folder(parent: Path) -> Path:
 
 
 def flush(path: Path) -> None:
-    """Have the system write a file or a folder's entries to the disk."""
+    """Write a file or the entries of a folder from the system's cache to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

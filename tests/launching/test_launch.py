@@ -196,8 +196,8 @@ def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         seq2seq_lab.config.compose.compose_run([*SETTINGS, "trainer.devices=3", "trainer.backend=gloo"])[0]
     )
     launch.check_devices(settings)
-    assert [Ranks(rank, 3, rank).gpu(settings.trainer.backend) for rank in range(3)] == [0, 1, 0]
-    assert Ranks(2, 3, 2).gpu(Backend.auto) == 2
+    assert [Ranks(rank, 3, rank).gpu_index(settings.trainer.backend) for rank in range(3)] == [0, 1, 0]
+    assert Ranks(2, 3, 2).gpu_index(Backend.auto) == 2
     settings.trainer.backend = Backend.nccl
     with pytest.raises(UserError, match=r"trainer\.devices=3: .* 2 cuda devices.*trainer\.backend=gloo"):
         launch.check_devices(settings)
@@ -224,6 +224,6 @@ def test_the_backend_adds_up_tensors(
     monkeypatch.setattr(distributed, "new_group", lambda backend, timeout: asked.append(backend) or "group")
     added: list[object] = []
     monkeypatch.setattr(distributed, "all_reduce", lambda tensor, group: added.append(group))
-    ranks = Ranks(0, 2, 0).connected(backend, torch.device(device))
+    ranks = Ranks(0, 2, 0).with_backend(backend, torch.device(device))
     ranks.all_reduce(torch.ones(1))
     assert (asked, added) == (made, ["group"] if made else [None])

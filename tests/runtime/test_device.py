@@ -96,7 +96,7 @@ def test_freed_memory_is_limited_to_the_maximum_of_the_first_epoch(monkeypatch: 
     assert steps(10, 10, first=True) == [10, 50]  # the first release is after the first step
     held["kept"] += 500  # memory that a validation keeps
     assert steps(1, 0, first=False) == [40]
-    assert steps(10, 10, first=False) == [50, 50]  
+    assert steps(10, 10, first=False) == [50, 50]
     assert steps(10, 20, first=False) == [60, 40, 60, 40]  # more per step: released earlier
     gpu = device.MemoryReleaser(torch.device("cuda"))
     gpu.after_step(first_epoch=True)
