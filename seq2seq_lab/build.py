@@ -74,7 +74,7 @@ NOT_ONE_NETWORK = (
 RUNTIME: dict[str, frozenset[str]] = {
     "encoder": frozenset({"input_size"}),
     "decoder": frozenset({"input_size", "encoder", "attention"}),
-    "attention": frozenset({"query_size", "memory_size"}),
+    "attention": frozenset({"query_size", "encoder_output_size"}),
     "readout": frozenset({"feature_size", "vocabulary_size", "table"}),
     "optimizer": frozenset({"params"}),
     "logger": frozenset({"folder", "config", "flat", "run_id"}),

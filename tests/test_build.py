@@ -137,9 +137,13 @@ def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
 
 
 def test_a_part_is_made_of_its_settings_and_what_is_known_at_run_time(config: Config, tmp_path: Path) -> None:
-    made = build.part("attention", config.attention)(query_size=4, memory_size=6)
+    made = build.part("attention", config.attention)(query_size=4, encoder_output_size=6)
     assert isinstance(made, AdditiveAttention)
-    assert (made.query_size, made.memory_size, made.key.out_features) == (4, 6, config.attention["size"])
+    assert (made.query_size, made.encoder_output_size, made.key.out_features) == (
+        4,
+        6,
+        config.attention["size"],
+    )
     assert type(build.optimizer(config, made)) is torch.optim.Adam
     assert build.schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
     assert build.teacher_forcing(config).ratio_at(0) == config.teacher_forcing["ratio"]

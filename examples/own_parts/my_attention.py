@@ -20,16 +20,18 @@ class CosineAttention(Attention):
         ValueError: a sharpness that is not above 0.
     """
 
-    def __init__(self, query_size: int, memory_size: int, size: int, initial_sharpness: float) -> None:
-        super().__init__(query_size, memory_size)
+    def __init__(
+        self, query_size: int, encoder_output_size: int, size: int, initial_sharpness: float
+    ) -> None:
+        super().__init__(query_size, encoder_output_size)
         if initial_sharpness <= 0:
             raise ValueError(f"attention.initial_sharpness={initial_sharpness} must be above 0.")
-        self.key = nn.Linear(memory_size, size, bias=False)
+        self.key = nn.Linear(encoder_output_size, size, bias=False)
         self.query = nn.Linear(query_size, size, bias=False)
         self.log_sharpness = nn.Parameter(torch.tensor(initial_sharpness).log())
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return normalize(self.key(memory_BSM), dim=-1)
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return normalize(self.key(encoder_outputs_BSM), dim=-1)
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         query_BTK = normalize(self.query(query_BTQ), dim=-1)

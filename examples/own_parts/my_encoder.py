@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.encoders import Encoded, Encoder, EncoderSizes
+from seq2seq_lab.models.encoders import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
@@ -30,14 +30,16 @@ class ConvolutionalEncoder(Encoder):
         super().__init__()
         if width % 2 == 0:
             raise ValueError(f"encoder.width={width} must be odd.")
-        self.sizes = EncoderSizes(memory_size=hidden_size, final_size=hidden_size, num_layers=num_layers)
+        self.sizes = EncoderSizes(
+            encoder_output_size=hidden_size, final_size=hidden_size, num_layers=num_layers
+        )
         self.input = nn.Linear(input_size, hidden_size)
         self.layers = nn.ModuleList(
             nn.Conv1d(hidden_size, hidden_size, width, padding=width // 2) for _ in range(num_layers)
         )
         self.dropout = Dropout(dropout, locked=False)
 
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Encoded:
+    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         length_B1 = torch.tensor(lengths, device=embedded_BSE.device)[:, None]
         positions_S = torch.arange(embedded_BSE.shape[1], device=embedded_BSE.device)
         real_BS1 = (positions_S < length_B1)[:, :, None]
@@ -48,4 +50,4 @@ class ConvolutionalEncoder(Encoder):
             state_BSM = state_BSM * real_BS1
             state_BSM = state_BSM + layer(self.dropout(state_BSM).transpose(1, 2)).transpose(1, 2).tanh()
             means.append((state_BSM * real_BS1).sum(1) / length_B1)
-        return Encoded(state_BSM * real_BS1, RecurrentState(torch.stack(means), None))
+        return EncoderOutputs(state_BSM * real_BS1, RecurrentState(torch.stack(means), None))

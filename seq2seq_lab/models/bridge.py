@@ -49,7 +49,7 @@ class Bridge(nn.Module):
             )
         self.hidden: nn.Module = nn.Identity()
         if kind in ("tanh", "mean"):
-            size = encoder.final_size if kind == "tanh" else encoder.memory_size
+            size = encoder.final_size if kind == "tanh" else encoder.encoder_output_size
             self.hidden = nn.Sequential(nn.Linear(size, hidden_size), nn.Tanh())
         self.cell: nn.Module = nn.Identity()
         if from_states and has_cell and not same:
@@ -64,17 +64,17 @@ class Bridge(nn.Module):
                 self.hidden(final.hidden_LBH), self.cell(cell_LBH) if self.has_cell else None
             )
         layers, size = self.shape
-        zeros_LBH = source.memory_BSM.new_zeros(layers, len(source.memory_BSM), size)
+        zeros_LBH = source.encoder_outputs_BSM.new_zeros(layers, len(source.encoder_outputs_BSM), size)
         cell = zeros_LBH if self.has_cell else None
         if self.kind == "zero":
             return RecurrentState(zeros_LBH, cell)
-        hidden_BH: Tensor = self.hidden(mean_memory(source))
+        hidden_BH: Tensor = self.hidden(mean_output(source))
         return RecurrentState(hidden_BH.expand(layers, *hidden_BH.shape), cell)
 
 
-def mean_memory(source: Source) -> Tensor:
+def mean_output(source: Source) -> Tensor:
     """Return the mean_BM of the memory over the real tokens."""
     if source.mask is None:
-        return source.memory_BSM.mean(1)
+        return source.encoder_outputs_BSM.mean(1)
     real_BS1 = source.mask.transpose(1, 2)
-    return torch.where(real_BS1, source.memory_BSM, 0).sum(1) / real_BS1.sum(1)
+    return torch.where(real_BS1, source.encoder_outputs_BSM, 0).sum(1) / real_BS1.sum(1)

@@ -78,8 +78,8 @@ class Seq2Seq(nn.Module):
         if min(lengths) < source_BS.shape[1]:
             position_S = torch.arange(source_BS.shape[1], device=source_BS.device)
             mask = (position_S < torch.tensor(lengths, device=source_BS.device)[:, None])[:, None]
-        keys_BSK = self.decoder.project(encoded.memory_BSM)
-        source = Source(encoded.memory_BSM, keys_BSK, mask, encoded.final)
+        keys_BSK = self.decoder.project(encoded.outputs_BSM)
+        source = Source(encoded.outputs_BSM, keys_BSK, mask, encoded.final)
         return self.decoder.start(source), source
 
     def read(

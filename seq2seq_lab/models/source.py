@@ -13,7 +13,7 @@ class Source(NamedTuple):
     `mask` is true at real tokens, of shape B1S; None where nothing is padding.
     """
 
-    memory_BSM: Tensor
+    encoder_outputs_BSM: Tensor
     keys_BSK: Tensor
     mask: Tensor | None
     final: RecurrentState
@@ -21,7 +21,7 @@ class Source(NamedTuple):
     def select(self, index_N: Tensor) -> "Source":
         """Return the source sentences of the given rows."""
         return Source(
-            self.memory_BSM.index_select(0, index_N),
+            self.encoder_outputs_BSM.index_select(0, index_N),
             self.keys_BSK.index_select(0, index_N),
             None if self.mask is None else self.mask.index_select(0, index_N),
             self.final.select(index_N),

@@ -110,7 +110,7 @@ def dropouts(part: nn.Module) -> dict[str, float]:
 def test_an_encoder_drops_what_the_model_says(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
     made = build.model(config, 8, 8, joint=False).encoder
-    assert dropouts(made) == {"layers.dropout": BETWEEN, "memory_dropout": STATES}
+    assert dropouts(made) == {"layers.dropout": BETWEEN, "encoder_output_dropout": STATES}
 
 
 @pytest.mark.parametrize("encoder", ["rnn", "gru", "lstm"])

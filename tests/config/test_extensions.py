@@ -118,10 +118,11 @@ def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said
         ),
         (
             GOOD + "    def __init__(self, query_size: int) -> None:\n        pass\n",
-            ["my_part.py, line 6", "constructor has to take memory_size, query_size"],
+            ["my_part.py, line 6", "constructor has to take encoder_output_size, query_size"],
         ),
         (
-            GOOD + "    def __init__(self, query_size, memory_size):\n        raise ValueError('too big')\n",
+            GOOD
+            + "    def __init__(self, query_size, encoder_output_size):\n        raise ValueError('too big')\n",
             ["attention: too big", "my_part.Mine"],
         ),
     ],
@@ -311,22 +312,24 @@ def examples() -> Iterator[Any]:
 
 @torch.no_grad()
 def test_the_attention_function_is_its_formula(examples: Any) -> None:
-    _, attention = examples("attention", "mine", "model.hidden_size=5", query_size=4, memory_size=3)
-    query_BTQ, memory_BSM = torch.randn(2, 6, 4), torch.randn(2, 7, 3)
+    _, attention = examples("attention", "mine", "model.hidden_size=5", query_size=4, encoder_output_size=3)
+    query_BTQ, encoder_outputs_BSM = torch.randn(2, 6, 4), torch.randn(2, 7, 3)
     mask = torch.ones(2, 1, 7, dtype=torch.bool)
     mask[1, :, 5:] = False
-    context_BTM, weights_BTS = attention(query_BTQ, attention.project(memory_BSM), memory_BSM, mask)
+    context_BTM, weights_BTS = attention(
+        query_BTQ, attention.project(encoder_outputs_BSM), encoder_outputs_BSM, mask
+    )
     for b, length in enumerate((7, 5)):
         for t in range(6):
             query = attention.query.weight @ query_BTQ[b, t]
             scores = []
             for s in range(length):
-                key = attention.key.weight @ memory_BSM[b, s]
+                key = attention.key.weight @ encoder_outputs_BSM[b, s]
                 scores.append(10.0 * float(query @ key) / math.sqrt(float(query @ query) * float(key @ key)))
             exponentials = [math.exp(score) for score in scores]
             weights = torch.tensor([value / sum(exponentials) for value in exponentials])
             torch.testing.assert_close(weights_BTS[b, t, :length], weights)
-            torch.testing.assert_close(context_BTM[b, t], weights @ memory_BSM[b, :length])
+            torch.testing.assert_close(context_BTM[b, t], weights @ encoder_outputs_BSM[b, :length])
     assert weights_BTS[1, :, 5:].eq(0).all()
 
 
@@ -341,11 +344,11 @@ def test_the_encoder_sees_no_padding(examples: Any) -> None:
     )
     encoder.eval()
     embedded_BSE = torch.randn(2, 7, 4)
-    memory_BSM, final = encoder(embedded_BSE, [7, 5])
+    encoder_outputs_BSM, final = encoder(embedded_BSE, [7, 5])
     alone_BSM, final_alone = encoder(embedded_BSE[1:, :5], [5])
-    torch.testing.assert_close(memory_BSM[1:, :5], alone_BSM)
+    torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone_BSM)
     torch.testing.assert_close(final.hidden_LBH[:, 1:], final_alone.hidden_LBH)
-    assert memory_BSM[1, 5:].eq(0).all()
+    assert encoder_outputs_BSM[1, 5:].eq(0).all()
     assert final.hidden_LBH.shape == (3, 2, 6)
 
 

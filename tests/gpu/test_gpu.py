@@ -12,7 +12,7 @@ from typing import Any
 import command_line
 import pytest
 import torch
-from models.small_models import batch_of, random_sentences, small_config, small_model, values_of
+from small_models import batch_of, random_sentences, small_config, small_model, values_of
 from torch import nn
 
 import seq2seq_lab

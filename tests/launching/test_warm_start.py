@@ -134,7 +134,10 @@ def test_a_new_run_has_the_model_and_the_weights_of_the_run(
 def test_what_is_given_wins_and_what_follows_from_it_follows(here: Path) -> None:
     new, chosen = composed("model.dropout=0.3")
     assert (
-        new["decoder"]["dropout"] == new["model"]["state_dropout"] == new["encoder"]["memory_dropout"] == 0.3
+        new["decoder"]["dropout"]
+        == new["model"]["state_dropout"]
+        == new["encoder"]["encoder_output_dropout"]
+        == 0.3
     )
     assert new["encoder"]["dropout"] == 0.05  # which the run was given by itself
     assert chosen["attention"] == "scaled_dot"

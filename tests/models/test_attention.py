@@ -78,13 +78,13 @@ def matrix(attention: Attention, name: str) -> Tensor:
 
 
 FUNCTIONS: dict[str, tuple[Callable[[], Attention], Score]] = {
-    "dot": (lambda: DotAttention(query_size=M, memory_size=M), dot),
-    "multiplicative": (lambda: MultiplicativeAttention(query_size=2, memory_size=M), multiplicative),
-    "additive": (lambda: AdditiveAttention(query_size=2, memory_size=M, size=D), additive_score),
-    "scaled_dot": (lambda: ScaledDotAttention(query_size=2, memory_size=M, size=D), scaled_dot),
+    "dot": (lambda: DotAttention(query_size=M, encoder_output_size=M), dot),
+    "multiplicative": (lambda: MultiplicativeAttention(query_size=2, encoder_output_size=M), multiplicative),
+    "additive": (lambda: AdditiveAttention(query_size=2, encoder_output_size=M, size=D), additive_score),
+    "scaled_dot": (lambda: ScaledDotAttention(query_size=2, encoder_output_size=M, size=D), scaled_dot),
     # Of its 6 scores the last 2 are cut off.
     "location": (
-        lambda: LocationAttention(query_size=2, memory_size=M, embedding_size=E, max_length=4),
+        lambda: LocationAttention(query_size=2, encoder_output_size=M, embedding_size=E, max_length=4),
         location,
     ),
 }
@@ -93,11 +93,11 @@ every_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
 def inputs(attention: Attention, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Random query_BTQ, as the function makes it of state and embedding, and memory_BSM."""
+    """Random query_BTQ, as the function makes it of state and embedding, and encoder_outputs_BSM."""
     state_BTH = torch.randn(B, T, attention.query_size, dtype=dtype, requires_grad=True)
     query_BTQ = attention.query_of(state_BTH, torch.randn(B, T, E, dtype=dtype))
-    memory_BSM = torch.randn(B, S, attention.memory_size, dtype=dtype, requires_grad=True)
-    return query_BTQ, memory_BSM
+    encoder_outputs_BSM = torch.randn(B, S, attention.encoder_output_size, dtype=dtype, requires_grad=True)
+    return query_BTQ, encoder_outputs_BSM
 
 
 def mask_of(lengths: tuple[int, ...]) -> Tensor:
@@ -106,25 +106,31 @@ def mask_of(lengths: tuple[int, ...]) -> Tensor:
 
 
 def attend(
-    attention: Attention, query_BTQ: Tensor, memory_BSM: Tensor, mask: Tensor | None
+    attention: Attention, query_BTQ: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    context_BTM, weights_BTS = attention(query_BTQ, attention.project(memory_BSM), memory_BSM, mask)
+    context_BTM, weights_BTS = attention(
+        query_BTQ, attention.project(encoder_outputs_BSM), encoder_outputs_BSM, mask
+    )
     assert weights_BTS is not None
     return context_BTM, weights_BTS
 
 
 def slow(
-    attention: Attention, score: Score, query_BTQ: Tensor, memory_BSM: Tensor, lengths: tuple[int, ...]
+    attention: Attention,
+    score: Score,
+    query_BTQ: Tensor,
+    encoder_outputs_BSM: Tensor,
+    lengths: tuple[int, ...],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scores, context and weights in loops: softmax over the real positions, then the weighted sum."""
     zero = torch.zeros((), dtype=torch.float64)
     scores, contexts, weights = [], [], []
     for b, t in product(range(B), range(T)):
-        row = [score(attention, memory_BSM[b, j], query_BTQ[b, t], j) for j in range(S)]
+        row = [score(attention, encoder_outputs_BSM[b, j], query_BTQ[b, t], j) for j in range(S)]
         real = range(lengths[b])
         denominator = total(torch.exp(row[j]) for j in real)
         weight = [torch.exp(row[j]) / denominator if j in real else zero for j in range(S)]
-        contexts += [total(weight[j] * memory_BSM[b, j, m] for j in range(S)) for m in range(M)]
+        contexts += [total(weight[j] * encoder_outputs_BSM[b, j, m] for j in range(S)) for m in range(M)]
         scores += row
         weights += weight
     return (
@@ -165,12 +171,16 @@ def test_weights_of_every_value_in_conf(value: str, decoder: str) -> None:
 
 def test_location_reads_the_input_and_no_key() -> None:
     attention = FUNCTIONS["location"][0]()
-    state_BTH, embedded_BTE, memory_BSM = torch.randn(B, T, 2), torch.randn(B, T, E), torch.randn(B, S, M)
+    state_BTH, embedded_BTE, encoder_outputs_BSM = (
+        torch.randn(B, T, 2),
+        torch.randn(B, T, E),
+        torch.randn(B, S, M),
+    )
     query_BTQ = attention.query_of(state_BTH, embedded_BTE)
     assert torch.equal(query_BTQ, torch.cat([embedded_BTE, state_BTH], dim=-1))
-    assert attention.project(memory_BSM).shape == (B, S, 0)
+    assert attention.project(encoder_outputs_BSM).shape == (B, S, 0)
     other_BSM = torch.randn(B, S, M)
-    weights = [attend(attention, query_BTQ, memory, None)[1] for memory in (memory_BSM, other_BSM)]
+    weights = [attend(attention, query_BTQ, memory, None)[1] for memory in (encoder_outputs_BSM, other_BSM)]
     assert torch.equal(*weights)
 
 
@@ -207,16 +217,16 @@ def test_equals_the_formula_in_values_and_gradients(name: str, lengths: tuple[in
     make, score = FUNCTIONS[name]
     torch.manual_seed(1)
     attention = make().double()
-    query_BTQ, memory_BSM = inputs(attention)
+    query_BTQ, encoder_outputs_BSM = inputs(attention)
     mask = None if min(lengths) == S else mask_of(lengths)
-    scores_BTS = attention.score(query_BTQ, attention.project(memory_BSM))
-    found = (scores_BTS, *attend(attention, query_BTQ, memory_BSM, mask))
-    expected = slow(attention, score, query_BTQ, memory_BSM, lengths)
+    scores_BTS = attention.score(query_BTQ, attention.project(encoder_outputs_BSM))
+    found = (scores_BTS, *attend(attention, query_BTQ, encoder_outputs_BSM, mask))
+    expected = slow(attention, score, query_BTQ, encoder_outputs_BSM, lengths)
     for output, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(output, wanted, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(
-            gradients(output, attention, query_BTQ, memory_BSM),
-            gradients(wanted, attention, query_BTQ, memory_BSM),
+            gradients(output, attention, query_BTQ, encoder_outputs_BSM),
+            gradients(wanted, attention, query_BTQ, encoder_outputs_BSM),
             rtol=1e-10,
             atol=1e-12,
         )
@@ -225,9 +235,9 @@ def test_equals_the_formula_in_values_and_gradients(name: str, lengths: tuple[in
 @every_function
 def test_every_parameter_matters(name: str) -> None:
     attention = FUNCTIONS[name][0]().double()
-    query_BTQ, memory_BSM = inputs(attention)
-    context_BTM, _ = attend(attention, query_BTQ, memory_BSM, None)
-    assert all(g.abs().max() > 0 for g in gradients(context_BTM, attention, query_BTQ, memory_BSM))
+    query_BTQ, encoder_outputs_BSM = inputs(attention)
+    context_BTM, _ = attend(attention, query_BTQ, encoder_outputs_BSM, None)
+    assert all(g.abs().max() > 0 for g in gradients(context_BTM, attention, query_BTQ, encoder_outputs_BSM))
 
 
 @pytest.mark.parametrize("numbers", [1, T * S * D, 2 * T * S * D])
@@ -235,12 +245,14 @@ def test_additive_scores_do_not_depend_on_how_many_are_in_work(
     numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention = FUNCTIONS["additive"][0]().double()
-    query_BTQ, memory_BSM = inputs(attention)
-    whole = attend(attention, query_BTQ, memory_BSM, None)[0]
-    expected = [whole, *gradients(whole, attention, query_BTQ, memory_BSM)]
+    query_BTQ, encoder_outputs_BSM = inputs(attention)
+    whole = attend(attention, query_BTQ, encoder_outputs_BSM, None)[0]
+    expected = [whole, *gradients(whole, attention, query_BTQ, encoder_outputs_BSM)]
     monkeypatch.setattr(additive, "CPU_NUMBERS", numbers)
-    parts = attend(attention, query_BTQ, memory_BSM, None)[0]
-    torch.testing.assert_close([parts, *gradients(parts, attention, query_BTQ, memory_BSM)], expected)
+    parts = attend(attention, query_BTQ, encoder_outputs_BSM, None)[0]
+    torch.testing.assert_close(
+        [parts, *gradients(parts, attention, query_BTQ, encoder_outputs_BSM)], expected
+    )
 
 
 def with_weights(attention: Attention, **weights: list[list[float]] | list[float]) -> Attention:
@@ -256,14 +268,14 @@ def with_weights(attention: Attention, **weights: list[list[float]] | list[float
 # rows (1, 0) and (0, 1), scores (ln a, 0) give weights (a, 1) / (a + 1), and the context is the weights.
 GOLDEN = [
     pytest.param(
-        DotAttention(query_size=2, memory_size=2),
+        DotAttention(query_size=2, encoder_output_size=2),
         [math.log(2), 0.0],
         (2 / 3, 1 / 3),
         id="dot",
     ),
     pytest.param(  # W s = (0, ln 3): W exchanges the two numbers
         with_weights(
-            MultiplicativeAttention(query_size=2, memory_size=2), key=[[0.0, 2**0.5], [2**0.5, 0.0]]
+            MultiplicativeAttention(query_size=2, encoder_output_size=2), key=[[0.0, 2**0.5], [2**0.5, 0.0]]
         ),
         [math.log(3), 0.0],
         (1 / 4, 3 / 4),
@@ -271,7 +283,7 @@ GOLDEN = [
     ),
     pytest.param(  # W s + U h + b = 3 - 2 + (0, -1), and v tanh of it = ln 4 and 0
         with_weights(
-            AdditiveAttention(query_size=1, memory_size=2, size=1),
+            AdditiveAttention(query_size=1, encoder_output_size=2, size=1),
             query=[[0.5]],
             key=[[0.0, -1.0]],
             key_bias=[-2.0],
@@ -283,7 +295,9 @@ GOLDEN = [
     ),
     pytest.param(  # (W h)(U s) = 4 · ln 5 / 2 for the first row, divided by √4
         with_weights(
-            ScaledDotAttention(query_size=1, memory_size=2, size=4), key=[[1.0, 0.0]] * 4, query=[[0.5]] * 4
+            ScaledDotAttention(query_size=1, encoder_output_size=2, size=4),
+            key=[[1.0, 0.0]] * 4,
+            query=[[0.5]] * 4,
         ),
         [math.log(5)],
         (5 / 6, 1 / 6),
@@ -291,7 +305,7 @@ GOLDEN = [
     ),
     pytest.param(  # W [e; s] = (ln 6, 0, …) of e = 2 and s = ln 6; the third score is cut off
         with_weights(
-            LocationAttention(query_size=1, memory_size=2, embedding_size=1, max_length=1),
+            LocationAttention(query_size=1, encoder_output_size=2, embedding_size=1, max_length=1),
             position=[[0.0, 1.0], [0.0, 0.0], [9.0, 9.0]],
         ),
         [2.0, math.log(6)],
@@ -312,9 +326,9 @@ def test_golden(attention: Attention, query: list[float], expected: tuple[float,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_sum_to_1_and_padding_gets_exactly_0(name: str, dtype: torch.dtype) -> None:
     attention = FUNCTIONS[name][0]().to(dtype)
-    query_BTQ, memory_BSM = inputs(attention, dtype)
+    query_BTQ, encoder_outputs_BSM = inputs(attention, dtype)
     mask = mask_of(LENGTHS)
-    context_BTM, weights_BTS = attend(attention, query_BTQ, memory_BSM, mask)
+    context_BTM, weights_BTS = attend(attention, query_BTQ, encoder_outputs_BSM, mask)
     assert context_BTM.dtype == dtype
     assert weights_BTS.dtype == torch.float32
     assert weights_BTS.min() >= 0
@@ -326,20 +340,20 @@ def test_rows_sum_to_1_and_padding_gets_exactly_0(name: str, dtype: torch.dtype)
 def test_padding_has_no_say(name: str) -> None:
     """A masked batch equals each sentence alone, whatever stands at padding; no gradient goes there."""
     attention = FUNCTIONS[name][0]().double()
-    query_BTQ, memory_BSM = inputs(attention)
+    query_BTQ, encoder_outputs_BSM = inputs(attention)
     noise = torch.where(mask_of(LENGTHS).transpose(1, 2), 0.0, 100.0)
-    context_BTM, weights_BTS = attend(attention, query_BTQ, memory_BSM + noise, mask_of(LENGTHS))
+    context_BTM, weights_BTS = attend(attention, query_BTQ, encoder_outputs_BSM + noise, mask_of(LENGTHS))
     for b, length in enumerate(LENGTHS):
-        alone = attend(attention, query_BTQ[b : b + 1], memory_BSM[b : b + 1, :length], None)
+        alone = attend(attention, query_BTQ[b : b + 1], encoder_outputs_BSM[b : b + 1, :length], None)
         torch.testing.assert_close(context_BTM[b : b + 1], alone[0])
         torch.testing.assert_close(weights_BTS[b : b + 1, :, :length], alone[1])
-    (gradient_BSM,) = torch.autograd.grad(context_BTM.sum(), memory_BSM)
+    (gradient_BSM,) = torch.autograd.grad(context_BTM.sum(), encoder_outputs_BSM)
     assert torch.all(gradient_BSM.abs().sum(-1)[~mask_of(LENGTHS)[:, 0]] == 0)
 
 
 def test_a_causal_mask_may_differ_between_queries() -> None:
     attention = FUNCTIONS["additive"][0]().double()
-    query_BTQ, memory_BSM = inputs(attention)
+    query_BTQ, encoder_outputs_BSM = inputs(attention)
     causal_TS = torch.arange(S) <= torch.arange(T)[:, None]
-    _, weights_BTS = attend(attention, query_BTQ, memory_BSM, causal_TS)
+    _, weights_BTS = attend(attention, query_BTQ, encoder_outputs_BSM, causal_TS)
     assert torch.all((weights_BTS > 0) == causal_TS)

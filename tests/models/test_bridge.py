@@ -28,11 +28,16 @@ def bridge(kind: BridgeKind, encoder_layers: int, num_layers: int, has_cell: boo
 def source(encoder_layers: int, padding: float) -> Source:
     """A random source; this number stands at padding."""
     generator = torch.Generator().manual_seed(1)
-    memory_BSM = torch.randn(B, S, M, dtype=torch.float64, generator=generator)
+    encoder_outputs_BSM = torch.randn(B, S, M, dtype=torch.float64, generator=generator)
     mask = torch.arange(S) < torch.tensor(LENGTHS)[:, None]
-    memory_BSM[~mask] = padding
+    encoder_outputs_BSM[~mask] = padding
     final = torch.randn(encoder_layers, B, M, dtype=torch.float64, generator=generator)
-    return Source(memory_BSM.requires_grad_(), memory_BSM, mask[:, None], RecurrentState(final, final + 1))
+    return Source(
+        encoder_outputs_BSM.requires_grad_(),
+        encoder_outputs_BSM,
+        mask[:, None],
+        RecurrentState(final, final + 1),
+    )
 
 
 @either_cell
@@ -46,11 +51,11 @@ def test_mean(encoder_layers: int, num_layers: int, has_cell: bool, padding: flo
     for row, length in enumerate(LENGTHS):
         total = torch.zeros(M, dtype=torch.float64)
         for position in range(length):
-            total = total + given.memory_BSM[row, position]
+            total = total + given.encoder_outputs_BSM[row, position]
         expected = torch.tanh(w @ (total / length) + b)
         torch.testing.assert_close(state.hidden_LBH[:, row], expected.expand(num_layers, H))
     assert_cell_is_zero(state, num_layers, has_cell)
-    (gradient_BSM,) = torch.autograd.grad(state.hidden_LBH.sum(), given.memory_BSM)
+    (gradient_BSM,) = torch.autograd.grad(state.hidden_LBH.sum(), given.encoder_outputs_BSM)
     assert given.mask is not None
     assert torch.equal(gradient_BSM.abs().sum(-1) > 0, given.mask[:, 0])
 

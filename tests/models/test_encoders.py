@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq_lab.models.encoders import Encoded, RecurrentEncoder
+from seq2seq_lab.models.encoders import EncoderOutputs, RecurrentEncoder
 from seq2seq_lab.models.recurrent import Cell
 
 E, H, S = 3, 4, 5
@@ -26,9 +26,9 @@ def embedded() -> Tensor:
     return torch.randn(len(WHOLE), S, E, dtype=torch.float64, generator=generator).requires_grad_()
 
 
-def results(encoded: Encoded) -> list[Tensor]:
+def results(encoded: EncoderOutputs) -> list[Tensor]:
     final = encoded.final
-    return [encoded.memory_BSM, final.hidden_LBH, *([] if final.cell_LBH is None else [final.cell_LBH])]
+    return [encoded.outputs_BSM, final.hidden_LBH, *([] if final.cell_LBH is None else [final.cell_LBH])]
 
 
 def gradients(outputs: list[Tensor], model: RecurrentEncoder, x_BSE: Tensor) -> tuple[Tensor, ...]:

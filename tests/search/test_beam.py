@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from exhaustive import every_output, forced, ranked, wu
-from models.small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab.config.compose import compose_run

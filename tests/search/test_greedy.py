@@ -52,7 +52,7 @@ class Scripted:
         log_probs_BV = torch.tensor(
             [distribution(word, t) for word, t in zip(words, steps, strict=True)]
         ).log()
-        weights_BS = torch.zeros(source.memory_BSM.shape[:2])
+        weights_BS = torch.zeros(source.encoder_outputs_BSM.shape[:2])
         for row, (t, length) in enumerate(zip(steps, source.keys_BSK.tolist(), strict=True)):
             weights_BS[row, min(t, length - 1)] = 1
         return (

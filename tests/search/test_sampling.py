@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from models.small_models import batch_of, random_sentences, small_config, small_model
+from small_models import batch_of, random_sentences, small_config, small_model
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS

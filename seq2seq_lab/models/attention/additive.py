@@ -19,14 +19,14 @@ class AdditiveAttention(Attention):
         size: d_a, the size of W s and U h_j.
     """
 
-    def __init__(self, query_size: int, memory_size: int, size: int) -> None:
-        super().__init__(query_size, memory_size)
-        self.key = nn.Linear(memory_size, checked_size(size))
+    def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
+        super().__init__(query_size, encoder_output_size)
+        self.key = nn.Linear(encoder_output_size, checked_size(size))
         self.query = nn.Linear(query_size, size, bias=False)
         self.energy = nn.Linear(size, 1, bias=False)
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return _wide(self.key(memory_BSM))  # once, and not at every step
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return _wide(self.key(encoder_outputs_BSM))  # once, and not at every step
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])  # type: ignore[no-untyped-call]

@@ -16,24 +16,24 @@ class Attention(nn.Module, ABC):
 
     Args:
         query_size: width Q of the query, a decoder state.
-        memory_size: width M of the memory, the encoder's outputs.
+        encoder_output_size: width M of the memory, the encoder's outputs.
     """
 
     longest_source: int | None = None
 
-    def __init__(self, query_size: int, memory_size: int) -> None:
+    def __init__(self, query_size: int, encoder_output_size: int) -> None:
         super().__init__()
         self.query_size = query_size
-        self.memory_size = memory_size
+        self.encoder_output_size = encoder_output_size
 
     @property
     def context_size(self) -> int:
         """Width of the context vector."""
-        return self.memory_size
+        return self.encoder_output_size
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
         """Return the keys_BSK that `score` compares with the query; done once a sentence."""
-        return memory_BSM
+        return encoder_outputs_BSM
 
     def query_of(self, states_BTH: Tensor, embedded_BTE: Tensor) -> Tensor:
         """Return the query_BTQ that `score` is given: the decoder's states, unless the input is asked for too."""
@@ -44,7 +44,7 @@ class Attention(nn.Module, ABC):
         """Return scores_BTS, the fit of each memory position to each query."""
 
     def forward(
-        self, query_BTQ: Tensor, keys_BSK: Tensor, memory_BSM: Tensor, mask: Tensor | None
+        self, query_BTQ: Tensor, keys_BSK: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return (context_BTM, weights_BTS).
 
@@ -58,7 +58,7 @@ class Attention(nn.Module, ABC):
         if mask is not None:
             scores_BTS = scores_BTS.masked_fill(~mask, float("-inf"))
         weights_BTS = scores_BTS.softmax(dim=-1)
-        return torch.bmm(weights_BTS.to(memory_BSM.dtype), memory_BSM), weights_BTS
+        return torch.bmm(weights_BTS.to(encoder_outputs_BSM.dtype), encoder_outputs_BSM), weights_BTS
 
 
 def checked_size(size: int) -> int:
@@ -75,4 +75,4 @@ def checked_size(size: int) -> int:
 class AttentionFactory(Protocol):
     """Makes an attention function for a decoder, which knows the size of its query."""
 
-    def __call__(self, *, query_size: int, memory_size: int) -> Attention: ...
+    def __call__(self, *, query_size: int, encoder_output_size: int) -> Attention: ...

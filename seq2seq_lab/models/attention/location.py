@@ -20,15 +20,17 @@ class LocationAttention(Attention):
         ValueError: `max_length` leaves no position.
     """
 
-    def __init__(self, query_size: int, memory_size: int, embedding_size: int, max_length: int) -> None:
-        super().__init__(query_size, memory_size)
+    def __init__(
+        self, query_size: int, encoder_output_size: int, embedding_size: int, max_length: int
+    ) -> None:
+        super().__init__(query_size, encoder_output_size)
         if max_length < 1:
             raise ValueError(f"attention.max_length={max_length} must be at least 1.")
         self.longest_source = max_length + 2
         self.position = nn.Linear(embedding_size + query_size, self.longest_source, bias=False)
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return memory_BSM[..., :0]
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return encoder_outputs_BSM[..., :0]
 
     def query_of(self, states_BTH: Tensor, embedded_BTE: Tensor) -> Tensor:
         return torch.cat([embedded_BTE.to(states_BTH.dtype), states_BTH], dim=-1)

@@ -15,13 +15,13 @@ class MultiplicativeAttention(Attention):
     a sum of M·Q products so far that the softmax saturates before it has learned where to look.
     """
 
-    def __init__(self, query_size: int, memory_size: int) -> None:
-        super().__init__(query_size, memory_size)
-        self.key = nn.Linear(memory_size, query_size, bias=False)
+    def __init__(self, query_size: int, encoder_output_size: int) -> None:
+        super().__init__(query_size, encoder_output_size)
+        self.key = nn.Linear(encoder_output_size, query_size, bias=False)
         self.scale = 1 / math.sqrt(query_size)
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.key(memory_BSM) * self.scale
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return self.key(encoder_outputs_BSM) * self.scale
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         return torch.bmm(query_BTQ.to(keys_BSK.dtype), keys_BSK.transpose(1, 2))

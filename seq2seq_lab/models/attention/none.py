@@ -12,13 +12,13 @@ class NoAttention(Attention):
     def context_size(self) -> int:
         return 0
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return memory_BSM[..., :0]
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return encoder_outputs_BSM[..., :0]
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         raise AssertionError("attention=none scores nothing")
 
     def forward(
-        self, query_BTQ: Tensor, keys_BSK: Tensor, memory_BSM: Tensor, mask: Tensor | None
+        self, query_BTQ: Tensor, keys_BSK: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         return query_BTQ[..., :0], None

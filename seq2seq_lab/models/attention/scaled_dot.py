@@ -15,14 +15,14 @@ class ScaledDotAttention(Attention):
         size: d, the size of the projected key and query.
     """
 
-    def __init__(self, query_size: int, memory_size: int, size: int) -> None:
-        super().__init__(query_size, memory_size)
-        self.key = nn.Linear(memory_size, checked_size(size), bias=False)
+    def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
+        super().__init__(query_size, encoder_output_size)
+        self.key = nn.Linear(encoder_output_size, checked_size(size), bias=False)
         self.query = nn.Linear(query_size, size, bias=False)
         self.scale = 1 / math.sqrt(size)
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.key(memory_BSM) * self.scale
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return self.key(encoder_outputs_BSM) * self.scale
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         return torch.bmm(self.query(query_BTQ), keys_BSK.transpose(1, 2))

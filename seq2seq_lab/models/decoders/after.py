@@ -64,7 +64,7 @@ class AttendAfterDecoder(Decoder):
         )
         self.bridge = Bridge(bridge, encoder, hidden_size, num_layers, has_cell=cell == "lstm")
         self.state_dropout = Dropout(state_dropout, locked_dropout)
-        self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
+        self.attention = attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size)
         check_source_is_read(bridge, self.attention)
         self.combine: nn.Linear | None = None
         if attentional_size is not None:
@@ -76,12 +76,14 @@ class AttendAfterDecoder(Decoder):
             )
         self.feature_size = hidden_size if attentional_size is None else attentional_size
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.attention.project(memory_BSM)
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return self.attention.project(encoder_outputs_BSM)
 
     def start(self, source: Source) -> DecoderState:
-        memory_BSM = source.memory_BSM
-        fed_BF = memory_BSM.new_zeros(len(memory_BSM), self.fed_size) if self.fed_size else None
+        encoder_outputs_BSM = source.encoder_outputs_BSM
+        fed_BF = (
+            encoder_outputs_BSM.new_zeros(len(encoder_outputs_BSM), self.fed_size) if self.fed_size else None
+        )
         return DecoderState(self.bridge(source), fed_BF)
 
     def step(

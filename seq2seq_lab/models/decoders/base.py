@@ -35,7 +35,7 @@ class Decoder(nn.Module, ABC):
     feature_size: int
 
     @abstractmethod
-    def project(self, memory_BSM: Tensor) -> Tensor:
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
         """Return the keys_BSK of the memory, once a sentence."""
 
     @abstractmethod
@@ -83,11 +83,11 @@ def attend(
 
     Several rows of states a sentence (the K hypotheses of a beam, side by side) ask as if they were K times as many steps.
     """
-    rows, sentences = len(states_BTH), len(source.memory_BSM)
+    rows, sentences = len(states_BTH), len(source.encoder_outputs_BSM)
     query_BTQ = attention.query_of(states_BTH, embedded_BTE)
     if rows != sentences:
         query_BTQ = _with_rows(query_BTQ, sentences)
-    context_BTM, weights_BTS = attention(query_BTQ, source.keys_BSK, source.memory_BSM, source.mask)
+    context_BTM, weights_BTS = attention(query_BTQ, source.keys_BSK, source.encoder_outputs_BSM, source.mask)
     if rows != sentences:
         context_BTM = _with_rows(context_BTM, rows)
         weights_BTS = None if weights_BTS is None else _with_rows(weights_BTS, rows)

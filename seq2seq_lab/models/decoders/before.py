@@ -55,7 +55,7 @@ class AttendBeforeDecoder(Decoder):
         locked_dropout: bool,
     ) -> None:
         super().__init__()
-        self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
+        self.attention = attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size)
         check_source_is_read(bridge, self.attention)
         context_size = self.attention.context_size
         joined_size = input_size + context_size
@@ -73,8 +73,8 @@ class AttendBeforeDecoder(Decoder):
         self.output = Output(output, input_size, hidden_size, context_size, state_dropout, locked_dropout)
         self.feature_size = self.output.size
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.attention.project(memory_BSM)
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return self.attention.project(encoder_outputs_BSM)
 
     def start(self, source: Source) -> DecoderState:
         return DecoderState(self.bridge(source), None)

@@ -50,7 +50,7 @@ class AttendBetweenDecoder(Decoder):
             )
         if attentional_size < 1:
             raise ValueError(f"decoder.attentional_size={attentional_size} must be at least 1.")
-        self.attention = attention(query_size=hidden_size, memory_size=encoder.memory_size)
+        self.attention = attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size)
         context_size = self.attention.context_size
         if not context_size:
             raise ValueError(
@@ -67,8 +67,8 @@ class AttendBetweenDecoder(Decoder):
         self.state_dropout = Dropout(state_dropout, locked_dropout)
         self.feature_size = attentional_size
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return self.attention.project(memory_BSM)
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return self.attention.project(encoder_outputs_BSM)
 
     def start(self, source: Source) -> DecoderState:
         return DecoderState(self.bridge(source), None)

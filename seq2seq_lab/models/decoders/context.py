@@ -45,7 +45,7 @@ class FixedContextDecoder(Decoder):
         locked_dropout: bool,
     ) -> None:
         super().__init__()
-        if attention(query_size=hidden_size, memory_size=encoder.memory_size).context_size:
+        if attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size).context_size:
             raise ValueError(
                 "decoder: model=cho and decoder=context have no attention (their context is the encoder's final state at "
                 "every step), but an attention function is chosen. Leave attention=… out, or choose model=bahdanau with it."
@@ -58,8 +58,8 @@ class FixedContextDecoder(Decoder):
         self.output = Output(output, input_size, hidden_size, context_size, state_dropout, locked_dropout)
         self.feature_size = self.output.size
 
-    def project(self, memory_BSM: Tensor) -> Tensor:
-        return memory_BSM[..., :0]
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return encoder_outputs_BSM[..., :0]
 
     def start(self, source: Source) -> DecoderState:
         return DecoderState(self.bridge(source), None)

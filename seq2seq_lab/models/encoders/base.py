@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
-class Encoded(NamedTuple):
+class EncoderOutputs(NamedTuple):
     """An encoded batch: the memory h_1 … h_S, zero at padding, and the state after the last real token."""
 
-    memory_BSM: Tensor
+    outputs_BSM: Tensor
     final: RecurrentState
 
 
 class EncoderSizes(NamedTuple):
     """What a decoder must know of an encoder: M, the width of a final state, the number of final states."""
 
-    memory_size: int
+    encoder_output_size: int
     final_size: int
     num_layers: int
 
@@ -30,5 +30,5 @@ class Encoder(nn.Module, ABC):
     sizes: EncoderSizes
 
     @abstractmethod
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Encoded:
+    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         """Encode a batch; `lengths` are the B real lengths, on the host."""

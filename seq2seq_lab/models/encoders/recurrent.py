@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.encoders.base import Encoded, Encoder, EncoderSizes
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import Cell, RecurrentLayers
 
 
@@ -22,7 +22,7 @@ class RecurrentEncoder(Encoder):
         hidden_size: the size of a direction, as in `torch.nn.LSTM`.
         reverse: read the source from its end (Sutskever 2014, §3.3); the memory keeps the source's order.
         dropout: probability between the layers.
-        memory_dropout: probability on the memory that the decoder attends to.
+        encoder_output_dropout: probability on the memory that the decoder attends to.
         locked_dropout: one dropout mask a sentence, not one a token.
 
     Raises:
@@ -38,7 +38,7 @@ class RecurrentEncoder(Encoder):
         num_layers: int,
         reverse: bool,
         dropout: float,
-        memory_dropout: float,
+        encoder_output_dropout: float,
         locked_dropout: bool,
     ) -> None:
         super().__init__()
@@ -52,25 +52,25 @@ class RecurrentEncoder(Encoder):
             cell, input_size, hidden_size, num_layers, bidirectional, dropout, locked_dropout
         )
         width = self.layers.output_size
-        self.sizes = EncoderSizes(memory_size=width, final_size=width, num_layers=num_layers)
-        self.memory_dropout = Dropout(memory_dropout, locked_dropout)
+        self.sizes = EncoderSizes(encoder_output_size=width, final_size=width, num_layers=num_layers)
+        self.encoder_output_dropout = Dropout(encoder_output_dropout, locked_dropout)
 
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Encoded:
+    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         longest = embedded_BSE.shape[1]
         if self.reverse:
             embedded_BSE = _reversed(embedded_BSE, lengths)
         if min(lengths) == longest:
-            memory_BSM, final = self.layers(embedded_BSE, None)
+            encoder_outputs_BSM, final = self.layers(embedded_BSE, None)
         else:
             packed = pack_padded_sequence(
                 embedded_BSE, torch.tensor(lengths), batch_first=True, enforce_sorted=False
             )
             output, final = self.layers(packed, None)
-            memory_BSM, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
+            encoder_outputs_BSM, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
         if self.reverse:
-            memory_BSM = _reversed(memory_BSM, lengths)
+            encoder_outputs_BSM = _reversed(encoder_outputs_BSM, lengths)
         # The layers compute time first, and a decoder that looks at each step would copy that layout at each.
-        return Encoded(self.memory_dropout(memory_BSM).contiguous(), final)
+        return EncoderOutputs(self.encoder_output_dropout(encoder_outputs_BSM).contiguous(), final)
 
 
 def _reversed(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:
