@@ -1,12 +1,8 @@
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +12,12 @@ from omegaconf import OmegaConf
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar, held_out, lexicon
 from seq2seq_lab.data.grammar.clauses import Clauses
-from seq2seq_lab.data.grammar.noun_phrases import PAST, PEOPLE, PRESENT, nominal
+from seq2seq_lab.data.grammar.noun_kinds import PEOPLE
+from seq2seq_lab.data.grammar.noun_phrases import PAST, nominal
 from seq2seq_lab.data.grammar.phrase import (
     PHENOMENA,
     Phrase,
     Word,
-    english_text,
     french_text,
     gold,
     spell_french,
@@ -31,9 +27,7 @@ from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
 
 YAML = Path(__file__).parents[2] / "conf" / "dataset" / "grammar.yaml"
-GOLDEN = Path(__file__).parent / "golden" / "grammar.jsonl"
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJLMPSVÉâàçéèêîïôœùû' .,?-"
-WORD = re.compile(r"\w+(?:-\w+)*'?|[.,?]")
 
 
 def make(**changed: float) -> Grammar:
@@ -58,22 +52,12 @@ def golds(corpus: Corpus) -> list[Gold]:
     return [pair for split in splits for pair in gold_of(split)]
 
 
-@pytest.fixture(scope="module")
-def french(golds: list[Gold]) -> list[str]:
-    return [french_text(pair.target_words) for pair in golds]
-
-
-def test_the_splits_have_the_sizes_and_languages_asked_for(corpus: Corpus) -> None:
+def test_the_splits_are_disjoint_and_have_the_requested_sizes(corpus: Corpus) -> None:
     assert (corpus.source_language, corpus.target_language) == ("en", "fr")
     assert list(corpus.tests) == ["test", "test_compositional"]
     splits = (corpus.train, corpus.validation, *corpus.tests.values())
     assert [len(split) for split in splits] == [20000, 1000, 1000, 1000]
-
-
-def test_no_source_comes_twice_within_or_across_splits(corpus: Corpus) -> None:
-    splits = (corpus.train, corpus.validation, *corpus.tests.values())
-    sources = [source for split in splits for source in split.source]
-    assert len(set(sources)) == len(sources) == 23000
+    assert len({source for split in splits for source in split.source}) == 23000
 
 
 class Biased(random.Random):
@@ -163,37 +147,38 @@ def test_no_english_form_has_two_translations() -> None:
         assert [form for form, count in counts.items() if count > 1] == []
 
 
-def golden() -> list[dict[str, Any]]:
-    # Read with "\n" alone as the end of a line.
-    lines = [json.loads(line) for line in GOLDEN.read_text("utf-8").strip().split("\n")]
-    assert len(lines) == 50
-    return lines
+# Read with "\n" as the only end of a line.
+GOLDEN = [
+    json.loads(line)
+    for line in Path(__file__)
+    .with_name("golden")
+    .joinpath("grammar.jsonl")
+    .read_text("utf-8")
+    .strip()
+    .split("\n")
+]
 
 
-@pytest.mark.parametrize("pair", golden(), ids=lambda pair: pair["english"])
-def test_golden_pairs(pair: dict[str, Any], corpus: Corpus) -> None:
-    """Each is looked up by its English in the corpus of the default arguments.
+def test_golden_pairs(corpus: Corpus) -> None:
+    """Compare 50 pairs with the corpus of the default arguments. Someone who knows both languages has read each.
 
-    Someone who knows both languages read each. A line may change, or leave the file with its sentence, when
-    a rule, a weight, the lexicon or an argument changes; one that takes its place is to be read as well.
+    A pair may change, or leave the file with its sentence, when a rule, a weight, the lexicon or an argument changes. Read
+    any pair that you add.
     """
+    pairs: dict[str, tuple[str, str, list[str]]] = {}
     for split in (corpus.train, corpus.validation, *corpus.tests.values()):
-        if pair["english"] in split.source:
-            at = list(split.source).index(pair["english"])
-            break
-    else:
-        pytest.fail(f"{pair['english']!r} is in no split")
-    links = " ".join(f"{source}-{target}" for source, target in sorted(gold_of(split)[at].links))
-    assert split.phenomena is not None
-    assert (split.target[at], links, sorted(split.phenomena[at])) == (
-        pair["french"],
-        pair["alignment"],
-        pair["phenomena"],
-    )
+        assert split.phenomena is not None
+        for source, target, pair, names in zip(
+            split.source, split.target, gold_of(split), split.phenomena, strict=True
+        ):
+            pairs[source] = target, " ".join(f"{a}-{b}" for a, b in sorted(pair.links)), sorted(names)
+    assert len(GOLDEN) == 50
+    for line in GOLDEN:
+        assert pairs[line["english"]] == (line["french"], line["alignment"], line["phenomena"])
 
 
 def test_the_golden_pairs_show_every_phenomenon_and_their_combinations() -> None:
-    shown = [set(pair["phenomena"]) for pair in golden()]
+    shown = [set(pair["phenomena"]) for pair in GOLDEN]
     for phenomenon in PHENOMENA:
         assert sum(phenomenon in names for names in shown) >= 2, phenomenon
     for both in (
@@ -230,15 +215,6 @@ def test_every_word_is_linked_and_stands_in_the_text_in_order(corpus: Corpus) ->
         assert target[-2:] == (" ?" if mark == "?" else pair.target_words[-2][-1] + ".")
 
 
-def test_words_are_written_plainly(golds: list[Gold]) -> None:
-    capitals = {entry.english[0] for entry in (*lexicon.NAMES, *lexicon.CITIES)} | {"I", "Monday", "Saturday"}
-    for pair in golds:
-        assert all(word in capitals for word in pair.source_words if word != word.lower())
-        words = pair.source_words + pair.target_words
-        assert all(re.fullmatch(r"[^\W\d_]+(-[^\W\d_]+)?'?|[.,?]|o'clock", word) for word in words)
-        assert WORD.findall(french_text(pair.target_words)) == list(pair.target_words)
-
-
 def test_the_word_tokenizer_gives_back_every_sentence(corpus: Corpus) -> None:
     for lines in (corpus.train.source[:4000], corpus.train.target[:4000]):
         tokenizer = WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
@@ -266,20 +242,6 @@ def test_the_four_kinds_of_correspondence_occur(golds: list[Gold]) -> None:
         for sources, targets in kinds(pair):
             found[min(sources, 2), min(targets, 2)] += 1
     assert min(found[kind] for kind in ((1, 1), (1, 2), (2, 1), (2, 2))) > 150
-
-
-def test_the_dative_moves_the_receiver_last(golds: list[Gold]) -> None:
-    names = {entry.english[0] for entry in lexicon.NAMES}
-    told = [
-        pair
-        for pair in golds
-        if len(pair.source_words) == 6 and pair.source_words[1] == "told" and pair.source_words[2] in names
-    ]
-    assert len(told) > 10
-    for pair in told:
-        preposition, receiver = len(pair.target_words) - 3, len(pair.target_words) - 2
-        assert pair.target_words[preposition] == "à"
-        assert {target for source, target in pair.links if source == 2} == {preposition, receiver}
 
 
 @pytest.mark.parametrize(
@@ -337,182 +299,6 @@ def test_a_contraction_carries_the_links_of_both_parts() -> None:
     au, _ = spell_french([Word("à", ("at",)), Word("le/l'", ("the",)), Word("roi", ("king",))])
     assert au.form == "au"
     assert set(au.links) == {"at", "the"}
-
-
-@pytest.mark.parametrize(
-    "forbidden",
-    [
-        # a word that had to be elided or to change its shape before a vowel or a mute h
-        r"\b(le|la|de|que|je|ne|me|ce|ma|sa|beau|nouveau) (?!onze)[aeiouéèêâîôœAEIOUÉ]",
-        r"\b(le|la|de|que|je|ne|me|ce|ma|sa|beau|nouveau) (homme|histoire|hirondelle|huître|horloge|hôpi|hôte|H)",
-        r"\b(un|ce|mon|son|notre|chaque|le) vieux (homme|oiseau|œuf|aspirateur|ami|hôtel|hôpital)\b",
-        # one that had not to, before a consonant or an h aspiré
-        r"('|\b(cet|bel|vieil|nouvel) )([bcdfgjklmnpqrstvw]|onze|huit|hibou|héros|hérisson|harpe|hache|hameau)",
-        r"\b(mon|son) (harpe|hache)",
-        # a contraction that was not made
-        r"\b(à|de) les?\b",
-        r"\bsi ils?\b",
-        # a negation of one half, or with an indefinite object
-        r"\bn(e |')(?!.*\bpas\b)",
-        r"\bpas (vu|aimé|acheté|mangé|écrit|donné|traversé) (un|une|des) ",
-        r"\bde (des|du|de)\b|\bde d'",
-    ],
-)
-def test_the_corpus_has_no_form_that_french_forbids(forbidden: str, french: list[str]) -> None:
-    assert [line for line in french if re.search(forbidden, line)] == []
-
-
-def test_a_and_an_go_by_the_next_word(golds: list[Gold]) -> None:
-    following: dict[str, set[str]] = {"a": set(), "an": set()}
-    for pair in golds:
-        for article, word in pairwise(pair.source_words):
-            if article in following:
-                following[article].add(word[0])
-    assert following["an"] == set("aeiou")
-    assert len(following["a"]) > 10
-    assert following["a"].isdisjoint("aeiou")
-
-
-def test_des_becomes_de_before_a_prenominal_adjective(golds: list[Gold]) -> None:
-    plurals = {row.french[1] for row in lexicon.ANY_BEFORE + lexicon.NEW + lexicon.YOUNG}
-    before = {form[0] for forms in plurals for form in forms}
-    seen: Counter[str] = Counter()
-    for pair in golds:
-        for source, target in pair.links:
-            # "of some" is one French word, "de"
-            if pair.source_words[source] == "some" and pair.source_words[source - 1] not in ("of", "near"):
-                word, following = pair.target_words[target : target + 2]
-                seen[word] += 1
-                assert (word == "des") == (following not in before and not following.startswith("ancien"))
-    assert min(seen["de"], seen["des"]) > 100
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        *(
-            "d'anciens",
-            "de vieux",
-            "bel",
-            "nouvel",
-            "vieil",
-            "cet homme",
-            "ce héros",
-            "mon histoire",
-            "au",
-            "aux",
-        ),
-        *(
-            "la harpe",
-            "le hibou",
-            "l'hôtel",
-            "l'ancien",
-            "du",
-            "qu'il",
-            "j'ai",
-            "d'Étienne",
-            "l'œuf",
-            "chevaux",
-        ),
-        *("n'a pas", "ne l'a pas", "l'a vue", "les a vus", "m'a", "leur", "n'est pas", "sont parties"),
-        *("s'il", "si elle", "que onze", "de huit", "pas d'", "qu'elle n'", "qui ne", "est-ce qu'elle"),
-        *("lui a donné", "ne lui", "mangée", "trouvées", "sont nées", "est mort", "vont", "dix-sept"),
-    ],
-)
-def test_the_corpus_shows_the_forms_that_are_easily_got_wrong(wanted: str, french: list[str]) -> None:
-    assert any(re.search(rf"\b{wanted}\b", line) for line in french)
-
-
-# Gender and number of what may stand before a noun, and after it; a dot leaves it open.
-BEFORE = {
-    "ms": "un le ce cet du au petit grand beau bel vieil nouveau nouvel ancien",
-    "fs": "une la cette ma sa petite grande belle vieille nouvelle ancienne",
-    "mp": "petits grands beaux nouveaux anciens",
-    "fp": "petites grandes belles vieilles nouvelles anciennes",
-    ".p": "les des ces mes nos ses deux trois aux jeunes",
-    ".s": "chaque notre mon son jeune",
-    "m.": "vieux",
-}
-AFTER = {
-    "ms": "noir blanc intelligent oublié cassé fermé",
-    "fs": "noire blanche intelligente oubliée cassée fermée heureuse",
-    "mp": "noirs blancs intelligents oubliés cassés fermés",
-    "fp": "noires blanches intelligentes oubliées cassées fermées heureuses",
-    ".p": "tristes célèbres rouges étranges",
-    ".s": "triste célèbre rouge étrange",
-    "m.": "heureux",
-}
-
-
-def test_articles_and_adjectives_agree_with_their_noun(golds: list[Gold]) -> None:
-    nouns: dict[str, set[str]] = {}
-    for table in vars(lexicon).values():
-        for noun in table if isinstance(table, list) else ():
-            if isinstance(noun, lexicon.Noun) and len(noun.french[0]) == 1:
-                for form, number in zip(noun.french, "sp", strict=True):
-                    nouns.setdefault(form[0].removeprefix("*"), set()).add("mf"[noun.gender] + number)
-    before, after = (
-        {word: mark for mark, words in marks.items() for word in words.split()} for marks in (BEFORE, AFTER)
-    )
-    met: Counter[str] = Counter()
-    for pair in golds:
-        french = pair.target_words
-        for position in range(1, len(french) - 1):
-            if french[position] not in nouns:
-                continue
-            for marks, neighbour in ((before, french[position - 1]), (after, french[position + 1])):
-                if neighbour in marks:
-                    met[neighbour] += 1
-                    agree = any(re.fullmatch(marks[neighbour], mark) for mark in nouns[french[position]])
-                    assert agree, f"{neighbour} / {french[position]}: {french_text(french)}"
-    assert set(met) == set(before) | set(after)
-
-
-@pytest.mark.parametrize(
-    ("verb", "person", "tense", "english", "french"),
-    [
-        ("see", lexicon.FIRST_SINGULAR, PRESENT, "see", "vois"),
-        ("see", lexicon.THIRD_SINGULAR, PRESENT, "sees", "voit"),
-        ("see", lexicon.FIRST_PLURAL, PRESENT, "see", "voyons"),
-        ("see", lexicon.THIRD_PLURAL, PRESENT, "see", "voient"),
-        ("see", lexicon.FIRST_SINGULAR, PAST, "saw", "ai vu"),
-        ("see", lexicon.THIRD_SINGULAR, PAST, "saw", "a vu"),
-        ("see", lexicon.FIRST_PLURAL, PAST, "saw", "avons vu"),
-        ("see", lexicon.THIRD_PLURAL, PAST, "saw", "ont vu"),
-    ],
-)
-def test_verbs_agree_in_both_languages(verb: str, person: int, tense: int, english: str, french: str) -> None:
-    (entry,) = [entry for entry in lexicon.MEETING if entry.english_present[0] == (verb,)]
-    clauses = Clauses(random.Random(1))
-    clauses.verbs.chance = lambda: 0.99  # no adverb
-    subject = nominal(lexicon.WHO)._replace(person=person)
-    phrase = clauses.verbs.verb(entry, Clause(subject, tense, negated=False, question=False))
-    assert " ".join(word.form for word in phrase.english) == english
-    assert " ".join(word.form for word in phrase.french) == french
-
-
-def test_subjects_agree_with_their_verbs(golds: list[Gold]) -> None:
-    third = {row.english_present[1][0] for row in lexicon.MEETING + lexicon.INTRANSITIVE}
-    bare = {row.english_present[0][0] for row in lexicon.MEETING + lexicon.INTRANSITIVE}
-    checked: Counter[str] = Counter()
-    for pair in golds:
-        source, target = english_text(pair.source_words), french_text(pair.target_words)
-        if source.startswith("we "):
-            assert re.match(r"nous (ne |n'|les? |la |l'|leur |lui )*(\w+ons|sommes)\b", target), target
-        elif source.startswith("I "):
-            assert re.match(r"j['e] ?(ne |n'|les? |la |l'|leur |lui )*(ai|vais|\w+[es])\b", target), target
-        elif match := re.match(r"(he|she) (\w+)", source):
-            assert match[2] not in bare
-            wrong = r"(il|elle) ((ne|me|la|les?|nous|lui|leur) |[nlm]')*(ai|suis|avons|sommes|ont|sont|vont|\w+ons) "
-            assert not re.match(wrong, target), target
-        elif match := re.match(r"[A-Z]\w+ and [A-Z]\w+ (\w+)", source):
-            assert match[1] not in third
-            plural = r"\w+ et \w+ ((ne|me|la|les?|nous|lui|leur) |[nlm]')*(ont|sont|vont|\w+ent) "
-            assert re.match(plural, re.sub(r"[.,]", " ", target)), target
-        else:
-            continue
-        checked[source.split()[0]] += 1
-    assert min(checked[word] for word in ("we", "I", "he", "she", "Mary")) > 5
 
 
 def test_lengths_are_spread_and_the_test_split_has_long_sentences(corpus: Corpus) -> None:
@@ -699,68 +485,35 @@ def test_the_same_arguments_give_the_same_corpus() -> None:
     )
 
 
-def test_the_corpus_does_not_depend_on_hash_randomisation() -> None:
-    program = (
-        "from seq2seq_lab.data.grammar import Grammar\n"
-        "split = Grammar(200, 1, 1, 50, 0.1, 1, 4).load().tests['test_compositional']\n"
-        "print([ascii(pair) for pair in zip(split.source, split.target)])\n"
-        "print([sorted(pair.links) for pair in split.gold])\n"
-        "print([sorted(map(ascii, names)) for names in split.phenomena])"
-    )
-    folder = YAML.parents[2]
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(outputs) == 1
-
-
-@pytest.mark.parametrize("key", ["train", "validation", "test"])
-@pytest.mark.parametrize("size", [0, -5])
-def test_a_size_below_one_is_refused_by_name(key: str, size: int) -> None:
-    with pytest.raises(UserError, match=rf"dataset\.{key}={size} .*1 or more"):
-        make(**{key: size})
-
-
-def test_a_negative_depth_is_refused() -> None:
-    with pytest.raises(UserError, match=r"dataset\.max_depth=-1 .*0 or more"):
-        make(max_depth=-1)
-
-
-def test_a_negative_compositional_test_is_refused() -> None:
-    with pytest.raises(UserError, match=r"dataset\.test_compositional=-1 .*0 or more"):
-        make(test_compositional=-1)
-
-
-@pytest.mark.parametrize("share", [-0.1, 0.51, 1])
-def test_a_share_out_of_range_is_refused(share: float) -> None:
-    with pytest.raises(UserError, match=rf"dataset\.held_out_share={share} is not between 0 and 0\.5"):
-        make(held_out_share=share)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, size) for key in ("train", "validation", "test") for size in (0, -5)),
+        ("test_compositional", -1),
+        ("max_depth", -1),
+        *(("held_out_share", share) for share in (-0.1, 0.51, 1)),
+        ("train", 10**9),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(key: str, value: float) -> None:
+    with pytest.raises(UserError, match=rf"dataset\.{key}={value}\b"):
+        make(**{key: value})
 
 
 @pytest.mark.parametrize("changed", [{"held_out_share": 0}, {"max_depth": 0}])
 def test_a_compositional_test_without_held_out_combinations_is_refused(changed: dict[str, int]) -> None:
-    with pytest.raises(UserError, match=r"dataset\.test_compositional=1000 .*dataset\.test_compositional=0"):
+    with pytest.raises(UserError, match=r"dataset\.test_compositional=1000"):
         make(**changed)
 
 
-def test_too_few_held_out_combinations_are_an_error_and_no_endless_loop() -> None:
-    with pytest.raises(UserError, match=r"test_compositional=50 for 50 .*raise .*dataset\.held_out_share"):
-        make(train=10, validation=1, test=1, test_compositional=50, held_out_share=1e-9).load()
-
-
-def test_more_sentences_than_the_grammar_surely_has_are_refused() -> None:
-    with pytest.raises(UserError, match=r"dataset\.train=1000000000.*make them smaller"):
-        make(train=10**9)
-
-
-def test_a_grammar_that_is_used_up_is_an_error_and_no_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"test_compositional": 50, "held_out_share": 1e-9},
+        {"train": 100_000, "test_compositional": 0, "max_depth": 0},
+    ],
+)
+def test_too_few_sentences_are_an_error(monkeypatch: pytest.MonkeyPatch, changed: dict[str, float]) -> None:
     monkeypatch.setattr("seq2seq_lab.data.grammar.MOST_REPEATS", 20)
-    with pytest.raises(UserError, match=r"ask for 100002 different sentences.*raise dataset\.max_depth"):
-        make(train=100_000, validation=1, test=1, test_compositional=0, max_depth=0).load()
+    with pytest.raises(UserError, match=r"dataset\.max_depth"):
+        make(**{"train": 10, "validation": 1, "test": 1, **changed}).load()

@@ -12,7 +12,8 @@ from seq2seq_lab.data.corpus import Gold
 from seq2seq_lab.data.grammar import lexicon
 from seq2seq_lab.data.grammar.clauses import Clauses
 from seq2seq_lab.data.grammar.lexicon import ANY, BESIDE_NEGATION
-from seq2seq_lab.data.grammar.noun_phrases import KINDS, PAST, PEOPLE, PRESENT, NounPhrase, nominal
+from seq2seq_lab.data.grammar.noun_kinds import KINDS, PEOPLE
+from seq2seq_lab.data.grammar.noun_phrases import PAST, PRESENT, NounPhrase, nominal
 from seq2seq_lab.data.grammar.phrase import Phrase, english_text, french_text, gold, join, unit
 from seq2seq_lab.data.grammar.verb_phrases import OBJECTS, Clause, VerbPhrases
 

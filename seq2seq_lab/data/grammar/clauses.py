@@ -1,12 +1,11 @@
 """Clauses, questions and sentences.
 
-Two things keep the translation a function of the English sentence. A choice between rules shows in the
-English words. And where an English phrase could hang on either of two parents (a prepositional phrase on
-a noun or on the verb, a clause on either of two others), both readings have the same French; where they
-would differ, one of them is left out: see `compact`, `simple_pair`, `with_relative_clause` and the commas
-between clauses.
+The French translation is a function of the English sentence, for two reasons. Each choice between rules shows in the
+English words. And where an English phrase can modify either of two others (a prepositional phrase a noun or the verb, a
+clause one of two others), both readings have the same French translation. Where they would differ, one reading is
+excluded: see `compact`, `simple_pair`, `with_relative_clause` and the commas between clauses.
 
-`depth` bounds the nesting: a rule gives its parts one less than it was given, and at 0 a phrase is bare.
+`depth` bounds the nesting: the parts of a phrase get its depth minus one, and a phrase of depth 0 has no optional parts.
 """
 
 from random import Random
@@ -14,17 +13,9 @@ from typing import Literal
 
 from seq2seq_lab.data.grammar import lexicon
 from seq2seq_lab.data.grammar.lexicon import ANY, BESIDE_NEGATION, Determiners
-from seq2seq_lab.data.grammar.noun_phrases import (
-    ANIMALS,
-    PAST,
-    PEOPLE,
-    PRESENT,
-    NounPhrase,
-    NounPhrases,
-    nominal,
-    translate,
-)
-from seq2seq_lab.data.grammar.phrase import EMPTY, Phrase, join, showing, unit, words
+from seq2seq_lab.data.grammar.noun_kinds import ANIMALS, PEOPLE
+from seq2seq_lab.data.grammar.noun_phrases import PAST, PRESENT, NounPhrase, NounPhrases, nominal, translate
+from seq2seq_lab.data.grammar.phrase import EMPTY, Phrase, add_phenomena, join, unit, words
 from seq2seq_lab.data.grammar.verb_phrases import Clause, VerbPhrases
 
 Asked = Literal["where", "when", "why", None]
@@ -32,7 +23,7 @@ _INTERROGATIVES = {"where": "où", "when": "quand", "why": "pourquoi"}
 
 
 class Clauses:
-    """Makes sentences of the grammar, drawn with the generator given."""
+    """Draws sentences of the grammar with the given generator."""
 
     def __init__(self, random: Random) -> None:
         self.chance = random.random
@@ -59,16 +50,16 @@ class Clauses:
         return self.nouns.attached(ANIMALS, depth, compact=False, determiners=determiners), False
 
     def predicate(self, clause: Clause, depth: int, human: bool, asked: Asked) -> Phrase:
-        """What a subject does, once or twice (sang and danced), and where and when, unless that is `asked`."""
+        """One or two verb phrases (sang and danced), with place and time except what is `asked`."""
         place, time = asked != "where", asked != "when"
         if self.chance() < 0.13:
             moving = self.verbs.moving(clause, depth, place)
-            told = depth > 0 and time and self.chance() < 0.15
-            return join(moving, self.nouns.time(clause.tense) if told else EMPTY)
+            timed = depth > 0 and time and self.chance() < 0.15
+            return join(moving, self.nouns.time(clause.tense) if timed else EMPTY)
         phrase = self.verbs.verb_phrase(clause, depth, human)
         if depth == 0:
             return phrase
-        # After "the boys who sing" a second verb or "yesterday" would be theirs or the subject's.
+        # After "the boys who sing" a second verb or "yesterday" could belong to the boys or to the subject.
         single = clause.negated or clause.question or "relative clause" in phrase.phenomena
         if not single and self.chance() < 0.05:
             second = self.verbs.verb_phrase(clause, depth - 1, human)
@@ -89,7 +80,7 @@ class Clauses:
         return phrase
 
     def simple_clause(self, tense: int, depth: int) -> Phrase:
-        """A subject and what it does, or does not do."""
+        """A subject and a predicate, which may be negated."""
         negated = depth > 0 and self.chance() < 0.06
         subject, human = self.subject(max(depth - 1, 0), BESIDE_NEGATION if negated else ANY)
         clause = Clause(subject, tense, negated, question=False)
@@ -109,7 +100,7 @@ class Clauses:
             # "Where did he not sleep?" would be odd.
             asked: Asked = self.pick((None, "why") if negated else (None, None, "where", "when", "why"))
             phrase = self.inverted(tense, negated, asked, depth)
-        return showing(join(phrase, unit(("?",), ("?",))), "question")
+        return add_phenomena(join(phrase, unit(("?",), ("?",))), "question")
 
     def inverted(self, tense: int, negated: bool, asked: Asked, depth: int) -> Phrase:
         """Where did Mary sleep / où est-ce que Marie a dormi: "do" corresponds to "est-ce que"."""
@@ -126,8 +117,8 @@ class Clauses:
     def saying(self, tense: int, depth: int, subordinate: bool) -> Phrase:
         """Mary says that John slept / Marie dit que Jean a dormi.
 
-        After a verb in the past the clause begins in the present, where French needs no pluperfect. The
-        verb is never negated: "does not think that" would need the subjunctive.
+        After a verb in the past the clause is in the present, because the past would need the French pluperfect. The verb is
+        never negated, because "does not think that" would need the subjunctive.
         """
         subject = self.verbs.simple_subject(ANY)
         clause = Clause(subject, tense, negated=False, question=False)
@@ -160,9 +151,9 @@ class Clauses:
         return join(first, self.clause(tense, depth - 1, True))
 
     def conjunction(self, tense: int) -> Phrase:
-        """Return when or as soon as, in the present also while or if.
+        """Return "when" or "as soon as", in the present also "while" or "if".
 
-        In the past "pendant que" and "si" would ask for the imperfect.
+        In the past "pendant que" and "si" would need the imperfect.
         """
         point = self.chance()
         if tense == PRESENT and point < 0.25:
@@ -174,13 +165,13 @@ class Clauses:
         return unit(("as", "soon", "as"), ("dès", "que/qu'"), "subordinate clause")
 
     def clause(self, tense: int, depth: int, subordinate: bool) -> Phrase:
-        """A clause whose first verb has the tense given, simple or not."""
+        """A simple or complex clause whose first verb has the given tense."""
         if depth < 3 or self.chance() > 0.75:
             return self.simple_clause(tense, depth)
         return self.complex_clause(tense, depth, subordinate)
 
     def complex_clause(self, tense: int, depth: int, subordinate: bool) -> Phrase:
-        """Two clauses or more. In a `subordinate` clause no other hangs by "because" or "when"."""
+        """Two or more clauses. A `subordinate` clause contains no clause with "because" or "when"."""
         point = self.chance()
         if point < 0.25:
             return self.saying(tense, depth, subordinate)
@@ -191,7 +182,7 @@ class Clauses:
         return self.adverbial_clause(tense, depth)
 
     def sentence(self, depth: int) -> Phrase:
-        """A question, or one clause or several and a full stop."""
+        """A question, or one or more clauses and a full stop."""
         if depth > 0 and self.chance() < 0.08:
             return self.question(depth)
         tense = self.verbs.tense()

@@ -1,12 +1,7 @@
-"""The words of the grammar, in plain tables.
-
-"_" joins the words of one entry, "a/b" are the shapes of a French word before a consonant and before a
-vowel, "*" marks an h aspiré and what else forbids elision ("onze"). No English form has two French
-translations; no English entry begins with a letter that misleads about its sound ("hour", "useful"), because
-"a" and "an" go by the letter.
-"""
+"""The words of the grammar: what `lexicon.txt` contains, as typed entries."""
 
 from collections.abc import Sequence
+from importlib import resources
 from typing import NamedTuple
 
 from seq2seq_lab.data.grammar.phrase import Phenomenon
@@ -18,7 +13,12 @@ PERSONS = FIRST_SINGULAR, THIRD_SINGULAR, FIRST_PLURAL, THIRD_PLURAL = range(4)
 SINGULAR, PLURAL = range(2)
 MASCULINE, FEMININE = range(2)
 NUMBER = (SINGULAR, SINGULAR, PLURAL, PLURAL)
-"""Of each person."""
+"""The number of each person."""
+
+# By person.
+AVOIR = ("ai", "a", "avons", "ont")
+ETRE = ("suis", "est", "sommes", "sont")
+DO = ("do", "does", "do", "do")
 
 
 class Noun(NamedTuple):
@@ -39,7 +39,7 @@ class Adjective(NamedTuple):
 class Verb(NamedTuple):
     """A verb; present, past and auxiliary by person, participle by number, then gender.
 
-    An English past of two words ("was born") holds an auxiliary of its own and needs no "did".
+    An English past of two words ("was born") contains its auxiliary and needs no "did".
     """
 
     english_present: tuple[Forms, ...]
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Nominal(NamedTuple):
-    """A name or a pronoun, and what its verb agrees with."""
+    """A name or a pronoun, and the person and gender with which its verb agrees."""
 
     english: Forms
     french: Forms
@@ -87,497 +87,166 @@ ByNumber = tuple[Sequence[Determiner], Sequence[Determiner]]
 
 
 class Determiners(NamedTuple):
-    """What may stand before a noun, without and with the possessives."""
+    """The determiners that a noun may have, without and with the possessives."""
 
     articles: ByNumber
     all: ByNumber
 
 
-# By person.
-AVOIR = ("ai", "a", "avons", "ont")
-ETRE = ("suis", "est", "sommes", "sont")
+def _read_sections() -> dict[str, list[list[Forms]]]:
+    """Return the rows of each section of `lexicon.txt`."""
+    sections: dict[str, list[list[Forms]]] = {}
+    rows: list[list[Forms]] = []
+    for line in resources.files(__package__).joinpath("lexicon.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            rows = sections[line.strip("[]")] = []
+        elif cells := line.partition("#")[0].split():
+            rows.append([tuple(cell.split("_")) for cell in cells])
+    return sections
 
 
-def _rows(table: str, columns: int) -> list[list[Forms]]:
-    rows = [[tuple(cell.split("_")) for cell in line.split()] for line in table.strip().splitlines()]
-    assert all(len(row) == columns for row in rows), [row for row in rows if len(row) != columns]
-    return rows
+_SECTIONS = _read_sections()
+_PERSON: dict[Forms, int] = {
+    ("1s",): FIRST_SINGULAR,
+    ("3s",): THIRD_SINGULAR,
+    ("1p",): FIRST_PLURAL,
+    ("3p",): THIRD_PLURAL,
+}
+_GENDER: dict[Forms, int] = {("m",): MASCULINE, ("f",): FEMININE}
 
 
-def _nouns(table: str) -> list[Noun]:
+def _nominals(section: str) -> list[Nominal]:
     return [
-        Noun((one, more), (un, des), MASCULINE if gender == ("m",) else FEMININE)
-        for one, more, un, des, gender in _rows(table, 5)
+        Nominal(en, fr, _PERSON[person], _GENDER[gender]) for en, fr, person, gender in _SECTIONS[section]
     ]
 
 
-def _adjectives(table: str) -> list[Adjective]:
-    return [Adjective(english, ((ms, fs), (mp, fp))) for english, ms, fs, mp, fp in _rows(table, 5)]
+def _clitics(section: str) -> list[Clitic]:
+    return [
+        Clitic(english, direct, indirect, _PERSON[person], _GENDER[gender])
+        for english, direct, indirect, person, gender in _SECTIONS[section]
+    ]
 
 
-def _agreeing(participle: str) -> tuple[tuple[str, str], tuple[str, str]]:
+def _nouns(section: str) -> list[Noun]:
+    return [
+        Noun((one, more), (un, des), _GENDER[gender]) for one, more, un, des, gender in _SECTIONS[section]
+    ]
+
+
+def _adjectives(section: str) -> list[Adjective]:
+    return [Adjective(english, ((ms, fs), (mp, fp))) for english, ms, fs, mp, fp in _SECTIONS[section]]
+
+
+def _determiners(section: str, *phenomena: Phenomenon) -> list[Determiner]:
+    return [Determiner(english, (m, f), phenomena) for english, m, f in _SECTIONS[section]]
+
+
+def _inflect(participle: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return the participle by number, then gender."""
     plural = participle if participle.endswith("s") else participle + "s"
     return (participle, participle + "e"), (plural, participle + "es")
 
 
-def _verbs(table: str, auxiliary: tuple[str, ...] = AVOIR) -> list[Verb]:
-    return [
-        Verb((base, third, base, base), (past,) * 4, (je, il, nous, ils), auxiliary, _agreeing(participle[0]))
-        for base, third, past, je, il, nous, ils, participle in _rows(table, 8)
-    ]
+def _verb(row: Sequence[Forms], auxiliary: tuple[str, ...] = AVOIR) -> Verb:
+    base, third, past, je, il, nous, ils, (participle,) = row
+    present, inflected = (base, third, base, base), _inflect(participle)
+    return Verb(present, (past,) * 4, (je, il, nous, ils), auxiliary, inflected)
 
 
-def _entries(table: str) -> list[Entry]:
-    return [Entry(english, french) for english, french in _rows(table, 2)]
+def _verbs(section: str, auxiliary: tuple[str, ...] = AVOIR) -> list[Verb]:
+    return [_verb(row, auxiliary) for row in _SECTIONS[section]]
 
 
-def _determiners(table: str, *phenomena: Phenomenon) -> list[Determiner]:
-    return [Determiner(english, (m, f), phenomena) for english, m, f in _rows(table, 3)]
+def _verbs_with_manner(section: str) -> list[tuple[Verb, Forms]]:
+    return [(_verb(row), manner) for *row, manner in _SECTIONS[section]]
 
 
-NAMES = [
-    Nominal(english, french, THIRD_SINGULAR, MASCULINE if gender == ("m",) else FEMININE)
-    for english, french, gender in _rows(
-        """
-        John     Jean     m
-        Mary     Marie    f
-        Peter    Pierre   m
-        Paul     Paul     m
-        Lucy     Lucie    f
-        Henry    Henri    m
-        Helen    Hélène   f
-        Andrew   André    m
-        Stephen  Étienne  m
-        Alice    Alice    f
-        Julia    Julie    f
-        James    Jacques  m
-        """,
-        3,
-    )
-]
-CITIES = _entries("""
-    Paris     Paris
-    London    Londres
-    Vienna    Vienne
-    Brussels  Bruxelles
-    Geneva    Genève
-    Athens    Athènes
-""")
+def _entries(section: str) -> list[Entry]:
+    return [Entry(english, french) for english, french in _SECTIONS[section]]
 
-PEOPLE = _nouns("""
-    man                 men                  homme           hommes           m
-    woman               women                femme           femmes           f
-    child               children             enfant          enfants          m
-    boy                 boys                 garçon          garçons          m
-    girl                girls                fille           filles           f
-    king                kings                roi             rois             m
-    queen               queens               reine           reines           f
-    doctor              doctors              médecin         médecins         m
-    teacher             teachers             professeur      professeurs      m
-    student             students             étudiant        étudiants        m
-    lawyer              lawyers              avocat          avocats          m
-    actress             actresses            actrice         actrices         f
-    nurse               nurses               infirmière      infirmières      f
-    singer              singers              chanteuse       chanteuses       f
-    baker               bakers               boulanger       boulangers       m
-    thief               thieves              voleur          voleurs          m
-    hero                heroes               *héros          *héros           m
-    computer_scientist  computer_scientists  informaticien   informaticiens   m
-    civil_servant       civil_servants       fonctionnaire   fonctionnaires   m
-""")
-KIN = _nouns("""
-    brother  brothers  frère  frères  m
-    sister   sisters   sœur   sœurs   f
-    friend   friends   ami    amis    m
-""")
-ANIMALS = _nouns("""
-    dog       dogs       chien      chiens      m
-    cat       cats       chat       chats       m
-    horse     horses     cheval     chevaux     m
-    cow       cows       vache      vaches      f
-    bird      birds      oiseau     oiseaux     m
-    owl       owls       *hibou     *hiboux     m
-    swallow   swallows   hirondelle hirondelles f
-    hedgehog  hedgehogs  *hérisson  *hérissons  m
-""")
-THINGS = _nouns("""
-    car             cars             voiture            voitures            f
-    key             keys             clé                clés                f
-    hat             hats             chapeau            chapeaux            m
-    umbrella        umbrellas        parapluie          parapluies          m
-    harp            harps            *harpe             *harpes             f
-    axe             axes             *hache             *haches             f
-    clock           clocks           horloge            horloges            f
-    alarm_clock     alarm_clocks     réveil             réveils             m
-    vacuum_cleaner  vacuum_cleaners  aspirateur         aspirateurs         m
-    light_bulb      light_bulbs      ampoule            ampoules            f
-    typewriter      typewriters      machine_à_écrire   machines_à_écrire   f
-    toothbrush      toothbrushes     brosse_à_dents     brosses_à_dents     f
-    sewing_machine  sewing_machines  machine_à_coudre   machines_à_coudre   f
-""")
-FURNITURE = _nouns("""
-    table     tables     table     tables     f
-    chair     chairs     chaise    chaises    f
-    bed       beds       lit       lits       m
-    wardrobe  wardrobes  armoire   armoires   f
-""")
-FOOD = _nouns("""
-    apple      apples      pomme           pommes           f
-    potato     potatoes    pomme_de_terre  pommes_de_terre  f
-    egg        eggs        œuf             œufs             m
-    cake       cakes       gâteau          gâteaux          m
-    oyster     oysters     huître          huîtres          f
-    ice_cream  ice_creams  glace           glaces           f
-""")
-STORIES = _nouns("""
-    story   stories  histoire  histoires  f
-    legend  legends  légende   légendes   f
-    joke    jokes    blague    blagues    f
-""")
-WRITINGS = _nouns("""
-    letter  letters  lettre  lettres  f
-    poem    poems    poème   poèmes   m
-    book    books    livre   livres   m
-""")
-PLACES = _nouns("""
-    garden       gardens       jardin          jardins          m
-    house        houses        maison          maisons          f
-    forest       forests       forêt           forêts           f
-    castle       castles       château         châteaux         m
-    church       churches      église          églises          f
-    hamlet       hamlets       *hameau         *hameaux         m
-    living_room  living_rooms  salon           salons           m
-    classroom    classrooms    salle_de_classe salles_de_classe f
-""")
-INSTITUTIONS = _nouns("""
-    school           schools           école    écoles    f
-    hotel            hotels            hôtel    hôtels    m
-    hospital         hospitals         hôpital  hôpitaux  m
-    museum           museums           musée    musées    m
-    market           markets           marché   marchés   m
-    railway_station  railway_stations  gare     gares     f
-    high_school      high_schools      lycée    lycées    m
-    town_hall        town_halls        mairie   mairies   f
-    swimming_pool    swimming_pools    piscine  piscines  f
-""")
-WATERS = _nouns("""
-    lake   lakes   lac      lacs      m
-    river  rivers  rivière  rivières  f
-    pond   ponds   étang    étangs    m
-""")
-GROUNDS = _nouns("""
-    bridge  bridges  pont   ponts   m
-    street  streets  rue    rues    f
-    field   fields   champ  champs  m
-""")
 
-# Before the French noun.
-ANY_BEFORE = _adjectives("""
-    small      petit        petite    petits    petites
-    big        grand        grande    grands    grandes
-    beautiful  beau/bel     belle     beaux     belles
-    old        vieux/vieil  vieille   vieux     vieilles
-""")
-NEW = _adjectives("""
-    new        nouveau/nouvel  nouvelle  nouveaux  nouvelles
-""")
-YOUNG = _adjectives("""
-    young      jeune      jeune      jeunes     jeunes
-""")
-FORMER = _adjectives("""
-    former     ancien     ancienne   anciens    anciennes
-""")
-# After the French noun.
-CHARACTERS = _adjectives("""
-    happy        heureux      heureuse      heureux      heureuses
-    sad          triste       triste        tristes      tristes
-    famous       célèbre      célèbre       célèbres     célèbres
-    intelligent  intelligent  intelligente  intelligents intelligentes
-""")
-COLOURS = _adjectives("""
-    black  noir   noire    noirs   noires
-    white  blanc  blanche  blancs  blanches
-    red    rouge  rouge    rouges  rouges
-""")
-CONDITIONS = _adjectives("""
-    broken     cassé     cassée    cassés    cassées
-""")
-WOODEN = _adjectives("""
-    wooden     en_bois   en_bois   en_bois   en_bois
-""")
-STRANGE = _adjectives("""
-    strange    étrange   étrange   étranges  étranges
-    forgotten  oublié    oubliée   oubliés   oubliées
-""")
-CLOSED = _adjectives("""
-    closed     fermé     fermée    fermés    fermées
-""")
+NAMES = _nominals("NAMES")
+PRONOUNS = _nominals("PRONOUNS")
+(WHO,) = _nominals("WHO")
+CLITICS_OF_THIRD_PERSON = _clitics("CLITICS_OF_THIRD_PERSON")
+CLITICS = CLITICS_OF_THIRD_PERSON + _clitics("CLITICS_OF_FIRST_PERSON")
 
-NUMBERS = _determiners(
-    """
-    two        deux       deux
-    three      trois      trois
-    four       quatre     quatre
-    five       cinq       cinq
-    six        six        six
-    seven      sept       sept
-    eight      *huit      *huit
-    nine       neuf       neuf
-    ten        dix        dix
-    eleven     *onze      *onze
-    twelve     douze      douze
-    thirteen   treize     treize
-    fourteen   quatorze   quatorze
-    fifteen    quinze     quinze
-    sixteen    seize      seize
-    seventeen  dix-sept   dix-sept
-    eighteen   dix-huit   dix-huit
-    nineteen   dix-neuf   dix-neuf
-    twenty     vingt      vingt
-    """,
-    "number",
-)
+PEOPLE = _nouns("PEOPLE")
+KIN = _nouns("KIN")
+ANIMALS = _nouns("ANIMALS")
+THINGS = _nouns("THINGS")
+FURNITURE = _nouns("FURNITURE")
+FOOD = _nouns("FOOD")
+STORIES = _nouns("STORIES")
+WRITINGS = _nouns("WRITINGS")
+PLACES = _nouns("PLACES")
+INSTITUTIONS = _nouns("INSTITUTIONS")
+WATERS = _nouns("WATERS")
+GROUNDS = _nouns("GROUNDS")
+
+ANY_BEFORE = _adjectives("ANY_BEFORE")
+NEW = _adjectives("NEW")
+YOUNG = _adjectives("YOUNG")
+FORMER = _adjectives("FORMER")
+CHARACTERS = _adjectives("CHARACTERS")
+COLOURS = _adjectives("COLOURS")
+CONDITIONS = _adjectives("CONDITIONS")
+WOODEN = _adjectives("WOODEN")
+STRANGE = _adjectives("STRANGE")
+CLOSED = _adjectives("CLOSED")
+
+NUMBERS = _determiners("NUMBERS", "number")
 HOURS = NUMBERS[:10]
 """From two to eleven: after one, "heure" is singular, and twelve is "midi" or "minuit"."""
 
-# By number. A row that stands several times comes up so much more often.
-_ARTICLES = (
-    _determiners("""
-    the    le/l'   la/l'
-    the    le/l'   la/l'
-    the    le/l'   la/l'
-    a/an   un      une
-    a/an   un      une
-    a/an   un      une
-    this   ce/cet  cette
-    every  chaque  chaque
-    """),
-    12
-    * _determiners("""
-    the    les             les
-    the    les             les
-    some   des             des
-    some   des             des
-    these  ces             ces
-    many   beaucoup_de/d'  beaucoup_de/d'
-    """)
-    + NUMBERS,
+
+def _with_possessives(articles: ByNumber, plural_weight: int) -> Determiners:
+    singular = [*articles[SINGULAR], *_determiners("POSSESSIVES_SINGULAR")]
+    plural = [*articles[PLURAL], *plural_weight * _determiners("POSSESSIVES_PLURAL")]
+    return Determiners(articles, (singular, plural))
+
+
+# The factor of 12 balances the 19 numbers, which would otherwise be most of the plural determiners.
+ANY = _with_possessives(
+    (_determiners("ARTICLES_SINGULAR"), 12 * _determiners("ARTICLES_PLURAL") + NUMBERS), plural_weight=12
 )
-# "Some boys did not sleep" and "every boy did not sleep" have several readings.
-_ARTICLES_BESIDE_NEGATION = (
-    _determiners("""
-    the    le/l'   la/l'
-    the    le/l'   la/l'
-    a/an   un      une
-    this   ce/cet  cette
-    """),
-    _determiners("""
-    the    les     les
-    these  ces     ces
-    """),
-)
-_ARTICLES_OF_NEGATED_OBJECT = (
-    _determiners("""
-    the    le/l'   la/l'
-    a/an   de/d'   de/d'
-    a/an   de/d'   de/d'
-    this   ce/cet  cette
-    """),
-    _determiners("""
-    the    les             les
-    any    de/d'           de/d'
-    any    de/d'           de/d'
-    these  ces             ces
-    many   beaucoup_de/d'  beaucoup_de/d'
-    """),
-)
-_POSSESSIVES = (
-    _determiners("""
-    my   mon    ma/mon
-    our  notre  notre
-    his  son    sa/son
-    her  son    sa/son
-    """),
-    _determiners("""
-    my   mes  mes
-    our  nos  nos
-    his  ses  ses
-    her  ses  ses
-    """),
-)
-ANY = Determiners(_ARTICLES, (_ARTICLES[0] + _POSSESSIVES[0], _ARTICLES[1] + 12 * _POSSESSIVES[1]))
 BESIDE_NEGATION, OF_NEGATED_OBJECT = (
-    Determiners(articles, (articles[0] + _POSSESSIVES[0], articles[1] + _POSSESSIVES[1]))
-    for articles in (_ARTICLES_BESIDE_NEGATION, _ARTICLES_OF_NEGATED_OBJECT)
+    _with_possessives((_determiners(f"{name}_SINGULAR"), _determiners(f"{name}_PLURAL")), plural_weight=1)
+    for name in ("BESIDE_NEGATION", "OF_NEGATED_OBJECT")
 )
 
-# By convention masculine where English does not show the gender: I, we, me, us, them.
-PRONOUNS = [
-    Nominal(("I",), ("je/j'",), FIRST_SINGULAR, MASCULINE),
-    Nominal(("I",), ("je/j'",), FIRST_SINGULAR, MASCULINE),
-    Nominal(("he",), ("il",), THIRD_SINGULAR, MASCULINE),
-    Nominal(("she",), ("elle",), THIRD_SINGULAR, FEMININE),
-    Nominal(("we",), ("nous",), FIRST_PLURAL, MASCULINE),
-    Nominal(("we",), ("nous",), FIRST_PLURAL, MASCULINE),
-]
-WHO = Nominal(("who",), ("qui",), THIRD_SINGULAR, MASCULINE)
-CLITICS_OF_THIRD_PERSON = [
-    Clitic(("him",), ("le/l'",), ("lui",), THIRD_SINGULAR, MASCULINE),
-    Clitic(("her",), ("la/l'",), ("lui",), THIRD_SINGULAR, FEMININE),
-    Clitic(("them",), ("les",), ("leur",), THIRD_PLURAL, MASCULINE),
-]
-CLITICS = [
-    *CLITICS_OF_THIRD_PERSON,
-    Clitic(("me",), ("me/m'",), ("me/m'",), FIRST_SINGULAR, MASCULINE),
-    Clitic(("us",), ("nous",), ("nous",), FIRST_PLURAL, MASCULINE),
-]
-# What English uses where the verb cannot be negated or asked with by itself: by person.
-DO = ("do", "does", "do", "do")
-
-INTRANSITIVE = _verbs("""
-    sleep   sleeps   slept    dors       dort       dormons     dorment     dormi
-    sing    sings    sang     chante     chante     chantons    chantent    chanté
-    dance   dances   danced   danse      danse      dansons     dansent     dansé
-    work    works    worked   travaille  travaille  travaillons travaillent travaillé
-    smile   smiles   smiled   souris     sourit     sourions    sourient    souri
-""")
-ANIMAL_INTRANSITIVE = _verbs("""
-    sleep   sleeps   slept    dors       dort       dormons     dorment     dormi
-    eat     eats     ate      mange      mange      mangeons    mangent     mangé
-""")
-MEETING = _verbs("""
-    see     sees     saw      vois       voit       voyons      voient      vu
-    love    loves    loved    aime       aime       aimons      aiment      aimé
-    meet    meets    met      rencontre  rencontre  rencontrons rencontrent rencontré
-    follow  follows  followed suis       suit       suivons     suivent     suivi
-    hear    hears    heard    entends    entend     entendons   entendent   entendu
-""")
-HANDLING = _verbs("""
-    buy     buys     bought   achète     achète     achetons    achètent    acheté
-    find    finds    found    trouve     trouve     trouvons    trouvent    trouvé
-    lose    loses    lost     perds      perd       perdons     perdent     perdu
-    hide    hides    hid      cache      cache      cachons     cachent     caché
-    draw    draws    drew     dessine    dessine    dessinons   dessinent   dessiné
-""")
-WRITING = _verbs("""
-    write       writes       wrote       écris      écrit     écrivons    écrivent    écrit
-    understand  understands  understood  comprends  comprend  comprenons  comprennent compris
-""")
-EATING = _verbs("""
-    eat      eats      ate       mange    mange    mangeons   mangent   mangé
-    prepare  prepares  prepared  prépare  prépare  préparons  préparent préparé
-""")
-TELLING = _verbs("""
-    tell  tells  told  raconte  raconte  racontons  racontent  raconté
-""")
-GIVING = _verbs("""
-    give  gives  gave    donne   donne   donnons   donnent   donné
-    show  shows  showed  montre  montre  montrons  montrent  montré
-    send  sends  sent    envoie  envoie  envoyons  envoient  envoyé
-    sell  sells  sold    vends   vend    vendons   vendent   vendu
-""")
-SAYING = _verbs("""
-    say      says      said      dis       dit       disons      disent      dit
-    think    thinks    thought   pense     pense     pensons     pensent     pensé
-    explain  explains  explained explique  explique  expliquons  expliquent  expliqué
-""")
-_TRAVERSE = "traverse traverse traversons traversent traversé"
-# The French verb says the path and the French adverbial the manner.
-SWIMMING = [(verb, ("à", "la", "nage")) for verb in _verbs(f"swim swims swam {_TRAVERSE}")]
-RUNNING = [
-    *[(verb, ("en", "courant")) for verb in _verbs(f"run runs ran {_TRAVERSE}")],
-    *[(verb, ("à", "pied")) for verb in _verbs(f"walk walks walked {_TRAVERSE}")],
-]
-
-# Verbs of the passé composé with "être": to a place, to a place or nowhere, at a place, without a place.
-GOING = _verbs(
-    """
-    go      goes     went      vais     va       allons    vont       allé
-    """,
-    ETRE,
-)
-COMING = _verbs(
-    """
-    come    comes    came      viens    vient    venons    viennent   venu
-    return  returns  returned  reviens  revient  revenons  reviennent revenu
-    """,
-    ETRE,
-)
-STAYING = _verbs(
-    """
-    arrive  arrives  arrived   arrive   arrive   arrivons  arrivent   arrivé
-    stay    stays    stayed    reste    reste    restons   restent    resté
-    fall    falls    fell      tombe    tombe    tombons   tombent    tombé
-    """,
-    ETRE,
-)
-LEAVING = _verbs(
-    """
-    leave   leaves   left      pars     part     partons   partent    parti
-    """,
-    ETRE,
-)
-# What happens once; only of the past.
+INTRANSITIVE = _verbs("INTRANSITIVE")
+ANIMAL_INTRANSITIVE = _verbs("ANIMAL_INTRANSITIVE")
+MEETING = _verbs("MEETING")
+HANDLING = _verbs("HANDLING")
+WRITING = _verbs("WRITING")
+EATING = _verbs("EATING")
+TELLING = _verbs("TELLING")
+GIVING = _verbs("GIVING")
+SAYING = _verbs("SAYING")
+SWIMMING = _verbs_with_manner("SWIMMING")
+RUNNING = _verbs_with_manner("RUNNING")
+GOING = _verbs("GOING", ETRE)
+COMING = _verbs("COMING", ETRE)
+STAYING = _verbs("STAYING", ETRE)
+LEAVING = _verbs("LEAVING", ETRE)
+(DEATH,) = _verbs("DEATH", ETRE)
 BIRTH = Verb(
     (("born",),) * 4,
     (("was", "born"), ("was", "born"), ("were", "born"), ("were", "born")),
     (("nais",), ("naît",), ("naissons",), ("naissent",)),
     ETRE,
-    _agreeing("né"),
-)
-(DEATH,) = _verbs(
-    """
-    die     dies     died      meurs    meurt    mourons   meurent    mort
-    """,
-    ETRE,
+    _inflect("né"),
 )
 
-FREQUENCY = _entries("""
-    often      souvent
-    sometimes  parfois
-    always     toujours
-    rarely     rarement
-""")
-MANNER = _entries("""
-    slowly     lentement
-    quickly    rapidement
-    quietly    discrètement
-""")
-PAST_TIMES = _entries("""
-    yesterday  hier
-""")
-LAST = [
-    (Entry(english, french), Entry(("last",), last))
-    for english, french, last in _rows(
-        """
-        week    la/l'_semaine  dernière
-        month   le/l'_mois     dernier
-        year    la/l'_année    dernière
-        summer  le/l'_été      dernier
-        """,
-        3,
-    )
-]
-PRESENT_TIMES = _entries("""
-    now        maintenant
-    every_day  tous_les_jours
-""")
-DAYS = _entries("""
-    on_Monday    lundi
-    on_Saturday  samedi
-    in_the_morning  le_matin
-    in_the_evening  le_soir
-""")
-NEARBY = _entries("""
-    near         près_de/d'
-    behind       derrière
-    in_front_of  devant
-""")
-SURFACES = _entries("""
-    on     sur
-    under  sous
-""")
-COORDINATORS = _entries("""
-    and  et
-    but  mais
-""")
+CITIES = _entries("CITIES")
+FREQUENCY = _entries("FREQUENCY")
+MANNER = _entries("MANNER")
+PAST_TIMES = _entries("PAST_TIMES")
+LAST = [(Entry(english, french), Entry(("last",), last)) for english, french, last in _SECTIONS["LAST"]]
+PRESENT_TIMES = _entries("PRESENT_TIMES")
+DAYS = _entries("DAYS")
+NEARBY = _entries("NEARBY")
+SURFACES = _entries("SURFACES")
+COORDINATORS = _entries("COORDINATORS")

@@ -1,34 +1,18 @@
-"""Noun phrases, and the phrases of place and time that are made of them."""
+"""Noun phrases, and the phrases of place and time that contain them."""
 
-from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from seq2seq_lab.data.grammar import lexicon
-from seq2seq_lab.data.grammar.lexicon import (
-    ANY,
-    FEMININE,
-    MASCULINE,
-    PLURAL,
-    SINGULAR,
-    THIRD_PLURAL,
-    THIRD_SINGULAR,
-    Adjective,
-    ByNumber,
-    Determiners,
-    Entry,
-    Forms,
-    Nominal,
-    Noun,
-)
+from seq2seq_lab.data.grammar import lexicon, noun_kinds
+from seq2seq_lab.data.grammar.lexicon import ANY, FEMININE, PLURAL, SINGULAR, ByNumber, Determiners
+from seq2seq_lab.data.grammar.noun_kinds import Kind
 from seq2seq_lab.data.grammar.phrase import (
     EMPTY,
-    Combination,
     Phenomenon,
     Phrase,
+    add_phenomena,
     arrange,
     join,
-    showing,
     unit,
     words,
 )
@@ -36,29 +20,14 @@ from seq2seq_lab.data.grammar.phrase import (
 PRESENT, PAST = range(2)
 
 
-class Kind(NamedTuple):
-    """A class of nouns, the adjectives that suit it, and the phrases that may follow it.
-
-    `owned` nouns are of a person (the dog of the king), `place` nouns of a city (the bridge of London),
-    `portable` ones can lie on a table.
-    """
-
-    nouns: Sequence[Noun]
-    before: Sequence[Adjective]
-    after: Sequence[Adjective]
-    owned: bool = False
-    place: bool = False
-    portable: bool = False
-
-
 class NounPhrase(NamedTuple):
-    """A noun phrase, what a verb agrees with, the link of its head, and its common nouns in English."""
+    """A noun phrase, its agreement features, the link of its head, and its common nouns in English."""
 
     phrase: Phrase
     person: int
     gender: int
     head: object
-    nouns: tuple[Forms, ...]
+    nouns: tuple[lexicon.Forms, ...]
 
     @property
     def number(self) -> int:
@@ -66,33 +35,12 @@ class NounPhrase(NamedTuple):
         return lexicon.NUMBER[self.person]
 
 
-_ANY_OR_NEW = lexicon.ANY_BEFORE + 2 * lexicon.NEW
-_PERSON_BEFORE = lexicon.ANY_BEFORE + lexicon.YOUNG
-_THING_AFTER = lexicon.COLOURS + 3 * lexicon.CONDITIONS + lexicon.STRANGE
-PEOPLE = Kind(lexicon.PEOPLE, _PERSON_BEFORE + lexicon.FORMER, lexicon.CHARACTERS)
-KIN = Kind(lexicon.KIN, _PERSON_BEFORE, lexicon.CHARACTERS, owned=True)
-ANIMALS = Kind(lexicon.ANIMALS, _PERSON_BEFORE, lexicon.COLOURS + lexicon.CHARACTERS, owned=True)
-THINGS = Kind(lexicon.THINGS, _ANY_OR_NEW, _THING_AFTER, owned=True, portable=True)
-FURNITURE = Kind(lexicon.FURNITURE, _ANY_OR_NEW, _THING_AFTER + 2 * lexicon.WOODEN, owned=True)
-FOOD = Kind(lexicon.FOOD, lexicon.ANY_BEFORE, lexicon.COLOURS, owned=True, portable=True)
-STORIES = Kind(lexicon.STORIES, _ANY_OR_NEW, lexicon.STRANGE, owned=True)
-WRITINGS = Kind(lexicon.WRITINGS, _ANY_OR_NEW, lexicon.STRANGE, owned=True, portable=True)
-PLACES = Kind(lexicon.PLACES, _ANY_OR_NEW, lexicon.STRANGE, place=True)
-INSTITUTIONS = Kind(lexicon.INSTITUTIONS, _ANY_OR_NEW + lexicon.FORMER, lexicon.CLOSED, place=True)
-WATERS = Kind(lexicon.WATERS, lexicon.ANY_BEFORE, lexicon.STRANGE, place=True)
-GROUNDS = Kind(lexicon.GROUNDS, _ANY_OR_NEW, lexicon.STRANGE, place=True)
-KINDS = (
-    *(PEOPLE, KIN, ANIMALS, THINGS, FURNITURE, FOOD),
-    *(STORIES, WRITINGS, PLACES, INSTITUTIONS, WATERS, GROUNDS),
-)
-
-
-def translate(entry: Entry) -> Phrase:
+def translate(entry: lexicon.Entry) -> Phrase:
     """Return the entry as a phrase in which all words correspond."""
     return unit(entry.english, entry.french)
 
 
-def nominal(entry: Nominal) -> NounPhrase:
+def nominal(entry: lexicon.Nominal) -> NounPhrase:
     """Mary / Marie, she / elle."""
     head = object()
     phrase = Phrase(words(entry.english, head), words(entry.french, head))
@@ -100,7 +48,7 @@ def nominal(entry: Nominal) -> NounPhrase:
 
 
 class NounPhrases:
-    """Makes noun phrases and what is made of them, drawn with the generator given."""
+    """Draws noun phrases, and phrases of place and time, with the given generator."""
 
     def __init__(self, random: Random) -> None:
         self.chance = random.random
@@ -133,24 +81,24 @@ class NounPhrases:
         head = object()
         english, french = noun.english[number], noun.french[number]
         phenomena: tuple[Phenomenon, ...] = ("compound",) if len(english) > len(french) == 1 else ()
-        combinations: tuple[Combination, ...] = ()
         left, right = unit(determiner.english, article, *determiner.phenomena), EMPTY
         if before:
             left = join(left, unit(before.english, before.french[number][noun.gender]))
-            combinations += ((before.english, noun.english[SINGULAR]),)
         if after:
             right = unit(after.english, after.french[number][noun.gender], "adjective inversion")
-            combinations += ((after.english, noun.english[SINGULAR]),)
-        middle = Phrase(words(english, head), words(french, head), phenomena, combinations)
+        shown = tuple(
+            [(adjective.english, noun.english[SINGULAR]) for adjective in (before, after) if adjective]
+        )
+        middle = Phrase(words(english, head), words(french, head), phenomena, shown)
         phrase = arrange((left, right, middle), (left, middle, right))
-        person = THIRD_PLURAL if number == PLURAL else THIRD_SINGULAR
+        person = lexicon.THIRD_PLURAL if number == PLURAL else lexicon.THIRD_SINGULAR
         return NounPhrase(phrase, person, noun.gender, head, (noun.english[SINGULAR],))
 
     def attached(self, kind: Kind, depth: int, compact: bool, determiners: Determiners = ANY) -> NounPhrase:
-        """The dog of the baker behind the church: a noun phrase that may hold prepositional phrases.
+        """The dog of the baker behind the church: a noun phrase that may contain prepositional phrases.
 
-        A `compact` one holds none but "of". It stands where French moves the next phrase past it: "told
-        Mary a story in the garden" would have two translations if the garden could be the story's.
+        A `compact` one contains only "of". It is used where French moves the next phrase past it: "told Mary a story
+        in the garden" would have two translations if "in the garden" could modify "story".
         """
         allowed = determiners.all
         if depth <= 0 or self.chance() > 0.08:
@@ -171,21 +119,23 @@ class NounPhrases:
         """Mary, the old king, my sister."""
         if self.chance() < 0.35:
             return self.name()
-        return self.attached(PEOPLE if self.chance() < 0.8 else KIN, depth, compact, determiners)
+        return self.attached(
+            noun_kinds.PEOPLE if self.chance() < 0.8 else noun_kinds.KIN, depth, compact, determiners
+        )
 
     def simple_pair(self, kind: Kind, depth: int, determiners: Determiners = ANY) -> NounPhrase:
-        """The boy and the girl. Neither holds a phrase, for "of the boy and the girl" has two readings."""
+        """The boy and the girl. Neither contains a phrase, because "of the boy and the girl" has two readings."""
         first, second = (
             self.name()
-            if kind is PEOPLE and self.chance() < 0.4
+            if kind is noun_kinds.PEOPLE and self.chance() < 0.4
             else self.noun_phrase(kind, depth, determiners.all)
             for _ in range(2)
         )
         if [word.form for word in first.phrase.english] == [word.form for word in second.phrase.english]:
             second = self.noun_phrase(kind, depth, determiners.all)  # no "Helen and Helen"
         phrase = join(first.phrase, unit(("and",), ("et",), "coordination"), second.phrase)
-        gender = FEMININE if first.gender == second.gender == FEMININE else MASCULINE
-        return NounPhrase(phrase, THIRD_PLURAL, gender, second.head, first.nouns + second.nouns)
+        gender = FEMININE if first.gender == second.gender == FEMININE else lexicon.MASCULINE
+        return NounPhrase(phrase, lexicon.THIRD_PLURAL, gender, second.head, first.nouns + second.nouns)
 
     # Prepositional phrases
 
@@ -196,13 +146,13 @@ class NounPhrases:
 
     def near(self, depth: int, determiners: Determiners = ANY) -> Phrase:
         """In front of the church / devant l'église."""
-        kind = PLACES if self.chance() < 0.5 else INSTITUTIONS
+        kind = noun_kinds.PLACES if self.chance() < 0.5 else noun_kinds.INSTITUTIONS
         place = self.attached(kind, depth, compact=False, determiners=determiners)
         return join(translate(self.pick(lexicon.NEARBY)), place.phrase)
 
     def on(self, depth: int) -> Phrase:
         """Under the table / sous la table."""
-        furniture = self.noun_phrase(FURNITURE, depth, ANY.all)
+        furniture = self.noun_phrase(noun_kinds.FURNITURE, depth, ANY.all)
         return join(translate(self.pick(lexicon.SURFACES)), furniture.phrase)
 
     def city(self) -> Phrase:
@@ -213,10 +163,10 @@ class NounPhrases:
         """In the garden, at school, in Paris, near the castle: where something happens."""
         point = self.chance()
         if point < 0.35:
-            garden = self.attached(PLACES, depth, compact=False, determiners=determiners)
+            garden = self.attached(noun_kinds.PLACES, depth, compact=False, determiners=determiners)
             return join(unit(("in",), ("dans",)), garden.phrase)
         if point < 0.6:
-            school = self.attached(INSTITUTIONS, depth, compact=False, determiners=determiners)
+            school = self.attached(noun_kinds.INSTITUTIONS, depth, compact=False, determiners=determiners)
             return join(unit(("at",), ("à",)), school.phrase)
         if point < 0.75:
             return self.city()
@@ -225,7 +175,9 @@ class NounPhrases:
     def direction(self, depth: int, determiners: Determiners) -> Phrase:
         """To the market / au marché; to Paris / à Paris."""
         if self.chance() < 0.6:
-            whole = self.attached(INSTITUTIONS, depth, compact=False, determiners=determiners).phrase
+            whole = self.attached(
+                noun_kinds.INSTITUTIONS, depth, compact=False, determiners=determiners
+            ).phrase
         else:
             whole = translate(self.pick(lexicon.CITIES))
         return join(unit(("to",), ("à",)), whole)
@@ -239,6 +191,6 @@ class NounPhrases:
         if tense == PAST and self.chance() < 0.5:
             noun, last = self.pick(lexicon.LAST)
             period, latest = translate(noun), translate(last)
-            return showing(arrange((latest, period), (period, latest)), "adjective inversion")
+            return add_phenomena(arrange((latest, period), (period, latest)), "adjective inversion")
         only = lexicon.PAST_TIMES if tense == PAST else lexicon.PRESENT_TIMES
         return translate(self.pick(only if self.chance() < 0.5 else lexicon.DAYS))

@@ -1,10 +1,10 @@
-"""Phrases of two languages at once, and how the words of a sentence change their neighbours' form.
+"""Phrases in both languages at once, and the spelling of words that depends on their neighbours.
 
-A word of a phrase carries links: tokens of identity. An English and a French word that carry the same
-link correspond. Phrases are therefore put together by joining words, in each language in its own order,
-and the gold alignment is read off the finished sentence. What a phrase shows travels with it the same way.
+Each word carries links, which are unique objects. An English and a French word correspond if they share a link. To
+combine phrases, join their words in the order of each language; the links then give the alignment of the sentence.
+Each phrase also carries the names of the phenomena in it.
 
-A form "a/an" has two shapes, before a consonant and before a vowel. An asterisk marks a French h aspiré.
+"a/an" is the form before a consonant and the form before a vowel. An asterisk marks a French h aspiré.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ Combination = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Word(NamedTuple):
-    """A form and the links it carries."""
+    """A form and its links."""
 
     form: str
     links: tuple[object, ...]
 
 
 class Phrase(NamedTuple):
-    """The words of one phrase in both languages, what it shows, and the combinations of words it holds."""
+    """The words of one phrase in both languages, its phenomena, and the combinations of words in it."""
 
     english: tuple[Word, ...]
     french: tuple[Word, ...]
@@ -55,7 +55,7 @@ CONTRACTIONS = {
     ("à", "les"): "aux",
     ("de", "le"): "du",
     ("de", "les"): "des",
-    # "de" swallows the indefinite article: "près de" + "des hommes" = "près d'hommes"
+    # "de" replaces the indefinite article: "près de" + "des hommes" = "près d'hommes"
     ("de", "des"): "de/d'",
     ("de", "de"): "de/d'",
     ("de", "d'"): "de/d'",
@@ -64,9 +64,9 @@ EMPTY = Phrase((), ())
 
 
 def words(forms: Sequence[str], link: object) -> tuple[Word, ...]:
-    """Return the forms as words that all carry the link."""
+    """Return the forms as words with the given link."""
     links = (link,)
-    if len(forms) == 1:  # the usual case, in half the time
+    if len(forms) == 1:  # the usual case: takes half the time
         return (Word(forms[0], links),)
     return tuple([Word(form, links) for form in forms])
 
@@ -83,7 +83,7 @@ def join(*phrases: Phrase) -> Phrase:
 
 
 def arrange(english: Sequence[Phrase], french: Sequence[Phrase]) -> Phrase:
-    """Return the phrases in an order of each language. Those in `english` give what is shown."""
+    """Join phrases in a different order in each language. Phenomena and combinations are those of `english`."""
     source: tuple[Word, ...] = ()
     target: tuple[Word, ...] = ()
     phenomena: tuple[Phenomenon, ...] = ()
@@ -97,8 +97,8 @@ def arrange(english: Sequence[Phrase], french: Sequence[Phrase]) -> Phrase:
     return Phrase(source, target, phenomena, combinations)
 
 
-def showing(phrase: Phrase, *phenomena: Phenomenon) -> Phrase:
-    """Return the phrase with the names of what it shows added."""
+def add_phenomena(phrase: Phrase, *phenomena: Phenomenon) -> Phrase:
+    """Return the phrase with more phenomena."""
     return phrase._replace(phenomena=phrase.phenomena + phenomena)
 
 
@@ -109,7 +109,7 @@ def _shape(word: Word, following: list[Word], vowels: frozenset[str]) -> Word:
 
 
 def spell_english(sentence: Sequence[Word]) -> list[Word]:
-    """Return the words with "a" or "an" as the next word asks for."""
+    """Return the words with "a" before a consonant and "an" before a vowel."""
     spelled: list[Word] = []
     for word in reversed(sentence):
         spelled.append(_shape(word, spelled, ENGLISH_VOWELS) if "/" in word.form else word)
@@ -117,16 +117,16 @@ def spell_english(sentence: Sequence[Word]) -> list[Word]:
 
 
 def spell_french(sentence: Sequence[Word]) -> list[Word]:
-    """Return the words after elision, contraction and the choice of shapes such as "bel".
+    """Return the words after elision, contraction and the choice of forms such as "bel".
 
-    A contracted word carries the links of both its parts. The mark of an h aspiré stays.
+    A contracted word has the links of both its parts. The mark of an h aspiré is kept.
     """
     spelled: list[Word] = []
     for word in reversed(sentence):
         if "/" in word.form:
             word = _shape(word, spelled, FRENCH_VOWELS)
         elif word.form == "si" and spelled and spelled[-1].form == "il":
-            # Only here, not before "elle" or a name.
+            # Not before "elle" or a name.
             word = Word("s'", word.links)
         if spelled and (contracted := CONTRACTIONS.get((word.form, spelled[-1].form))):
             word = Word(contracted, word.links + spelled.pop().links)
@@ -137,17 +137,17 @@ def spell_french(sentence: Sequence[Word]) -> list[Word]:
 
 
 def english_text(sentence: Sequence[str]) -> str:
-    """Return the words as plain text, with no space before a mark."""
+    """Return the words as plain text, without a space before punctuation."""
     return french_text(sentence).replace(" ?", "?")
 
 
 def french_text(sentence: Sequence[str]) -> str:
-    """Return the words as plain text, with no space after an apostrophe and one before a question mark."""
+    """Return the words as plain text, without a space after an apostrophe and with one before a question mark."""
     return " ".join(sentence).replace("' ", "'").replace(" .", ".").replace(" ,", ",")
 
 
 def gold(phrase: Phrase) -> Gold:
-    """Return the words of a finished sentence as they are spelled, and their links."""
+    """Return the spelled words of a sentence, and their links."""
     english, french = spell_english(phrase.english), spell_french(phrase.french)
     positions: dict[object, list[int]] = {}
     for position, word in enumerate(english):

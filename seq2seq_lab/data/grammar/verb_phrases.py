@@ -1,80 +1,50 @@
 """Verb phrases: negation, pronouns before the French verb, agreement, and relative clauses.
 
-The links of a verb, by one rule: the English verb corresponds to every part of the French one (saw / a vu).
-"Do" corresponds to the finite French verb (did not see / n'a pas vu: did / a), but in a question to
-"est-ce que" (see `Clauses.question`). "Not" corresponds to both "ne" and "pas".
+The English verb is linked to every part of the French verb (saw / a vu). "Do" is linked to the finite French verb
+(did not see / n'a pas vu: did / a), but in a question to "est-ce que" (see `Clauses.question`). "Not" is linked to "ne"
+and "pas".
 """
 
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from seq2seq_lab.data.grammar import lexicon
-from seq2seq_lab.data.grammar.lexicon import (
-    ANY,
-    BESIDE_NEGATION,
-    ETRE,
-    FIRST_PLURAL,
-    FIRST_SINGULAR,
-    MASCULINE,
-    OF_NEGATED_OBJECT,
-    SINGULAR,
-    ByNumber,
-    Clitic,
-    Determiners,
-    Verb,
-)
-from seq2seq_lab.data.grammar.noun_phrases import (
-    ANIMALS,
-    FOOD,
-    FURNITURE,
-    GROUNDS,
-    KIN,
-    KINDS,
-    PAST,
-    PEOPLE,
-    PRESENT,
-    STORIES,
-    THINGS,
-    WATERS,
-    WRITINGS,
-    Kind,
-    NounPhrase,
-    NounPhrases,
-    translate,
-)
+from seq2seq_lab.data.grammar import lexicon, noun_kinds
+from seq2seq_lab.data.grammar.lexicon import ANY, FIRST_PLURAL, FIRST_SINGULAR, SINGULAR, Determiners, Verb
+from seq2seq_lab.data.grammar.noun_kinds import Kind
+from seq2seq_lab.data.grammar.noun_phrases import PAST, PRESENT, NounPhrase, NounPhrases, translate
 from seq2seq_lab.data.grammar.phrase import (
     EMPTY,
     Combination,
     Phenomenon,
     Phrase,
     Word,
+    add_phenomena,
     arrange,
     join,
-    showing,
     unit,
     words,
 )
 
-# What verb takes what object.
+# Verbs and the nouns that they take as direct objects.
 OBJECTS = (
-    (lexicon.MEETING, (PEOPLE, PEOPLE, KIN, ANIMALS)),
-    (lexicon.HANDLING, (THINGS, THINGS, THINGS, FURNITURE)),
-    (lexicon.EATING, (FOOD,)),
-    (lexicon.WRITING, (WRITINGS, STORIES)),
+    (lexicon.MEETING, (noun_kinds.PEOPLE, noun_kinds.PEOPLE, noun_kinds.KIN, noun_kinds.ANIMALS)),
+    (lexicon.HANDLING, (noun_kinds.THINGS, noun_kinds.THINGS, noun_kinds.THINGS, noun_kinds.FURNITURE)),
+    (lexicon.EATING, (noun_kinds.FOOD,)),
+    (lexicon.WRITING, (noun_kinds.WRITINGS, noun_kinds.STORIES)),
 )
-GIFTS = (THINGS, THINGS, FURNITURE, FOOD, WRITINGS)
+_GIFTS = (noun_kinds.THINGS, noun_kinds.THINGS, noun_kinds.FURNITURE, noun_kinds.FOOD, noun_kinds.WRITINGS)
 _DIRECT_OBJECTS: Sequence[tuple[Sequence[Verb], Sequence[Kind]]] = (
     *OBJECTS,
-    (lexicon.TELLING, (STORIES,)),
-    (lexicon.GIVING, GIFTS),
-    ([verb for verb, _ in lexicon.SWIMMING], (WATERS,)),
-    ([verb for verb, _ in lexicon.RUNNING], (GROUNDS,)),
+    (lexicon.TELLING, (noun_kinds.STORIES,)),
+    (lexicon.GIVING, _GIFTS),
+    ([verb for verb, _ in lexicon.SWIMMING], (noun_kinds.WATERS,)),
+    ([verb for verb, _ in lexicon.RUNNING], (noun_kinds.GROUNDS,)),
 )
 
 
 class Clause(NamedTuple):
-    """What the verb of a clause agrees with, and how it is said. A `question` asks with "do"."""
+    """The subject of a clause, and the tense and form of its verb. A `question` begins with "do"."""
 
     subject: NounPhrase
     tense: int
@@ -83,20 +53,20 @@ class Clause(NamedTuple):
 
     @property
     def beside(self) -> Determiners:
-        """The determiners of every phrase but the direct object."""
-        return BESIDE_NEGATION if self.negated else ANY
+        """The determiners of every phrase except the direct object."""
+        return lexicon.BESIDE_NEGATION if self.negated else ANY
 
     @property
     def of_object(self) -> Determiners:
         """The determiners of the direct object: did not see a dog / n'a pas vu de chien."""
-        return OF_NEGATED_OBJECT if self.negated else ANY
+        return lexicon.OF_NEGATED_OBJECT if self.negated else ANY
 
 
 def combinations() -> tuple[list[Combination], list[Combination]]:
-    """Return every adjective with every noun, and every verb with every object, that the rules can make."""
+    """Return all (adjective, noun) and all (verb, object noun) combinations of the grammar."""
     with_adjective = [
         (adjective.english, noun.english[SINGULAR])
-        for kind in KINDS
+        for kind in noun_kinds.KINDS
         for adjective in (*kind.before, *kind.after)
         for noun in kind.nouns
     ]
@@ -111,12 +81,12 @@ def combinations() -> tuple[list[Combination], list[Combination]]:
 
 
 def _taking(verb: Verb, thing: NounPhrase) -> Phrase:
-    """Return no words, but the combinations of the verb and its object."""
+    """Return a phrase without words that contains the combinations of the verb and its object."""
     return Phrase((), (), (), tuple([(verb.english_present[FIRST_SINGULAR], noun) for noun in thing.nouns]))
 
 
 class VerbPhrases:
-    """Makes what a subject does, drawn with the generator given."""
+    """Draws verb phrases and relative clauses with the given generator."""
 
     def __init__(self, random: Random) -> None:
         self.chance = random.random
@@ -128,21 +98,22 @@ class VerbPhrases:
         verb: Verb,
         clause: Clause,
         clitic: tuple[Word, ...] = (),
-        gender: int = MASCULINE,
+        gender: int = lexicon.MASCULINE,
         number: int = SINGULAR,
     ) -> Phrase:
-        """Often saw / a souvent vu, did not see / n'a pas vu: all that is conjugated, and what stands amid.
+        """Often saw / a souvent vu, did not see / n'a pas vu: the conjugated verb and the words between its parts.
 
-        `clitic` is a pronoun that French puts before the finite verb, `gender` and `number` are those of a
-        direct object before the verb, with which the participle agrees. With "être" it agrees with the
-        subject. In a question the English begins with "do".
+        Args:
+            clitic: a pronoun that French puts before the finite verb.
+            gender, number: of a direct object before the verb, with which the participle agrees. With "être" it agrees
+                with the subject.
         """
         link, support_link = object(), object()
         subject, tense = clause.subject, clause.tense
-        english = (verb.english_present if tense == PRESENT else verb.english_past)[subject.person]
-        own_support = len(english) > 1
-        if own_support:
-            support, base = english
+        inflected = (verb.english_present if tense == PRESENT else verb.english_past)[subject.person]
+        has_auxiliary = len(inflected) > 1
+        if has_auxiliary:
+            support, base = inflected
         else:
             support = lexicon.DO[subject.person] if tense == PRESENT else "did"
             (base,) = verb.english_present[FIRST_SINGULAR]
@@ -151,7 +122,7 @@ class VerbPhrases:
         if tense == PRESENT:
             finite, participle = words(verb.french_present[subject.person], link), EMPTY.french
         else:
-            if verb.auxiliary is ETRE:
+            if verb.auxiliary is lexicon.ETRE:
                 gender, number = subject.gender, subject.number
                 phenomena += ("passé composé with être",)
             finite = words((verb.auxiliary[subject.person],), link)
@@ -164,19 +135,19 @@ class VerbPhrases:
             pas = Phrase((), words(("pas",), not_link))
         elif verb not in (lexicon.BIRTH, lexicon.DEATH) and self.chance() < 0.08:
             adverb = translate(self.pick(lexicon.FREQUENCY))
-        if own_support or clause.negated or clause.question:
+        if has_auxiliary or clause.negated or clause.question:
             if not clause.question:
                 finite = tuple([Word(word.form, (*word.links, support_link)) for word in finite])
-            said = words((support,), support_link) + ne.english + adverb.english + words((base,), link)
+            english = words((support,), support_link) + ne.english + adverb.english + words((base,), link)
         else:
-            said = adverb.english + words(english, link)
-        heard = ne.french + clitic + finite + pas.french + adverb.french + participle
-        return Phrase(said, heard, phenomena + ne.phenomena)
+            english = adverb.english + words(inflected, link)
+        french = ne.french + clitic + finite + pas.french + adverb.french + participle
+        return Phrase(english, french, phenomena + ne.phenomena)
 
     def verb_phrase(self, clause: Clause, depth: int, human: bool) -> Phrase:
-        """What a subject does, without the adverbials."""
+        """A verb with its objects, without adverbials."""
         if not human and depth > 0 and self.chance() < 0.5:
-            return self.meeting(clause, (PEOPLE, ANIMALS), depth)
+            return self.meeting(clause, (noun_kinds.PEOPLE, noun_kinds.ANIMALS), depth)
         if not human or depth <= 0:
             verbs = lexicon.INTRANSITIVE if human else lexicon.ANIMAL_INTRANSITIVE
             return self.verb(self.pick(verbs), clause)
@@ -200,7 +171,7 @@ class VerbPhrases:
     def moving(self, clause: Clause, depth: int, place: bool) -> Phrase:
         """Went to Paris / est allé à Paris; fell / est tombé: verbs of the passé composé with "être".
 
-        Without `place` (for "where did …") nothing says where to or where.
+        Without `place` (for "where did …") the phrase names no place.
         """
         point = self.chance()
         if clause.tense == PAST and point < 0.2:
@@ -220,8 +191,8 @@ class VerbPhrases:
         whole = place and depth > 0 and self.chance() < 0.5
         return join(staying, self.nouns.place(depth - 1, clause.beside) if whole else EMPTY)
 
-    def clitic(self, subject: NounPhrase) -> Clitic:
-        """Return a pronoun that is no form of the subject: neither "I see me" nor "we see me"."""
+    def clitic(self, subject: NounPhrase) -> lexicon.Clitic:
+        """Return a pronoun that does not refer to the subject: not "I see me" or "we see me"."""
         first_person = subject.person in (FIRST_SINGULAR, FIRST_PLURAL)
         return self.pick(lexicon.CLITICS_OF_THIRD_PERSON if first_person else lexicon.CLITICS)
 
@@ -239,17 +210,17 @@ class VerbPhrases:
         clitic, link = self.clitic(clause.subject), object()
         gender, number = clitic.gender, lexicon.NUMBER[clitic.person]
         verb = self.verb(self.pick(lexicon.MEETING), clause, words(clitic.direct, link), gender, number)
-        return showing(join(verb, Phrase(words(clitic.english, link), ())), "clitic object")
+        return add_phenomena(join(verb, Phrase(words(clitic.english, link), ())), "clitic object")
 
     def transitive(self, verbs: Sequence[Verb], kinds: Sequence[Kind], clause: Clause, depth: int) -> Phrase:
         """A verb of `verbs` with an object of `kinds`."""
         kind = self.pick(kinds)
-        # "Neither … nor" would be needed for a pair that is negated.
+        # A negated pair would need "neither … nor".
         if depth > 1 and not clause.negated and self.chance() < 0.08:
             thing = self.nouns.simple_pair(kind, depth - 2)
         elif depth > 1 and not clause.negated and self.chance() < 0.1:
             thing = self.with_relative_clause(kind, verbs, depth - 1, ANY.articles)
-        elif kind is PEOPLE:
+        elif kind is noun_kinds.PEOPLE:
             thing = self.nouns.person(depth - 1, compact=False, determiners=clause.of_object)
         else:
             thing = self.nouns.attached(kind, depth - 1, compact=False, determiners=clause.of_object)
@@ -258,67 +229,66 @@ class VerbPhrases:
 
     def dative(self, clause: Clause, depth: int) -> Phrase:
         """Told Mary a story / a raconté une histoire à Marie; told her a story / lui a raconté une histoire."""
-        telling = self.chance() < 0.4
-        verb = self.pick(lexicon.TELLING if telling else lexicon.GIVING)
-        kind = STORIES if telling else self.pick(GIFTS)
+        story = self.chance() < 0.4
+        verb = self.pick(lexicon.TELLING if story else lexicon.GIVING)
+        kind = noun_kinds.STORIES if story else self.pick(_GIFTS)
         thing = self.nouns.attached(kind, depth - 1, compact=True, determiners=clause.of_object)
         given = join(thing.phrase, _taking(verb, thing))
         if self.chance() < 0.15:
             clitic, link = self.clitic(clause.subject), object()
             telling_her = self.verb(verb, clause, words(clitic.indirect, link))
             her = Phrase(words(clitic.english, link), ())
-            return showing(join(telling_her, her, given), "dative", "clitic object")
+            return add_phenomena(join(telling_her, her, given), "dative", "clitic object")
         receiver = self.nouns.person(depth - 1, compact=True, determiners=clause.beside)
-        told, to = self.verb(verb, clause), Phrase((), words(("à",), receiver.head))
-        phrase = arrange((told, receiver.phrase, given), (told, given, to, receiver.phrase))
-        return showing(phrase, "dative")
+        telling, to = self.verb(verb, clause), Phrase((), words(("à",), receiver.head))
+        phrase = arrange((telling, receiver.phrase, given), (telling, given, to, receiver.phrase))
+        return add_phenomena(phrase, "dative")
 
     def crossing(self, clause: Clause, depth: int) -> Phrase:
         """Swam across the lake / a traversé le lac à la nage."""
         swimming = self.chance() < 0.4
         verb, manner = self.pick(lexicon.SWIMMING if swimming else lexicon.RUNNING)
         moving = self.verb(verb, clause)
-        # The participle's or, in the present, the finite verb's link, not one of "do" or "not": the whole
-        # set phrase corresponds.
+        # The whole set phrase is linked to the participle or, in the present, to the finite verb.
         link = moving.english[-1].links[0]
-        kind = WATERS if swimming else GROUNDS
+        kind = noun_kinds.WATERS if swimming else noun_kinds.GROUNDS
         path = self.nouns.attached(kind, depth - 1, compact=True, determiners=clause.of_object)
         across, on_foot = Phrase(words(("across",), link), ()), Phrase((), words(manner, link))
         phrase = arrange((moving, across, path.phrase), (moving, path.phrase, on_foot))
-        return showing(join(phrase, _taking(verb, path)), "idiom")
+        return add_phenomena(join(phrase, _taking(verb, path)), "idiom")
 
     # Relative clauses
 
     def with_relative_clause(
-        self, kind: Kind, verbs: Sequence[Verb], depth: int, articles: ByNumber
+        self, kind: Kind, verbs: Sequence[Verb], depth: int, articles: lexicon.ByNumber
     ) -> NounPhrase:
         """The boy who sings / le garçon qui chante; the apple that Mary ate / la pomme que Marie a mangée.
 
-        `verbs` are those that take the noun as their object. No other phrase hangs on the noun and no other
-        relative clause stands inside: "the sister of the boy that I saw" has two translations.
+        `verbs` take the noun as their object. The noun has no other phrase and the clause contains no other relative
+        clause: "the sister of the boy that I saw" has two translations.
         """
         antecedent = self.nouns.noun_phrase(kind, depth, articles)
-        human = kind is PEOPLE or kind is KIN
+        human = kind is noun_kinds.PEOPLE or kind is noun_kinds.KIN
         negated = self.chance() < 0.1
-        # More often past than not, so that each agreeing participle comes up.
+        # Mostly past, for all forms of the participle to occur.
         tense = PAST if self.chance() < 0.7 else PRESENT
-        if (human or kind is ANIMALS) and self.chance() < 0.5:
+        if (human or kind is noun_kinds.ANIMALS) and self.chance() < 0.5:
             pronoun = unit(("who",) if human else ("that",), ("qui",))
             clause = Clause(antecedent, tense, negated, question=False)
             moving = self.chance() < 0.2
-            said = self.moving(clause, 1, place=True) if moving else self.verb_phrase(clause, 1, human)
+            predicate = self.moving(clause, 1, place=True) if moving else self.verb_phrase(clause, 1, human)
         else:
             pronoun = unit(("that",), ("que/qu'",))
-            subject = self.simple_subject(BESIDE_NEGATION if negated else ANY)
+            subject = self.simple_subject(lexicon.BESIDE_NEGATION if negated else ANY)
             verb = self.pick(verbs)
             clause = Clause(subject, tense, negated, question=False)
             done = self.verb(verb, clause, (), antecedent.gender, antecedent.number)
-            said = join(subject.phrase, done, _taking(verb, antecedent))
-        phrase = join(antecedent.phrase, pronoun, said)
-        return antecedent._replace(phrase=showing(phrase, "relative clause"))
+            predicate = join(subject.phrase, done, _taking(verb, antecedent))
+        phrase = join(antecedent.phrase, pronoun, predicate)
+        return antecedent._replace(phrase=add_phenomena(phrase, "relative clause"))
 
     def simple_subject(self, determiners: Determiners) -> NounPhrase:
-        """Mary, the girl, she: a person with nothing attached."""
+        """Mary, the girl, she: a person without further phrases."""
         if self.chance() < 0.6:
             return self.nouns.person(0, compact=True, determiners=determiners)
         return self.nouns.pronoun()
