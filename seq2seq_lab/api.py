@@ -167,8 +167,8 @@ class LoadedRun:
             translation.target_tokens,
             f"{translation.source} → {translation.text}",
         )
-        # What Jupyter asks for; a figure made without pyplot has it from nowhere else.
-        figure._repr_png_ = functools.partial(plots.png, figure, 100)  # type: ignore[attr-defined]
+        # Jupyter shows a figure by this method, which a figure without pyplot lacks.
+        figure._repr_png_ = functools.partial(plots.render_png, figure, 100)  # type: ignore[attr-defined]
         return figure
 
     def metrics(self) -> list[dict[str, float]]:

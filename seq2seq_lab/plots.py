@@ -1,7 +1,7 @@
 """Pictures of attention, of BLEU against source length, and of training curves.
 
-Everything is drawn with Matplotlib's `Figure` objects, without pyplot, so no window system and no state
-between calls. Matplotlib is imported where it is used: a run without pictures does not pay for it.
+Figures are drawn without pyplot: no window system is needed and no state is kept between calls. Matplotlib is
+imported on first use, because the import is slow.
 """
 
 import io
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 
-LONGEST_SIDE = 24.0  # inches; a character-level sentence must not make a picture of a hundred megapixels
-TITLE_LETTER = 0.1  # inches; the width of a letter of the title, on the safe side
+LONGEST_SIDE = 24.0  # inches; limits the picture of a character-level sentence
+TITLE_LETTER = 0.1  # inches; upper estimate of the width of a letter of the title
 TITLE_LINE = 0.22  # inches; the height of a line of the title
-GAP = 0.08  # inches between text and what it labels
+GAP = 0.08  # inches between a label and the labelled part
 RIGHT = 0.95  # inches for the colour bar and its labels
-LABEL_CHARACTERS = 14  # of an output token in a picture of fixed size
-FORMATS = ("png", "pdf", "svg")  # of `save_figure`, by the ending of the file's name
+LABEL_CHARACTERS = 14  # maximum length of an output token in a picture of fixed size
+FORMATS = ("png", "pdf", "svg")
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
-MARKED_POINTS = 40  # a curve of more points is a plain line
+MARKED_POINTS = 40  # a curve with more points has no markers
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -51,45 +51,41 @@ def draw_attention(
     room: int | None = None,
     note: str | None = None,
 ) -> "Figure":
-    """Return the attention matrix as a picture: source along the top, output down the side, colours 0 to 1.
-
-    The picture is as large as the sentence needs. With `room` its size and the place of every cell depend on the source
-    tokens, the title and `room` alone, so that the pictures of one sentence at several moments of the training can be
-    shown as an animation: there is room for so many output tokens, and of a longer output the first ones are drawn.
+    """Draw an attention matrix, source tokens along the top and output tokens down the side, on a scale from 0 to 1.
 
     Args:
-        weights_TS: one row a target token, one column a source token.
-        title: above the picture; None for none.
+        weights_TS: one row per target token, one column per source token.
+        title: above the picture; None for no title.
         gold_links: (source, target) positions to outline.
-        room: number of rows for output tokens; None for one per token.
-        note: a few words below the picture, for example the number of updates.
+        room: number of rows of a picture of fixed size; None for one row per output token. The size then depends only
+            on the source tokens, the title and `room`, so pictures of one sentence can be shown as an animation. Of a
+            longer output only the first tokens are drawn.
+        note: a short text below the picture, for example the number of steps.
     """
     from matplotlib.figure import Figure
 
     assert weights_TS.shape == (len(target_tokens), len(source_tokens)), weights_TS.shape
     labels = list(target_tokens)
     if room is not None:
-        labels = [shortened(label, LABEL_CHARACTERS) for label in labels]
+        labels = [shorten(label, LABEL_CHARACTERS) for label in labels]
         if len(labels) > room:
             labels = [*labels[: room - 1], f"… {len(labels) - room + 1} more"]
             weights_TS = weights_TS[: room - 1]
-    height_rows = room or len(labels)
-    longest = max(len(source_tokens), height_rows)
+    rows = room or len(labels)
+    longest = max(len(source_tokens), rows)
     cell = min(max(0.5 - 0.007 * longest, 0.2), LONGEST_SIDE / longest)  # inches
     font_size = min(11.0, 0.6 * cell * 72)
     figure = Figure()
-    axes = figure.add_subplot()
-    image = axes.imshow(
+    image = figure.add_subplot().imshow(
         weights_TS, cmap="viridis", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto"
     )
+    axes = image.axes
     axes.set_xlim(-0.5, len(source_tokens) - 0.5)
-    axes.set_ylim(height_rows - 0.5, -0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
     axes.xaxis.tick_top()
-    # A dollar sign in a token is a dollar sign, not the start of a formula.
-    axes.set_xticks(
-        range(len(source_tokens)), source_tokens, rotation=90, fontsize=font_size, parse_math=False
-    )
-    axes.set_yticks(range(len(labels)), labels, fontsize=font_size, parse_math=False)
+    style: dict[str, Any] = {"fontsize": font_size, "parse_math": False}  # a dollar sign starts no formula
+    axes.set_xticks(range(len(source_tokens)), source_tokens, rotation=90, **style)
+    axes.set_yticks(range(len(labels)), labels, **style)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     _outline(axes, [link for link in gold_links if link[1] < len(weights_TS)], cell)
@@ -100,19 +96,19 @@ def draw_attention(
     if room is not None:
         margin_left = 0.6 * font_size / 72 * LABEL_CHARACTERS
         _shrink(axes.get_yticklabels(), widths, margin_left)
-    _place(figure, image, margin_left + 2 * GAP, margin_top + 2 * GAP, cell, title, note)
+    _arrange(figure, image, margin_left + 2 * GAP, margin_top + 2 * GAP, cell, title, note)
     return figure
 
 
 def _shrink(labels: Sequence["Text"], widths: Sequence[float], most: float) -> None:
-    """Make the labels that are wider than `most` inches smaller."""
+    """Reduce the font size of labels that are wider than `most` inches."""
     for label, width in zip(labels, widths, strict=True):
         if width > most:
             label.set_fontsize(float(label.get_fontsize()) * most / width)
 
 
 def _outline(axes: "Axes", links: Collection[Link], cell: float) -> None:
-    """Outline cells of a heatmap, visible on dark and on bright colours; `cell` is their width in inches."""
+    """Outline cells of a heatmap in white and black; `cell` is their width in inches."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
 
@@ -130,7 +126,7 @@ def _outline(axes: "Axes", links: Collection[Link], cell: float) -> None:
         )
 
 
-def _place(
+def _arrange(
     figure: "Figure",
     image: "AxesImage",
     left: float,
@@ -139,7 +135,7 @@ def _place(
     title: str | None,
     note: str | None,
 ) -> None:
-    """Set the size of a heatmap's figure and the place of its parts; `left`, `top` and `cell` are in inches."""
+    """Set the size of a heatmap's figure and the positions of its parts; `left`, `top` and `cell` are in inches."""
     axes = image.axes
     (x0, x1), (y1, y0) = axes.get_xlim(), axes.get_ylim()
     across, down = cell * (x1 - x0), max(cell * (y1 - y0), 1.0)
@@ -160,8 +156,8 @@ def _place(
         figure.text(left / width, GAP / height, note, fontsize=9, color="0.35", parse_math=False)
 
 
-def shortened(text: str, characters: int) -> str:
-    """Return a text of at most `characters` characters; … replaces the rest."""
+def shorten(text: str, characters: int) -> str:
+    """Return a text cut to `characters` characters; … replaces the rest."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
@@ -222,21 +218,21 @@ def draw_bleu_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
 
 
 def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequence[Point]]) -> "Figure":
-    """Return training curves: losses on the left, scores of the validation split on the right.
+    """Draw training curves: losses on the left, scores of the validation split on the right.
 
     Args:
-        losses: (update, nats per token) by name.
-        scores: (update, score) by name.
+        losses: points (step, nats per token) by name.
+        scores: points (step, score) by name.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    # Losses fall and scores rise: their legends are where the curves are not.
+    # Losses fall and scores rise, so these corners for the legends are free.
     for axes, curves, place in ((left, losses, "upper right"), (right, scores, "lower right")):
         for number, (name, points) in enumerate(curves.items()):
             axes.plot(
-                [update for update, _ in points],
+                [step for step, _ in points],
                 [value for _, value in points],
                 label=name,
                 color=COLOURS[number % len(COLOURS)],
@@ -244,7 +240,7 @@ def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
                 marker=MARKERS[number % len(MARKERS)] if len(points) <= MARKED_POINTS else None,
                 markersize=4,
             )
-        axes.set_xlabel("update")
+        axes.set_xlabel("step")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
@@ -257,15 +253,15 @@ def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write the figure in the format that the ending of `path` names; `path` is either absent or whole at any time.
+    """Write a figure atomically, in the format given by the suffix of `path`.
 
     Raises:
-        UserError: the ending is none of `FORMATS`.
+        UserError: the suffix is not one of `FORMATS`.
     """
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMATS:
-        endings = ", ".join(f".{name}" for name in FORMATS)
-        raise UserError(f"{path}: cannot write a picture with this ending. Allowed: {endings}.")
+        suffixes = ", ".join(f".{name}" for name in FORMATS)
+        raise UserError(f"{path}: this suffix is not supported. Values: {suffixes}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -275,7 +271,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def png(figure: "Figure", dots_per_inch: int) -> bytes:
+def render_png(figure: "Figure", dots_per_inch: int) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     _draw(figure, buffer, "png", dots_per_inch)
@@ -285,16 +281,16 @@ def png(figure: "Figure", dots_per_inch: int) -> bytes:
 def _draw(figure: "Figure", place: Path | io.BytesIO, form: str, dots_per_inch: int) -> None:
     from matplotlib import rc_context
 
-    dated = {"pdf": "CreationDate", "svg": "Date"}  # left out: the same picture is the same file
+    dated = {"pdf": "CreationDate", "svg": "Date"}  # omitted, so that equal pictures are equal files
     metadata = {dated[form]: None} if form in dated else None
-    # Fonts as TrueType: publishers refuse Matplotlib's default, Type 3.
+    # TrueType fonts: publishers refuse Matplotlib's default, Type 3.
     with _missing_glyphs_as_boxes(), rc_context({"pdf.fonttype": 42}):
         figure.savefig(place, format=form, dpi=dots_per_inch, metadata=metadata)
 
 
 @contextmanager
 def _missing_glyphs_as_boxes() -> Iterator[None]:
-    """Draw characters that the font lacks (emoji, Chinese) as boxes, without a warning for each."""
+    """Draw characters that the font lacks (emoji, Chinese) as boxes, without warnings."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
         yield

@@ -1,4 +1,4 @@
-"""Plots: what stands on the axes, that odd tokens are drawn, that files are whole."""
+"""Pictures: axes, unusual tokens, sizes, files."""
 
 import sys
 import warnings
@@ -113,7 +113,7 @@ def test_heatmaps_of_one_sentence_have_one_size_and_place(tmp_path: Path) -> Non
     source = ["<sos>", "un", "mot", "<eos>"]
     outputs = (["<eos>"], ["a", "w" * 60, "<eos>"], ["again"] * 50)
     figures = [
-        draw_attention(uniform(len(output), 4), source, output, "un mot", room=6, note=f"update {10**n}")
+        draw_attention(uniform(len(output), 4), source, output, "un mot", room=6, note=f"step {10**n}")
         for n, output in enumerate(outputs)
     ]
     for figure in figures:
@@ -161,7 +161,7 @@ def test_bleu_by_length_has_one_scale_and_room_for_every_marker(tmp_path: Path) 
 
 
 def test_curves_of_a_short_run_are_points_and_of_a_long_one_lines() -> None:
-    long: list[tuple[float, float]] = [(float(update), 1.0) for update in range(200)]
+    long: list[tuple[float, float]] = [(float(step), 1.0) for step in range(200)]
     figure = draw_curves({"training": long, "validation": [(3, 2.0)]}, {"BLEU": []})
     losses, scores = figure.axes
     training, validation = losses.get_lines()
@@ -170,7 +170,7 @@ def test_curves_of_a_short_run_are_points_and_of_a_long_one_lines() -> None:
         *("training", "validation", "BLEU")
     ]
     assert losses.get_ylim()[0] == 0
-    assert (losses.get_ylabel(), losses.get_xlabel()) == ("nats per token", "update")
+    assert (losses.get_ylabel(), losses.get_xlabel()) == ("nats per token", "step")
 
 
 def test_format_is_that_of_the_ending(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_format_is_that_of_the_ending(tmp_path: Path) -> None:
         save_figure(figure, tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)
     assert b"/Type3" not in (tmp_path / "a.PDF").read_bytes()
-    with pytest.raises(UserError, match=r"a\.jpg.*\.png, \.pdf, \.svg"):
+    with pytest.raises(UserError, match=r"a\.jpg"):
         save_figure(figure, tmp_path / "a.jpg")
 
 
