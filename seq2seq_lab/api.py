@@ -29,7 +29,7 @@ from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.translation import evaluation
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
-from seq2seq_lab.tracking.wandb import run_folder
+from seq2seq_lab.tracking.wandb import fetch_run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def load(
     Raises:
         UserError: no run lies there, it has no checkpoint yet, or it names a class that is not trusted.
     """
-    folder = run_folder(folder)
+    folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
     with extensions.using(config_dir):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.reporting.comparison import MEASURES
 from seq2seq_lab.reporting.page import CURVES
-from seq2seq_lab.tracking.wandb import STEP, has_key
+from seq2seq_lab.tracking.wandb import STEP, has_api_key
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with report_errors():
         options = parser().parse_args(arguments)
         made = workspace(options.entity, options.project, options.study, options.by)
-        if not has_key():
+        if not has_api_key():
             raise UserError(
                 "No key of W&B is known: a workspace is saved on its server. Log in with `wandb login`."
             )

@@ -1,4 +1,4 @@
-"""Which commit of this package a run was made with."""
+"""The commit of this package."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def git_commit() -> str | None:
-    """Return the commit of the checkout that holds this package, or None where there is none."""
+    """Return the commit of the checkout that contains this package, or None outside a checkout."""
     commit = _git("rev-parse", "HEAD")
     return commit.strip() if commit else None
 
@@ -20,14 +20,14 @@ def git_is_dirty() -> bool | None:
 
 
 def _git(*arguments: str) -> str | None:
-    # A package installed below someone else's checkout (a virtual environment in it) is not of that
-    # checkout: only one that tracks this package's files counts.
+    # A package can be installed inside another checkout, for example in its virtual environment. Only a checkout
+    # that tracks this package's files counts.
     tracked = _run_git("ls-files", "--error-unmatch", "--", "__init__.py")
     return None if tracked is None else _run_git(*arguments)
 
 
 def _run_git(*arguments: str) -> str | None:
-    # Git sets GIT_DIR and its like for hooks and aliases; they would point at another repository.
+    # Git sets GIT_DIR and similar variables for hooks and aliases. They can name another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Weights & Biases: online where it can be reached, otherwise recorded in the run folder for later."""
+"""Weights & Biases: online if the service can be reached, otherwise recorded in the run folder."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from omegaconf import OmegaConf
 
@@ -28,7 +28,7 @@ Mode = Literal["auto", "online", "offline", "disabled"]
 
 STEP = "trainer/step"
 
-# `…token` but not `tokenizer` or `max_tokens`, which are settings of this field.
+# Matches `…token`, but not the settings `tokenizer` and `max_tokens`.
 _SECRET_NAME = re.compile(
     r"secret|passw|passphrase|credential|bearer|(api|access|private|auth)[_-]?key|token$|(^|[_-])auth$",
     re.IGNORECASE,
@@ -37,23 +37,27 @@ _MASK = "***"
 
 
 class WandbTracker(Logger):
-    """Logs one run to Weights & Biases; the step of every chart is the optimizer update.
+    """Logs one run to Weights & Biases, with the optimizer step as the x-axis of every chart.
 
-    `mode` auto takes the mode W&B is set to (WANDB_MODE, `wandb offline`), which is online by default,
-    and goes offline where no key is known. The service never stops or stalls a run: where it cannot be
-    reached, the run is recorded in `folder`/wandb with a warning, and where W&B's background process is
-    lost, training goes on without it. Nothing is printed and nothing is asked.
+    A problem with the service neither stops nor delays a run: if it cannot be reached, the run is recorded in
+    `folder`/wandb with a warning, and if W&B's background process dies, training continues without it. W&B prints
+    nothing and never prompts. The environment and the command line are not recorded.
 
-    `config` (nested plain containers) is logged under "config" and `flat` at the top level, beside
-    "git_commit"; secrets in them are masked. Neither the environment nor the command line is recorded.
-    `run_id` goes on with that run. Timeouts are in seconds.
+    Args:
+        mode: "auto" uses W&B's own setting (WANDB_MODE, `wandb offline`), by default online, and changes to offline if
+            no API key is known.
+        init_timeout, finish_timeout: seconds.
+        config: logged under "config", with secrets masked.
+        flat: logged at the top level, with secrets masked, beside "git_commit".
+        run_id: continues the record of this run; None starts a new one.
 
-    Raises `UserError` for a W&B setting that does not exist, and for `mode` (or WANDB_MODE)
-    online where no key is known.
+    Raises:
+        UserError: W&B refuses a setting, or `mode` (or WANDB_MODE) is online and no API key is known.
     """
 
     def __init__(
         self,
+        *,
         project: str,
         entity: str | None,
         mode: Mode,
@@ -71,85 +75,48 @@ class WandbTracker(Logger):
     ) -> None:
         reserved = {"config", "git_commit"} & flat.keys()
         assert not reserved, reserved
-        # W&B reports its own errors to a third party, which costs a look-up even offline.
+        # W&B reports its own errors to a third party, which costs a name lookup even offline.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
-        from wandb.errors import CommError, UsageError
-        from wandb.sdk.mailbox import HandleAbandonedError, MailboxClosedError
-
-        self._lost_errors = (ConnectionError, HandleAbandonedError, MailboxClosedError)
+        session = _session(mode)
         self._log_artifact = log_artifact
         self._folder = folder
-        self._config = _masked(config)
-        # The online start may fail after the service has heard of the run: the second start keeps its name.
-        session = _session(mode)
+        self._config = _mask_secrets(config)
+        # The service may know the id already when an online start fails, so the offline start uses it too.
         self.run_id: str = run_id or session.run_id or secrets.token_hex(4)
-
-        def start(mode: Literal["online", "offline", "disabled"]) -> "wandb.Run":
-            return wandb.init(
-                project=project,
-                entity=entity,
-                mode=mode,
-                name=name,
-                group=group,
-                job_type=job_type,
-                tags=list(tags),
-                dir=folder,
-                id=self.run_id,
-                resume="allow" if run_id else None,
-                reinit="finish_previous",
-                config={"config": self._config, **_masked(flat), "git_commit": git_commit()},
-                settings=wandb.Settings(
-                    init_timeout=init_timeout,
-                    finish_timeout=finish_timeout,
-                    finish_timeout_raises=True,
-                    silent=True,
-                    console="off",
-                    save_code=False,
-                    label_disable=True,
-                    # The metadata hold the command line, the user and the host; W&B's look at git takes
-                    # the current folder's repository and would store its uncommitted changes.
-                    x_disable_meta=True,
-                    disable_git=True,
-                    git_commit=git_commit(),
-                ),
-            )
-
-        chosen = _choose_mode(mode, session)
-        try:
-            try:
-                run = start(chosen)
-            except CommError as error:
-                if chosen != "online":
-                    raise
-                _log.warning("W&B cannot be used (%s): the run is recorded offline.", error)
-                wandb.teardown()  # W&B's process holds on to the run's id
-                run = start("offline")
-        except (UsageError, ValueError) as error:
-            raise UserError(
-                f"W&B refuses a setting of logger=wandb (project, name, tags …): {error}"
-            ) from None
-
+        run = _start(
+            _choose_mode(mode, session),
+            project=project,
+            entity=entity,
+            name=name,
+            group=group,
+            job_type=job_type,
+            tags=list(tags),
+            dir=folder,
+            id=self.run_id,
+            resume="allow" if run_id else None,
+            reinit="finish_previous",
+            config={"config": self._config, **_mask_secrets(flat), "git_commit": git_commit()},
+            settings=_run_settings(init_timeout, finish_timeout),
+        )
         self._run: wandb.Run | None = run
-        self.run_id = run.id
         self.offline = run.offline
         self.url = None if run.offline or run.disabled else run.url
-        self._pieces = Path(run.settings.sync_dir)
+        self._record = Path(run.settings.sync_dir)
         self._defined: set[str] = set()
         self._send(_define_metrics)
 
     def sync_command(self) -> str | None:
-        """Return the `wandb sync …` line that sends an offline record, else None."""
+        """Return the `wandb sync …` command that uploads an offline record, or None if the run is online."""
         return self._sync_line() if self.offline else None
 
     def _sync_line(self) -> str:
-        # A run that was resumed offline lies in several folders of one run id.
-        pieces = sorted(self._pieces.parent.glob(f"*run-*-{self.run_id}")) or [self._pieces]
-        return f"wandb sync {' '.join(shlex.quote(str(piece)) for piece in pieces)}"
+        # A run that was resumed offline has several folders with one run id.
+        records = sorted(self._record.parent.glob(f"*run-*-{self.run_id}")) or [self._record]
+        return f"wandb sync {' '.join(shlex.quote(str(record)) for record in records)}"
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Log figures. W&B's own step is left alone: it drops what comes with a smaller one."""
-        # By name as they come: of two patterns that fit one name, W&B takes either.
+        """Log metrics. W&B's own step is not used, because W&B drops values with a smaller step."""
+        # Defined by full name: if two patterns match a name, W&B uses either of them.
         losses = {name for name in values if name.startswith("val/loss_")} - self._defined
         self._defined |= losses
 
@@ -161,7 +128,7 @@ class WandbTracker(Logger):
         self._send(log)
 
     def log_images(self, name: str, paths: Sequence[Path], captions: Sequence[str], step: int) -> None:
-        """Log PNG files as a row of pictures."""
+        """Log PNG files as a row of images."""
         import wandb
 
         pictures = [
@@ -181,15 +148,13 @@ class WandbTracker(Logger):
     def log_artifact(
         self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
     ) -> None:
-        """Log parts of the run folder as one that `run_folder` gives back, with the configuration, secrets masked.
+        """Log parts of the run folder and the configuration, from which `fetch_run_folder` restores a run folder.
 
-        They are linked into W&B's part of the run folder, to outlive the originals.
+        The files are hard-linked into `folder`/wandb, so they remain if the originals are deleted.
         """
         import wandb
 
-        if not self._log_artifact:
-            return
-        if self._run is None or self._run.disabled:
+        if not self._log_artifact or self._run is None or self._run.disabled:
             return
         kept = make_numbered_folder(self._folder / "wandb" / "artifacts")
         for part in parts:
@@ -201,25 +166,23 @@ class WandbTracker(Logger):
                 os.link(part, place)
         (kept / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(self._config)), "utf-8")
         artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
-        # Immutable: otherwise each checkpoint is copied to W&B's folder in the user's home.
+        # Without "immutable", W&B copies each checkpoint to its folder in the user's home.
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
         self._send(lambda run: run.log_artifact(artifact))
 
     def record_summary(self, values: Mapping[str, object]) -> None:
-        """Set figures of the run's summary."""
+        """Set values of the run's summary."""
         self._send(lambda run: run.summary.update(dict(values)))
 
     def finish(self, exit_code: int) -> None:
-        """Close the run and W&B's session, so that the next run of this process begins its own."""
+        """Close the run and W&B's session. The next run of this process starts a new one."""
         import wandb
 
         def close(run: "wandb.Run") -> None:
             try:
                 run.finish(exit_code)
             except TimeoutError:
-                _log.warning(
-                    "W&B has not taken all of the run in time; `%s` sends the rest.", self._sync_line()
-                )
+                _log.warning("The upload to W&B is incomplete. Run `%s` to finish it.", self._sync_line())
             wandb.teardown()
 
         self._send(close)
@@ -228,29 +191,31 @@ class WandbTracker(Logger):
     def _send(self, action: "Callable[[wandb.Run], object]") -> None:
         import wandb
         from wandb.errors import CommError
+        from wandb.sdk.mailbox import HandleAbandonedError, MailboxClosedError
 
         if self._run is None:
             return
+        process_lost = (ConnectionError, HandleAbandonedError, MailboxClosedError)
         try:
             action(self._run)
         except CommError as error:
-            _log.warning("W&B did not take something of this run: %s", error)
-        except self._lost_errors as error:
-            _log.warning("W&B's background process is lost (%s): the run goes on without it.", error)
+            _log.warning("W&B refused data of this run: %s", error)
+        except process_lost as error:
+            _log.warning("W&B's background process has died (%s). The run continues without it.", error)
             # The dead session and its run would break the next run of this process.
-            with contextlib.suppress(*self._lost_errors):
+            with contextlib.suppress(*process_lost):
                 wandb.teardown()
             wandb.run = None
             self._run = None
 
 
-def run_folder(name: str | Path) -> Path:
-    """Return the folder of a run given by its path, or by the name of a checkpoint that `WandbTracker` has logged.
+def fetch_run_folder(name: str | Path) -> Path:
+    """Return a run folder, given its path or the name of a checkpoint that `WandbTracker` has logged.
 
-    A checkpoint, `ENTITY/PROJECT/NAME:VERSION` as W&B writes it, is fetched into the folder `artifacts`.
+    A checkpoint (`ENTITY/PROJECT/NAME:VERSION`) is downloaded into the folder `artifacts`.
 
     Raises:
-        UserError: it cannot be fetched.
+        UserError: the checkpoint cannot be downloaded.
     """
     if Path(name).exists() or not re.fullmatch(r"([\w.-]+/){0,2}[\w.-]+:[\w.-]+", str(name)):
         return Path(name)
@@ -259,22 +224,22 @@ def run_folder(name: str | Path) -> Path:
 
     session = _session("auto")
     try:
-        if not has_key():
-            raise UsageError("no key is known; log in with `wandb login`")
+        if not has_api_key():
+            raise UsageError("no API key is known; run `wandb login`")
         if (problem := find_connection_problem(session.base_url)) is not None:
             raise CommError(problem)
         return Path(wandb.Api().artifact(str(name), type="model").download())
     except (AuthenticationError, CommError, UsageError, ValueError, OSError) as error:
         raise UserError(
-            f"{name} cannot be fetched from W&B: {str(error).rstrip('.')}. Or give the folder of a run."
+            f"{name} cannot be downloaded from W&B: {str(error).rstrip('.')}. A run can also be given by its folder."
         ) from error
 
 
-def has_key() -> bool:
-    """Return whether a key of W&B is known; nobody is asked for one.
+def has_api_key() -> bool:
+    """Return whether an API key of W&B is known, without a prompt.
 
     Raises:
-        UserError: what is known can be no key.
+        UserError: the key has an invalid format.
     """
     import wandb
     from wandb.errors import AuthenticationError
@@ -282,11 +247,11 @@ def has_key() -> bool:
     try:
         return wandb.login(prompt=False, verify=False)
     except AuthenticationError as error:
-        raise UserError(f"The key of W&B cannot be used: {error}") from None
+        raise UserError(f"The API key of W&B is not valid: {error}") from None
 
 
 def _session(mode: Mode) -> "wandb.Settings":
-    """Return W&B's settings from its files and environment, with the mode asked for."""
+    """Return the settings from W&B's files and environment, with the requested mode."""
     import wandb
 
     settings = wandb.Settings(silent=True)
@@ -298,28 +263,65 @@ def _session(mode: Mode) -> "wandb.Settings":
         raise UserError(f"W&B's settings (WANDB_… in the environment) are not valid: {error}") from None
 
 
-def _choose_mode(asked: Mode, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
+def _choose_mode(mode: Mode, session: "wandb.Settings") -> Literal["online", "offline", "disabled"]:
     """Return the mode to start in, without a prompt and with at most one short connection."""
     if session.mode == "disabled":
         return "disabled"
     if session.mode in ("offline", "dryrun"):
         return "offline"
     try:
-        known = has_key()
+        known = has_api_key()
     except UserError as error:
-        raise UserError(f"{error} Or use logger.mode=offline.") from None
+        raise UserError(f"{error} To record the run offline, set logger.mode=offline.") from None
     if not known:
-        if asked == "online" or os.environ.get("WANDB_MODE") == "online":
+        if mode == "online" or os.environ.get("WANDB_MODE") == "online":
             raise UserError(
-                "W&B's mode is online (logger.mode or WANDB_MODE), but no key is known: run `wandb login`, "
-                "set WANDB_API_KEY, or use logger.mode=auto or offline."
+                "W&B's mode is online (logger.mode or WANDB_MODE), but no API key is known. Run `wandb login`, "
+                "set WANDB_API_KEY, or use logger.mode=auto or logger.mode=offline."
             )
-        _log.info("No key of W&B is known: the run is recorded offline.")
+        _log.info("No API key of W&B is known. The run is recorded offline.")
         return "offline"
     if find_connection_problem(session.base_url) is not None:
-        _log.warning("W&B cannot be reached at %s: the run is recorded offline.", session.base_url)
+        _log.warning("W&B cannot be reached at %s. The run is recorded offline.", session.base_url)
         return "offline"
     return "online"
+
+
+def _run_settings(init_timeout: float, finish_timeout: float) -> "wandb.Settings":
+    import wandb
+
+    return wandb.Settings(
+        init_timeout=init_timeout,
+        finish_timeout=finish_timeout,
+        finish_timeout_raises=True,
+        silent=True,
+        console="off",
+        save_code=False,
+        label_disable=True,
+        # The metadata contain the command line, the user and the host. W&B's git support records the repository
+        # of the working directory and its uncommitted changes.
+        x_disable_meta=True,
+        disable_git=True,
+        git_commit=git_commit(),
+    )
+
+
+def _start(mode: Literal["online", "offline", "disabled"], **options: Any) -> "wandb.Run":
+    """Start a run. If the service fails during an online start, start it offline."""
+    import wandb
+    from wandb.errors import CommError, UsageError
+
+    try:
+        try:
+            return wandb.init(mode=mode, **options)
+        except CommError as error:
+            if mode != "online":
+                raise
+            _log.warning("W&B cannot be used (%s). The run is recorded offline.", error)
+            wandb.teardown()  # W&B's background process keeps the run's id
+            return wandb.init(mode="offline", **options)
+    except (UsageError, ValueError) as error:
+        raise UserError(f"W&B refuses a setting of logger=wandb (project, name, tags …): {error}") from None
 
 
 def _define_metrics(run: "wandb.Run") -> None:
@@ -330,8 +332,8 @@ def _define_metrics(run: "wandb.Run") -> None:
     run.define_metric("val/aer", step_metric=STEP, summary="min")
 
 
-def _masked(config: Mapping[str, object]) -> dict[str, object]:
-    """Return `config` without secrets: by key, by value (the environment's), and in addresses."""
+def _mask_secrets(config: Mapping[str, object]) -> dict[str, object]:
+    """Mask values whose key or text looks like a secret: by name, by secrets in the environment, and in URLs."""
     known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= 8]
 
     def mask(key: str, value: object) -> object:

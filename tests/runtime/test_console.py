@@ -1,4 +1,4 @@
-"""Report: what the terminal and run.log show."""
+"""Output to the terminal and to run.log."""
 
 import io
 import logging
@@ -29,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], io.StringIO]:
-    """Replace the console by one that writes to memory, as a terminal or as a file would."""
+    """Replace the console with one that writes to memory, as a terminal or a file."""
 
     def make(terminal: bool) -> io.StringIO:
         buffer = io.StringIO()
@@ -109,7 +109,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert cells(text, "source")[1] == "\\x1b[31m \\n \\x00 \\udcff é \u202f".strip()
 
 
-def test_closing_has_tables_facts_and_commands_to_copy(
+def test_the_closing_summary_has_tables_facts_and_commands(
     screen: Callable[[bool], io.StringIO], tmp_path: Path
 ) -> None:
     out = screen(False)
@@ -147,7 +147,7 @@ def test_a_command_is_continued_between_its_words() -> None:
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
 
 
-def test_say_prints_colours_and_logs_plain_text(
+def test_the_terminal_gets_colours_and_the_log_plain_text(
     screen: Callable[[bool], io.StringIO], tmp_path: Path
 ) -> None:
     out = screen(True)
@@ -172,7 +172,7 @@ def test_logging_goes_to_both_and_is_removed(
     for run in ("one", "two"):
         with console.setup_logging(tmp_path / f"{run}.log"):
             logging.getLogger("seq2seq_lab.training.trainer").info("[/x] run %s %s", run, "z" * 150)
-            logging.getLogger("other").info("not heard")
+            logging.getLogger("other").info("hidden")
             logging.getLogger("other").warning("careful")
     logging.getLogger("seq2seq_lab.training.trainer").warning("after")
     assert (list(root.handlers), root.level, package.level) == before
@@ -254,7 +254,7 @@ def test_progress_bar_lives_with_log_lines(
         logging.getLogger("seq2seq_lab").info("validation [x]")
     text = out.getvalue()
     assert "step 50/100" in text[:position]
-    # The line erases the bar, stands alone, and the bar is drawn again below it.
+    # The log line replaces the bar, which is drawn again below it.
     erased, after = text[position:].split("validation [x]\n", 1)
     assert erased.endswith("\x1b[2K")
     assert "step 50/100" in after
@@ -294,10 +294,10 @@ def test_the_bar_is_long_and_nothing_is_cut(
     assert "epoch 10/12  validating 40/100  best val/bleu 33.10" in shown[before:]
     bars = [line for line in shown.splitlines() if "━" in line]
     assert all("step 6,000/12,345  0:5" in line for line in bars[-1:])
-    assert bars[-1].count("━") >= (width - 45) // 2  # half of it is done
+    assert bars[-1].count("━") >= (width - 45) // 2  # half of the steps are done
 
 
-def test_a_quiet_console_silences_everything(
+def test_a_quiet_console_prints_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     console.console.cache_clear()

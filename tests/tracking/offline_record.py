@@ -12,7 +12,7 @@ _BLOCK = 32_768
 
 @dataclass
 class OfflineRun:
-    """What one `run-*.wandb` file says. Keys of several levels are joined with dots."""
+    """The content of one `run-*.wandb` file. Keys of several levels are joined with dots."""
 
     path: Path
     run_id: str = ""
@@ -33,7 +33,7 @@ class OfflineRun:
     exit_code: int | None = None
 
     def values(self, name: str) -> list[Any]:
-        """Return what was logged under `name`, in order."""
+        """Return the values logged as `name`, in order."""
         return [row[name] for row in self.history if name in row]
 
 

@@ -22,7 +22,7 @@ def test_rows_are_on_disk_before_the_file_is_closed(tmp_path: Path) -> None:
     assert (second["step"], second["val/bleu"]) == (2, 30.0)
 
 
-def test_figures_that_are_not_finite_are_valid_json_and_come_back(tmp_path: Path) -> None:
+def test_metrics_that_are_not_finite_are_valid_json_and_are_read_back(tmp_path: Path) -> None:
     tracker = FileTracker(tmp_path, resume_step=None)
     tracker.log_metrics({"a": math.nan, "b": math.inf, "c": -math.inf}, step=1)
     tracker.finish(0)
@@ -37,7 +37,7 @@ def test_figures_that_are_not_finite_are_valid_json_and_come_back(tmp_path: Path
     assert (row["b"], row["c"]) == (math.inf, -math.inf)
 
 
-def test_resuming_removes_later_rows_and_a_torn_last_line(tmp_path: Path) -> None:
+def test_resuming_removes_later_rows_and_an_incomplete_last_line(tmp_path: Path) -> None:
     tracker = FileTracker(tmp_path, resume_step=None)
     for step in (0, 1, 2, 3):
         tracker.log_metrics({"train/loss": math.nan if step == 1 else float(step)}, step)
@@ -118,7 +118,7 @@ def test_several_trackers_get_everything_in_order() -> None:
     assert [recorder.calls for recorder in recorders] == [calls, calls]
 
 
-def test_no_logger_has_nothing_to_show(tmp_path: Path) -> None:
+def test_logger_none_records_nothing(tmp_path: Path) -> None:
     logger = NoTracker(tmp_path, config={}, flat={}, run_id="abc")
     logger.log_metrics({"train/loss": 1.0}, 1)
     logger.finish(0)

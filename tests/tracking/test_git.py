@@ -15,7 +15,7 @@ def _run(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a package folder in a fresh repository with one commit that does not hold it."""
+    """Return a package folder in a new repository with one commit that does not contain it."""
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     package = tmp_path / "checkout" / "package"
@@ -35,7 +35,7 @@ def _commit(package: Path) -> str:
 
 def test_the_commit_and_whether_it_was_changed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = _commit(package)
-    monkeypatch.setenv("GIT_DIR", str(package / "elsewhere"))  # as a hook of another repository has it
+    monkeypatch.setenv("GIT_DIR", str(package / "elsewhere"))  # as in a hook of another repository
     assert (git.git_commit(), git.git_is_dirty()) == (commit, False)
     (package / "untracked.txt").touch()
     assert git.git_is_dirty() is False

@@ -17,17 +17,17 @@ from omegaconf import OmegaConf
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracking import wandb as tracker_module
 from seq2seq_lab.tracking.git import git_commit
-from seq2seq_lab.tracking.wandb import WandbTracker, run_folder
+from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder
 
 from .offline_record import OfflineRun, read_offline_run, read_offline_runs
 
 LOGGERS = Path(__file__).parents[2] / "conf" / "logger"
-KEY = "0123456789abcdef" * 2 + "fedcba98"  # of valid format, and nobody's
+KEY = "0123456789abcdef" * 2 + "fedcba98"  # valid format, belongs to nobody
 SECRET = "correct-horse-battery-staple"
 
 
 def _prepare(patch: pytest.MonkeyPatch, home: Path) -> None:
-    """Cut W&B off from this machine's keys, settings and proxies."""
+    """Hide this machine's keys, settings and proxies from W&B."""
     for name in list(os.environ):
         if name.startswith("WANDB_") or name.lower().endswith("_proxy"):
             patch.delenv(name)
@@ -48,7 +48,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def closed_port(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Set W&B to an address where nothing listens, with a key."""
+    """Set W&B to an address that refuses connections, with a key."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
@@ -110,7 +110,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         tracker.log_artifact("best-abcd1234", "model", [best, folder / "run.json"], {"val/bleu": 15.0})
         tracker.record_summary({"parameters": 1234, "test/bleu": 14.0})
         tracker.finish(0)
-        tracker.log_metrics({"train/loss": 0.0}, 4)  # after the end: nothing, and no error
+        tracker.log_metrics({"train/loss": 0.0}, 4)  # after the end: ignored without an error
         tracker.finish(1)
     run = read_offline_run(folder)
     assert tracker.sync_command() == f"wandb sync {run.path.parent}"
@@ -142,7 +142,7 @@ def test_config_is_nested_and_flat_and_names_the_commit(recorded: tuple[Path, Of
     assert run.git_commit == (git_commit() or "")
 
 
-def test_charts_have_the_update_as_their_axis(recorded: tuple[Path, OfflineRun]) -> None:
+def test_charts_have_the_step_as_their_axis(recorded: tuple[Path, OfflineRun]) -> None:
     _, run = recorded
     assert run.metrics["trainer/step"].options.hidden
     assert all(run.metrics[f"{part}/*"].step_metric == "trainer/step" for part in ("train", "val", "test"))
@@ -198,7 +198,7 @@ def test_no_secret_and_no_command_line_in_any_file(recorded: tuple[Path, Offline
     assert "environment" not in run.kinds
 
 
-def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
+def test_an_unreachable_service_and_a_dead_process_do_not_stop_the_run(
     tmp_path: Path, closed_port: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import wandb
@@ -207,7 +207,7 @@ def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
     tracker = _build(tmp_path)
     assert time.monotonic() - start < 5
     assert tracker.offline
-    assert _warnings(caplog) == [f"W&B cannot be reached at {closed_port}: the run is recorded offline."]
+    assert _warnings(caplog) == [f"W&B cannot be reached at {closed_port}. The run is recorded offline."]
     tracker.log_metrics({"train/loss": 1.0}, 1)
 
     process = wandb.setup().ensure_service()._proc._process
@@ -220,10 +220,10 @@ def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
     tracker.record_summary({"test/bleu": 1.0})
     tracker.finish(0)
     (message,) = _warnings(caplog)
-    assert "the run goes on without it" in message
+    assert "continues without it" in message
 
     assert wandb.run is None
-    tracker = _build(tmp_path, mode="offline", log_artifact=False)  # the next run of the same process
+    tracker = _build(tmp_path, mode="offline", log_artifact=False)  # the next run in the same process
     tracker.log_metrics({"train/loss": 2.0}, 1)
     tracker.log_artifact("best", "model", [tmp_path], {})
     tracker.finish(0)
@@ -234,7 +234,7 @@ def test_an_unreachable_service_costs_no_time_and_a_lost_process_no_run(
 
 
 @pytest.mark.usefixtures("closed_port")
-def test_a_service_that_fails_during_the_start_is_done_without(
+def test_a_run_is_offline_if_the_service_fails_during_the_start(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -254,7 +254,7 @@ def test_a_service_that_fails_during_the_start_is_done_without(
 
 
 class _Service(BaseHTTPRequestHandler):
-    """As much of W&B's service as a run needs to start."""
+    """The part of W&B's service that a run needs to start."""
 
     def do_POST(self) -> None:
         query = self.rfile.read(int(self.headers["Content-Length"]))
@@ -271,7 +271,7 @@ class _Service(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_a_service_that_goes_away_stops_neither_the_run_nor_its_end(
+def test_a_service_that_disappears_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Service) as service:
@@ -291,7 +291,7 @@ def test_a_service_that_goes_away_stops_neither_the_run_nor_its_end(
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
-def test_what_the_service_refuses_is_lost_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_data_do_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     import wandb
 
     tracker = _build(tmp_path, mode="offline")
@@ -299,10 +299,10 @@ def test_what_the_service_refuses_is_lost_alone(tmp_path: Path, caplog: pytest.L
     def refuse(_: wandb.Run) -> None:
         raise wandb.errors.CommError("not now")
 
-    tracker._send(refuse)  # as an artifact is refused when the connection has broken
+    tracker._send(refuse)  # an artifact is refused like this after a connection error
     tracker.log_metrics({"train/loss": 2.0}, 1)
     tracker.finish(0)
-    assert _warnings(caplog) == ["W&B did not take something of this run: not now"]
+    assert _warnings(caplog) == ["W&B refused data of this run: not now"]
     assert read_offline_run(tmp_path).values("train/loss") == [2.0]
 
 
@@ -345,7 +345,7 @@ def test_mode(
 ) -> None:
     import wandb
 
-    # Only what has to be real is: the settings of W&B, without its background process.
+    # Uses the real settings of W&B, without its background process.
     monkeypatch.setattr(type(wandb.setup(wandb.Settings(mode="disabled"))), "ensure_service", lambda _: None)
     wandb.teardown()
     if environment:
@@ -361,14 +361,14 @@ def test_mode(
 @pytest.mark.parametrize(
     ("mode", "environment", "message"),
     [
-        ("online", {}, "no key is known: run `wandb login`"),
-        ("auto", {"WANDB_MODE": "online"}, "no key is known: run `wandb login`"),
+        ("online", {}, "no API key is known"),
+        ("auto", {"WANDB_MODE": "online"}, "no API key is known"),
         ("auto", {"WANDB_API_KEY": "short"}, "WANDB_API_KEY invalid"),
         ("auto", {"WANDB_MODE": "sideways"}, "(?s)WANDB_.*mode"),
         ("auto", {"WANDB_BASE_URL": "nowhere"}, "(?s)WANDB_.*base_url"),
     ],
 )
-def test_mistakes_are_named(
+def test_invalid_settings_are_refused(
     mode: str, environment: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
@@ -377,7 +377,7 @@ def test_mistakes_are_named(
         _build(tmp_path, mode=mode)
 
 
-def test_a_setting_that_wandb_refuses_is_named(tmp_path: Path) -> None:
+def test_a_setting_that_wandb_refuses_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)logger=wandb.*65"):
         _build(tmp_path, mode="offline", tags=["x" * 65])
 
@@ -402,19 +402,21 @@ def test_a_setting_that_wandb_refuses_is_named(tmp_path: Path) -> None:
         ("key_size", 64, 64),
     ],
 )
-def test_secrets_are_masked(key: str, value: object, logged: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_mask_secrets(
+    key: str, value: object, logged: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_SECRET", SECRET)
-    assert tracker_module._masked({key: value}) == {key: logged}
+    assert tracker_module._mask_secrets({key: value}) == {key: logged}
 
 
-def test_yaml_gives_every_default() -> None:
+def test_the_yaml_file_has_every_default() -> None:
     given = {"folder", "config", "flat", "run_id"}
     parameters = inspect.signature(WandbTracker).parameters
     assert set(OmegaConf.load(LOGGERS / "wandb.yaml")) - {"_target_"} == parameters.keys() - given
     assert all(parameter.default is parameter.empty for parameter in parameters.values())
 
 
-def test_a_checkpoint_is_fetched_by_its_name(
+def test_a_checkpoint_is_downloaded_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import wandb
@@ -431,21 +433,19 @@ def test_a_checkpoint_is_fetched_by_its_name(
     monkeypatch.setattr(wandb, "Api", Api)
     monkeypatch.delenv("WANDB_API_KEY")
     for folder in (tmp_path, tmp_path / "not there", "outputs/2026-01-01/10:30:00", Path("one")):
-        assert run_folder(folder) == Path(folder)
+        assert fetch_run_folder(folder) == Path(folder)
     name = "team/project/checkpoint-abcd1234:latest"
-    with pytest.raises(UserError, match=f"{name} cannot be fetched from W&B: no key is known"):
-        run_folder(name)
+    with pytest.raises(UserError, match=f"{name} cannot be downloaded .* no API key"):
+        fetch_run_folder(name)
     monkeypatch.setenv("WANDB_API_KEY", "short")
-    with pytest.raises(
-        UserError, match=r"cannot be fetched from W&B: .*WANDB_API_KEY invalid.*[^.]\. Or give"
-    ):
-        run_folder(name)
+    with pytest.raises(UserError, match="WANDB_API_KEY invalid"):
+        fetch_run_folder(name)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     with pytest.raises(UserError, match="cannot be reached"):
-        run_folder(name)
+        fetch_run_folder(name)
     monkeypatch.setattr(tracker_module, "find_connection_problem", lambda url: None)
-    assert run_folder(name) == tmp_path / "fetched"
-    with pytest.raises(UserError, match="none:v1 cannot be fetched from W&B: there is no such artifact"):
-        run_folder("none:v1")
+    assert fetch_run_folder(name) == tmp_path / "fetched"
+    with pytest.raises(UserError, match="none:v1.*there is no such artifact"):
+        fetch_run_folder("none:v1")
     assert asked == [(name, "model"), ("none:v1", "model")]
     assert capfd.readouterr() == ("", "")
