@@ -445,7 +445,7 @@ def test_a_checkpoint_is_downloaded_by_its_name(
         fetch_run_folder(name)
     monkeypatch.setattr(tracker_module, "find_connection_problem", lambda url: None)
     assert fetch_run_folder(name) == tmp_path / "fetched"
-    with pytest.raises(UserError, match="none:v1.*there is no such artifact"):
+    with pytest.raises(UserError, match=r"none:v1.*there is no such artifact"):
         fetch_run_folder("none:v1")
     assert asked == [(name, "model"), ("none:v1", "model")]
     assert capfd.readouterr() == ("", "")
