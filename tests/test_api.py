@@ -238,7 +238,7 @@ def test_train_and_the_command_line_start_the_same_run(started: list[Job], tmp_p
 
 
 def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
-    examples = Path(__file__).parents[1] / "examples" / "own_parts"
+    examples = Path(__file__).parents[1] / "examples" / "own_components"
     settings = [*TINY, "attention=mine", "trainer.fast_dev_run=true"]
     run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=examples)
     (translation,) = run.translate(["John sleeps ."])

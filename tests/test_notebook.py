@@ -86,11 +86,11 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert names["mine"].config.attention["_target_"] == "my_attention.CosineAttention"
 
 
-def test_the_page_on_own_parts_shows_the_example() -> None:
-    page = (ROOT / "docs" / "own_parts.md").read_text("utf-8")
-    shown = (ROOT / "examples" / "own_parts" / "attention" / "mine.yaml").read_text("utf-8")
+def test_the_page_on_extending_shows_the_example() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text("utf-8")
+    shown = (ROOT / "examples" / "own_components" / "attention" / "mine.yaml").read_text("utf-8")
     assert shown in page
-    code = (ROOT / "examples" / "own_parts" / "my_attention.py").read_text("utf-8")
+    code = (ROOT / "examples" / "own_components" / "my_attention.py").read_text("utf-8")
     (block,) = re.findall(r"^```python\n(class CosineAttention.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for line in block.splitlines():
         assert line in code

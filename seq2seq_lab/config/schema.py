@@ -23,7 +23,7 @@ CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "con
 Slot = dict[str, Any]
 
 # Names the installed modules (with commas between) whose classes a configuration may name besides the program's
-# own; the user's own files are trusted by `own_parts`.
+# own; the user's own files are trusted by `config/extensions.py`.
 TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
 
 

@@ -20,7 +20,7 @@ from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.errors import UserError
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "own_parts"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "own_components"
 
 GOOD = """
 import os
@@ -151,10 +151,10 @@ def test_settings_may_be_gathered_by_the_constructor(folder: Path) -> None:
         "subprocess.Popen",
         "my_part.os.system",
         "my_part.Tensor",
-        "theirs_of_test_own_parts.Theirs",
+        "installed_for_this_test.Theirs",
         ".my_part.Mine",
         "attention..my_part.Mine",
-        "nested.deep.theirs_of_test_own_parts.Theirs",
+        "nested.deep.installed_for_this_test.Theirs",
     ],
 )
 def test_code_outside_the_folder_stays_refused(
@@ -164,12 +164,12 @@ def test_code_outside_the_folder_stays_refused(
     monkeypatch.setattr(os, "system", lambda *given: called.append(given))
     installed = folder / "library"
     installed.mkdir()
-    (installed / "theirs_of_test_own_parts.py").write_text(GOOD.replace("Mine", "Theirs"))
+    (installed / "installed_for_this_test.py").write_text(GOOD.replace("Mine", "Theirs"))
     monkeypatch.syspath_prepend(installed)
     (folder / "attention" / "evil.yaml").write_text(f"_target_: {target}\n")
     with pytest.raises(UserError, match=r"refused|cannot be imported"):
         check(folder, "attention=evil")
-    assert "theirs_of_test_own_parts" not in sys.modules
+    assert "installed_for_this_test" not in sys.modules
     assert called == []
 
 

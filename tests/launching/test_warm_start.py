@@ -250,13 +250,13 @@ def test_a_study_that_varies_a_setting_varies_it(here: Path, jobs: list[Job]) ->
 
 
 def test_a_run_of_an_own_attention_function(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = f"--config-dir={ROOT / 'examples' / 'own_parts'}"
+    own = f"--config-dir={ROOT / 'examples' / 'own_components'}"
     small = ("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4")
     assert command_line.run(own, "attention=mine", *small, *DATA, "hydra.run.dir=mine") == 0
     assert command_line.run("init_from=mine", *DATA) == 2
     assert "attention=mine" in (error := capsys.readouterr().err)
     assert "--config-dir" in error
-    with extensions.using(ROOT / "examples" / "own_parts"):
+    with extensions.using(ROOT / "examples" / "own_components"):
         assert composed("init_from=mine")[0]["attention"] == settings(here / "mine")["attention"]
 
 
