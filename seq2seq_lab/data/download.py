@@ -1,4 +1,4 @@
-"""Fetching data over the network: the cache folder, a quick test of the way out, one file of an archive."""
+"""Downloads: the cache folder, a quick test of the network, and one file of an archive."""
 
 import http.client
 import logging
@@ -21,8 +21,10 @@ TIMEOUT_SECONDS = 10.0
 
 
 def cache_folder(cache_dir: str | None) -> Path:
-    """Return where downloads are kept: `cache_dir`, or where it is null the first that is set of
-    `$SEQ2SEQ_LAB_CACHE`, `$XDG_CACHE_HOME/seq2seq_lab` and `~/.cache/seq2seq_lab`.
+    """Return the folder of downloads and other cached data.
+
+    It is `cache_dir`, or if that is None the first that is set of `$SEQ2SEQ_LAB_CACHE`, `$XDG_CACHE_HOME/seq2seq_lab` and
+    `~/.cache/seq2seq_lab`.
     """
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
@@ -33,9 +35,9 @@ def cache_folder(cache_dir: str | None) -> Path:
 
 
 def check_reachable(url: str, remedy: str) -> None:
-    """Raise `UserError` with `remedy` where the server of `url` (or the proxy in front) takes no connection.
+    """Raise `UserError` with `remedy` if the server of `url`, or its proxy, accepts no connection.
 
-    It answers within seconds, before the time-outs of the client that is to fetch the data.
+    This takes a few seconds at most, less than the time-outs of the clients that fetch the data.
     """
     server = urlsplit(url)
     if server.scheme not in ("http", "https") or not server.hostname:
@@ -48,15 +50,14 @@ def check_reachable(url: str, remedy: str) -> None:
 def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) -> Path:
     """Return a local copy of one file of the zip archive at `url`, downloaded once into `folder`.
 
-    The copy is named after `sha256`, which is checked each time. It appears whole or not at all; the member's
-    path in the archive says what is read, never where it is written. Raises `UserError` with `remedy` where
-    the archive cannot be had, lacks the member, or holds other bytes.
+    The name of the copy contains `sha256`, which is checked each time. The copy appears only when it is complete. Raises
+    `UserError` with `remedy` if the download fails, or the archive has no such member or one with a different hash.
     """
     destination = folder / f"{sha256[:16]}-{PurePosixPath(member).name}"
     if destination.is_file():
         if files.sha256(destination) == sha256:
             return destination
-        logger.warning("%s has changed since it was downloaded: fetching it again", destination)
+        logger.warning("%s has changed since it was downloaded; it is downloaded again", destination)
     check_reachable(url, remedy)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,16 +68,13 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
                 if member not in opened.namelist():
                     names = ", ".join(opened.namelist()[:12])
                     raise UserError(
-                        f"dataset.member={member} is not in the archive from {url}, which holds {names}. "
-                        + remedy
+                        f"dataset.member={member} is not in {url}, which contains {names}. {remedy}"
                     )
                 with opened.open(member) as packed, copy.open("wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked)
-            found = files.sha256(copy)
-            if found != sha256:
+            if (actual := files.sha256(copy)) != sha256:
                 raise UserError(
-                    f"{member} in {url} has the SHA-256 {found}, not dataset.sha256={sha256}: it is another "
-                    f"version of the data, or a damaged one. {remedy}"
+                    f"{member} in {url} has the SHA-256 {actual} instead of dataset.sha256={sha256}. {remedy}"
                 )
             copy.replace(destination)
     except (OSError, EOFError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Reading pairs out of files that hold both sides: columns between tabs or commas, JSON lines."""
+"""Read pairs from files that contain both sides: tab- or comma-separated columns, and JSON lines."""
 
 import csv
 import json
@@ -6,61 +6,60 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from seq2seq_lab.data.text import empty, fault, read_lines
+from seq2seq_lab.data.text import find_problem, read_lines
 from seq2seq_lab.errors import UserError, did_you_mean
 
 Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
-Rows = Iterator[tuple[str, list[str], str]]  # place, cells, and what is wrong with them
+Rows = Iterator[tuple[str, list[str], str]]  # place, cells, problem
+
+COLUMNS_REMEDY = (
+    "Choose two with dataset.columns=[NAME,NAME]. With null they are dataset.source and dataset.target."
+)
 
 
 def tab_rows(path: Path, counts: Counter[str]) -> Rows:
-    """Yield the cells of each line between tabs; quotation marks mean nothing."""
+    """Yield the tab-separated cells of each line; quotation marks have no meaning."""
     for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
         yield f"{path} line {number}", text.split("\t"), wrong
 
 
 def comma_rows(path: Path, counts: Counter[str]) -> Rows:
-    """Yield the cells of each line between commas, quoted as in RFC 4180.
+    """Yield the comma-separated cells of each line, quoted as in RFC 4180.
 
-    The lines over which a quoted cell goes make one bad row. Raises `UserError` for a cell that is not closed
-    before the end of the file: everything after the mark would be in it.
+    The lines of a quoted cell with line breaks make one bad row. Raises `UserError` if a quoted cell is not closed before
+    the end of the file.
     """
     opened = 0
     for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
-        # A line that begins inside a quoted cell reads as one that begins with the mark.
-        cells, problem, goes_on = _comma_cells(f'"{text}' if opened else text)
-        if goes_on:
+        # Read a line that begins inside a quoted cell as one that begins with a quotation mark.
+        cells, problem, open_at_end = _comma_cells(f'"{text}' if opened else text)
+        if open_at_end:
             opened = opened or number
         elif opened:
-            yield f"{path} lines {opened} to {number}", [], "a quoted cell holds a line break"
+            yield f"{path} lines {opened} to {number}", [], "a quoted cell contains a line break"
             opened = 0
         else:
             yield f"{path} line {number}", cells, wrong or problem
     if opened:
         raise UserError(
-            f"{path} line {opened}: a quoted cell is not closed before the end of the file. Close it, double "
-            "quotation marks inside a quoted cell, or write tab-separated columns, where they mean nothing."
+            f"{path} line {opened}: a quoted cell is not closed before the end of the file. Close it "
+            "(quotation marks inside it are doubled), or use tab-separated columns, where they have no meaning."
         )
 
 
 def _comma_cells(text: str) -> tuple[list[str], str, bool]:
-    """Return the cells of a line, what is wrong with it, and whether its last cell goes on in the next."""
+    """Return the cells of a line, its problem, and whether its last cell continues on the next line."""
     if '"' not in text:
         return text.split(","), "", False
-    # The module's own limit is 131,072 characters a cell; what has been read may be as long as it is.
+    # The default limit is 131,072 characters per cell.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    # The second line is read, and closes the cell, where the first leaves one open.
+    # The reader takes the second line, which closes the cell, only if the first leaves one open.
     reader = csv.reader((text, '"'), strict=True)
     try:
         cells = next(reader)
     except csv.Error as error:
         return [], f"not RFC 4180 ({error})", False
     return cells, "", reader.line_num > 1
-
-
-def first_columns(path: Path, counts: Counter[str]) -> Pairs:
-    """Yield the first two of the two or three columns of a tab-separated file."""
-    return _cell_pairs(tab_rows(path, counts), (0, 1), {2, 3})
 
 
 def table_pairs(
@@ -71,100 +70,89 @@ def table_pairs(
 ) -> Pairs:
     """Yield two columns of a table: those numbered from 1, those named in the first line, or the first two.
 
-    `rows_of` is `tab_rows` or `comma_rows`. All lines have as many columns as the first, or are bad pairs.
-    Raises `UserError` for columns that are not there.
+    `rows_of` is `tab_rows` or `comma_rows`. A row with a different number of columns from the first is a bad pair. Raises
+    `UserError` for columns that do not exist.
     """
     rows = rows_of(path, counts)
-    numbers = (1, 2) if columns is None else [column for column in columns if isinstance(column, int)]
-    names = [] if columns is None else [column for column in columns if isinstance(column, str)]
-    if not names:
-        yield from _cell_pairs(rows, [number - 1 for number in numbers], set())
-        return
-    for place, header, wrong in rows:
+    wanted = [column - 1 for column in columns or (1, 2) if isinstance(column, int)]
+    names = [column for column in columns or () if isinstance(column, str)]
+    width = 0
+    if names:
+        place, header, wrong = next(rows, (str(path), [], ""))
         if wrong:
             raise UserError(
-                f"{place}: {wrong}. The first line has to hold the names of the columns, which "
-                f"dataset.columns=[{','.join(names)}] asks for; without them, give numbers."
+                f"{place}: {wrong}. With dataset.columns=[{','.join(names)}] the first line must be the names."
             )
-        check_columns(place, names, header)
-        yield from _cell_pairs(rows, [header.index(name) for name in names], {len(header)})
-
-
-def _cell_pairs(rows: Rows, wanted: Sequence[int], widths: set[int]) -> Pairs:
-    """Yield the cells numbered `wanted` (from 0); `widths` are the numbers of columns a row may have.
-
-    Where it is empty, the first row says it.
-    """
-    source, target = wanted
+        check_columns(place, names, header, COLUMNS_REMEDY)
+        wanted, width = [header.index(name) for name in names], len(header)
     for place, cells, wrong in rows:
-        # A blank line says nothing of columns.
-        wrong = wrong or (empty(cells[0]) if len(cells) == 1 else "")
-        if not wrong and not widths:
-            widths = {len(cells)}
-            if len(cells) <= max(wanted):
+        # A blank line does not decide the number of columns.
+        wrong = wrong or (find_problem(cells[0]) if len(cells) == 1 else "")
+        if not wrong and not width:
+            width = len(cells)
+            if width <= max(wanted):
                 raise UserError(
-                    f"{place} has {len(cells)} columns; columns {source + 1} and {target + 1} are asked for. "
-                    "Choose others with dataset.columns=[NUMBER,NUMBER], or say what separates them with "
-                    "dataset.format=tsv|csv|jsonl."
+                    f"{place} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
+                    "others with dataset.columns=[NUMBER,NUMBER], or the separator with dataset.format=tsv|csv|jsonl."
                 )
-        if not wrong and len(cells) not in widths:
-            wrong = f"{len(cells)} columns, not {' or '.join(map(str, sorted(widths)))}"
+        if not wrong and len(cells) != width:
+            wrong = f"{len(cells)} columns instead of {width}"
         if wrong:
             yield "", "", f"{place}: {wrong}"
-            continue
-        problems = [
-            f"{place} column {number + 1}: {problem}"
-            for number in wanted
-            if (problem := empty(cells[number]))
-        ]
-        yield cells[source], cells[target], "; ".join(problems)
+        else:
+            yield candidate(
+                place, [f"column {number + 1}" for number in wanted], [cells[number] for number in wanted]
+            )
 
 
 def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
-    """Yield two values of each JSON object, one a line; a dotted name stands for a nested value.
+    """Yield two values of the JSON object on each line; a dotted name is the path of a nested value.
 
-    Raises `UserError` for names that are not in the first object.
+    Raises `UserError` for names that the first object does not have.
     """
     routes = [name.split(".") for name in names]
     checked = False
     for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
         place = f"{path} line {number}"
         row: object = None
-        if not (wrong := wrong or empty(text)):
+        if not (wrong := wrong or find_problem(text)):
             try:
                 row = json.loads(text)
             except (ValueError, RecursionError) as error:
                 wrong = f"not JSON ({error})"
             else:
-                wrong = "" if isinstance(row, dict) else "not a JSON object; one a line is expected, no array"
+                wrong = (
+                    ""
+                    if isinstance(row, dict)
+                    else "not a JSON object; give one object per line, not an array"
+                )
         if wrong:
             yield "", "", f"{place}: {wrong}"
             continue
         if not checked:
-            check_columns(place, names, list(_names(row)))
+            check_columns(place, names, list(_names(row)), COLUMNS_REMEDY)
             checked = True
         yield candidate(place, names, [_value(row, route) for route in routes])
 
 
 def candidate(place: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:
-    """Return the candidate pair (see `usable_pairs`) of two values that ought to be sentences."""
+    """Return two values as a candidate of `usable_pairs`, with the problems of both."""
     problems = [
         f"{place} {name}: {problem}"
         for name, value in zip(names, values, strict=True)
-        if (problem := fault(value))
+        if (problem := find_problem(value))
     ]
     source, target = map(str, values)
     return source, target, "; ".join(problems)
 
 
-def check_columns(place: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Raise `UserError` for a wanted column that is not there."""
+def check_columns(place: str, wanted: Sequence[str], names: Sequence[str], remedy: str) -> None:
+    """Raise `UserError` with `remedy` for a wanted column that is not among `names`."""
     for name in wanted:
-        if name not in there:
+        if name not in names:
+            listed = ", ".join(names[:20]) or "no columns"
             raise UserError(
-                f"dataset.columns=[{','.join(wanted)}]: {place} has no column {name}; it has "
-                f"{', '.join(there[:20]) or 'none'}.{did_you_mean(name, there)} Name two of them with "
-                "dataset.columns=[NAME,NAME]; null stands for dataset.source and dataset.target."
+                f"{place} has no column {name}; it has {listed}.{did_you_mean(name, names)} {remedy}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Reading pairs of lines: strict UTF-8, one sentence a line, never a line shifted."""
+"""Read pairs of sentences: strict UTF-8, one sentence per line, and no line is ever paired with the wrong one."""
 
 import codecs
 import gzip
@@ -6,7 +6,7 @@ import hashlib
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,7 @@ from typing import Literal
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -22,17 +22,15 @@ OnBadPair = Literal["error", "drop"]
 SplitName = Literal["train", "validation", "test"]
 
 _DROPS_IN_DETAIL = 3
-ROUND_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 def new_counts() -> Counter[str]:
-    """Return the counts of what reading does to a corpus, each at 0.
+    """Return the counts of what reading a corpus changes or finds, each 0.
 
-    `byte_order_marks` and `carriage_returns` were removed, from the start of a file and the end of a line;
-    `dropped_pairs` could not be read, `pairs_over_max_tokens` were left out for their length. Kept, unless
-    the data set says otherwise: `duplicate_pairs` repeat an earlier pair of their split; `leaked_pairs` of
-    validation and test are training pairs, and of `leaked_sources` the source side at least is one's (see
-    `count_repeats`).
+    - `byte_order_marks`, `carriage_returns`: removed from the start of a file and from the end of a line
+    - `dropped_pairs`: could not be read
+    - `pairs_over_max_tokens`: excluded because of their length
+    - `duplicate_pairs`, `leaked_pairs`, `leaked_sources`: see `count_repeats`
     """
     names = (
         "byte_order_marks",
@@ -47,11 +45,11 @@ def new_counts() -> Counter[str]:
 
 
 def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
-    r"""Yield (text, "") for each line of a plain or gzipped file, ("", problem) for one that is not UTF-8.
+    r"""Yield (text, "") for each line of a plain or gzipped file, ("", problem) for a line that is not UTF-8.
 
-    Only "\n" ends a line: U+2028, U+0085, a lone "\r" and their like stay inside it. A byte order mark at the
-    start of the file and the "\r" of a "\r\n" are removed and counted. Raises `UserError` for a file that
-    cannot be read, a truncated archive for one. A bar says how far it is, unless `show` is false.
+    Only "\n" ends a line: U+2028, U+0085 and a lone "\r" are part of it. A byte order mark at the start of the file and
+    the "\r" of "\r\n" are removed and counted. Shows a progress bar unless `show` is false. Raises `UserError` for a file
+    that cannot be read, such as a truncated archive.
     """
     try:
         with path.open("rb") as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
@@ -59,13 +57,14 @@ def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[
             raw_lines = progress(stream, f"Reading {path.name}", size, file.tell) if show else stream
             yield from decode_lines(raw_lines, counts)
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read to its end: {error}. Replace it by a whole copy.") from error
+        raise UserError(
+            f"{path} cannot be read to its end: {error}. Replace the file with a complete copy."
+        ) from error
 
 
 def decode_lines(raw_lines: Iterable[bytes], counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Yield what `read_lines` does for the lines of a binary file that is open."""
-    # Binary lines end at b"\n" alone; text mode would leave that to the newline argument and could not say
-    # which line a wrong byte is in.
+    """Yield the same as `read_lines` for the lines of an open binary file."""
+    # Text mode would not report the line of a wrong byte.
     for number, raw in enumerate(raw_lines, start=1):
         if number == 1 and raw.startswith(codecs.BOM_UTF8):
             raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -86,9 +85,8 @@ def read_parallel(
 ) -> Iterator[tuple[str, str]]:
     """Yield (source, target) for each line of two files of equal length, in bounded memory.
 
-    A line that is not UTF-8, or empty but for white space, makes a bad pair: a `UserError` that names file
-    and line, or with `on_bad_pair="drop"` a logged drop, counted once whichever sides are bad. Files of
-    different length raise `UserError` when the shorter one ends: pairs yielded before that may be wrong.
+    A line that is not UTF-8, empty or white space makes a bad pair: see `usable_pairs`. Files of different length raise
+    `UserError` when the shorter one ends: pairs yielded before that may be wrong.
     """
     return usable_pairs(_line_pairs(source, target, counts), f"{source} and {target}", on_bad_pair, counts)
 
@@ -100,33 +98,28 @@ def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tu
             shorter, longer = number - 1, number + sum(1 for _ in (targets if left is None else sources))
             lines = (shorter, longer) if left is None else (longer, shorter)
             raise UserError(
-                f"{source} has {lines[0]} lines and {target} has {lines[1]}: which lines belong together is "
-                "lost. Get both files from the same release, with as many lines each."
+                f"{source} has {lines[0]} lines and {target} has {lines[1]}: the lines cannot "
+                "be paired. Use two files of the same release, with the same number of lines."
             )
         problems = [
             f"{path} line {number}: {problem}"
             for path, (text, wrong) in ((source, left), (target, right))
-            if (problem := wrong or empty(text))
+            if (problem := wrong or find_problem(text))
         ]
         yield left[0], right[0], "; ".join(problems)
 
 
-def empty(text: str) -> str:
-    """Return what is wrong with a sentence of nothing but white space, or an empty string."""
-    return "" if text.strip() else "the sentence is empty"
-
-
-def fault(value: object) -> str:
-    """Return what is wrong with a value that is to be a sentence, or an empty string."""
+def find_problem(value: object) -> str:
+    """Return why a value cannot be a sentence, or an empty string."""
     if not isinstance(value, str):
-        return f"{value!r} is no text"
+        return f"{value!r} is not text"
     if "\n" in value:
-        return "the sentence holds a line break"
+        return "the sentence contains a line break"
     try:
         value.encode()
     except UnicodeEncodeError as error:
         return f"character {error.start + 1} is half a surrogate pair"
-    return empty(value)
+    return "" if value.strip() else "the sentence is empty"
 
 
 def usable_pairs(
@@ -134,8 +127,8 @@ def usable_pairs(
 ) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each (source, target, problem) without a problem.
 
-    The first problem raises `UserError`; with `on_bad_pair="drop"` the pair is dropped and counted, the first
-    few are logged in full, and at the end their number, under `name`.
+    The first problem raises `UserError`. With `on_bad_pair="drop"` the pair is dropped, counted and logged; the number of
+    dropped pairs is logged at the end, under `name`.
     """
     dropped = total = 0
     for source, target, problem in candidates:
@@ -144,24 +137,24 @@ def usable_pairs(
             yield source, target
             continue
         if on_bad_pair != "drop":
-            raise UserError(f"{problem}. Mend the data, or drop such pairs with dataset.on_bad_pair=drop.")
+            raise UserError(f"{problem}. Correct the data, or drop such pairs with dataset.on_bad_pair=drop.")
         dropped += 1
         counts["dropped_pairs"] += 1
-        # Every one stands in run.log; the console shows a few.
+        # run.log contains all of them; the console shows a few.
         logger.warning("dropped pair: %s", problem, extra={"console": dropped <= _DROPS_IN_DETAIL})
     if dropped:
         logger.warning("%s: %d of %d pairs dropped (dataset.on_bad_pair=drop)", name, dropped, total)
 
 
 def collect(pairs: Iterable[tuple[str, str]], limit: int | None) -> ParallelText:
-    """Return the first `limit` pairs (null: all), having read on to the end so that every line is checked."""
+    """Return the first `limit` pairs (None: all). All pairs are read, to check every line."""
     return divide(pairs, lambda _: "train", limit)["train"]
 
 
 def divide(
     pairs: Iterable[tuple[str, str]], split_of: Callable[[str], SplitName], limit: int | None
 ) -> dict[SplitName, ParallelText]:
-    """Return the pairs of each split, `split_of(source)` saying which; `limit` keeps the first of train."""
+    """Return the pairs of each split, as `split_of(source)` chooses; `limit` keeps the first pairs of train."""
     builders: dict[SplitName, tuple[LinesBuilder, LinesBuilder]] = {
         "train": (LinesBuilder(), LinesBuilder()),
         "validation": (LinesBuilder(), LinesBuilder()),
@@ -179,78 +172,52 @@ def divide(
 
 
 def split_by_hash(text: str, validation_share: float, test_share: float) -> SplitName:
-    """Return the split of a sentence: a function of its text alone, so that it never changes sides."""
-    place = place_of(text)
+    """Return the split of a sentence, a function of its text alone."""
+    # 48 bits are exact in a float: the number is always below 1.
+    place = int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
     if place < validation_share:
         return "validation"
     return "test" if place < validation_share + test_share else "train"
 
 
-def place_of(text: str) -> float:
-    """Return a number in [0, 1) that is a hash of the sentence's text."""
-    # 48 bits divide exactly in a float, so that the place is always below 1.
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
-
-
-def shares_that_fill(sources: Iterable[str]) -> tuple[float, float] | None:
-    """Return shares for validation and test with which `split_by_hash` gives each split some of these sources.
-
-    They are the smallest round shares that give each about 20 sources, or a twentieth of a small corpus. If the corpus is
-    too small for round shares, validation and test get one source each. None for fewer than three sources.
-    """
-    places = sorted({place_of(text) for text in sources})
-    wanted = max(1, min(20, len(places) // 20))
-    for share in ROUND_SHARES:
-        held_out = [sum(low <= place < low + share for place in places) for low in (0, share)]
-        if min(held_out) >= wanted and sum(held_out) < len(places):
-            return share, share
-    if len(places) < 3:
-        return None
-    validation = _between(places[0], places[1])
-    return validation, _between(places[1] - validation, places[2] - validation)
-
-
-def _between(low: float, high: float) -> float:
-    """Return the number with the fewest decimals strictly between two numbers."""
-    rounded = (round((low + high) / 2, decimals) for decimals in range(1, 16))
-    return next(number for number in rounded if low < number < high)
-
-
-def empty_split(empty: str, texts: Iterable[ParallelText], remedy: str) -> UserError:
-    """Return the error of a split that its share leaves empty.
-
-    Args:
-        texts: of all the splits, `source` being the side whose hash decides.
-        remedy: what the user can do besides other shares.
-    """
-    texts = list(texts)
-    count = sum(map(len, texts))
-    shares = shares_that_fill(line for text in texts for line in text.source)
-    if shares is None:
-        return UserError(
-            f"No pairs for {empty}: {count:,} pairs are too few for three splits. Please {remedy}"
-        )
+def empty_split_error(empty: str, texts: Iterable[ParallelText], remedy: str) -> UserError:
+    """Return the error for a split that no sentence was selected for; `remedy` is an alternative to greater shares."""
     return UserError(
-        f"No pairs for {empty}: of {count:,} pairs none is in its share, which is selected by a hash of the sentence. Set "
-        f"dataset.validation_share={shares[0]} dataset.test_share={shares[1]}, or {remedy}"
+        f"No pairs for {empty}: none of the {sum(map(len, texts)):,} pairs is in its share, which a hash of the sentence "
+        "selects. Set greater shares, for example dataset.validation_share=0.1 dataset.test_share=0.1, or "
+        f"{remedy}."
     )
 
 
 def check_shares(validation_share: float, test_share: float) -> None:
-    """Raise `UserError` for shares that leave validation, test or train without any place."""
+    """Raise `UserError` for shares that leave no room for validation, test or train."""
     if not (validation_share > 0 and test_share > 0 and validation_share + test_share < 1):
         raise UserError(
-            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: "
-            "both have to be above 0, and together below 1."
+            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: both must be above 0, and "
+            "their sum below 1."
         )
 
 
-def within(
+def check_languages(source: str, target: str, allowed: Sequence[str]) -> None:
+    """Raise `UserError` unless the languages of the two sides are allowed and differ."""
+    for key, language in (("source", source), ("target", target)):
+        if language not in allowed:
+            raise UserError(
+                f"dataset.{key}={language} is not a language of the data set.{did_you_mean(language, allowed)} "
+                f"Values: {', '.join(allowed)}."
+            )
+    if source == target:
+        raise UserError(
+            f"dataset.source={source} and dataset.target={target} must differ: {', '.join(allowed)}."
+        )
+
+
+def drop_long_pairs(
     pairs: Iterable[tuple[str, str]], max_tokens: int | None, counts: Counter[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of at most `max_tokens` (null: any number of) tokens a side, counting the others.
+    """Yield the pairs with at most `max_tokens` tokens per side (None: all), and count the others.
 
-    Tokens stand between white space; no-break spaces are white space.
+    Tokens are separated by white space, which includes no-break spaces.
     """
     for source, target in pairs:
         if max_tokens is not None and max(len(source.split()), len(target.split())) > max_tokens:
@@ -260,15 +227,28 @@ def within(
 
 
 def check_positive(key: str, value: int | None) -> None:
-    """Raise `UserError` for a number below 1; null stands for no bound."""
+    """Raise `UserError` for a number below 1; None is no bound."""
     if value is not None and value < 1:
-        raise UserError(f"{key}={value}: it has to be at least 1, or null for no bound.")
+        raise UserError(f"{key}={value}: give 1 or more, or null for no bound.")
 
 
-def listing(folder: Path) -> str:
-    """Return the names of the first files of a folder, for a message to the user."""
+def list_folder(folder: Path) -> str:
+    """Return the names of the first files in a folder, for an error message."""
     if not folder.is_dir():
         return f"there is no folder {folder}"
     names = sorted(entry.name for entry in folder.iterdir())
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"{folder} holds {', '.join(names[:12]) or 'nothing'}{more}"
+    return f"{folder} contains {', '.join(names[:12]) or 'nothing'}{more}"
+
+
+def find_file(key: str, value: str) -> Path:
+    """Return the path of the file that a configuration key names. Raises `UserError` if there is no such file."""
+    path = Path(value).expanduser()
+    if not path.is_file():
+        folder = path if path.is_dir() else path.parent
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        raise UserError(
+            f"{key}={value}: there is no file {path}; {list_folder(folder)}.{did_you_mean(path.name, names)} Give the "
+            "path of a file, plain or .gz."
+        )
+    return path

@@ -1,4 +1,4 @@
-"""Word vectors trained elsewhere, in the text formats of GloVe and fastText."""
+"""Pretrained word vectors in the text formats of GloVe and fastText."""
 
 import re
 from collections import Counter
@@ -10,22 +10,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.text import listing, read_lines
+from seq2seq_lab.data.text import find_file, read_lines
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, is_word_letter
 from seq2seq_lab.errors import UserError
 
-_SPACE = "▁"  # the space before a word, as `Tokenizer.tokens` writes it
-# Every byte is a type of a byte-level vocabulary, which `Tokenizer.tokens` writes so if it is no character.
+_SPACE = "▁"  # the space before a word in `Tokenizer.tokens`
+# A byte that is not a character, in `Tokenizer.tokens`. A byte-level vocabulary contains all bytes.
 _BYTE = "<0xC3>"
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 _LARGEST = torch.finfo(torch.float32).max
 _EXAMPLES = 5
 
 _REMEDY = (
-    "Name a whole text file of GloVe (each line a word and its numbers, with single spaces between) or of "
-    "fastText (.vec, with a first line COUNT SIZE), plain or gzipped (.gz); a .zip is to be unpacked and a .bin "
-    "turned into text first."
+    "Use a text file of GloVe (a word and its numbers per line, separated by single spaces) or fastText (.vec, with a first "
+    "line COUNT SIZE), plain or gzipped (.gz). Unpack a .zip, and convert a .bin to text, first."
 )
 
 
@@ -39,10 +38,9 @@ class WordVectors:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a vocabulary has a vector; the four specials are not counted among its types.
+    """The share of a vocabulary that has a vector; the four special tokens do not count as types.
 
-    `token_share` is the share of the running text, where unknown words count and `<sos>`, `<eos>` and `<pad>`
-    do not.
+    `token_share` is the share of the tokens of the text. Unknown words count; `<sos>`, `<eos>` and `<pad>` do not.
     """
 
     found: int
@@ -57,36 +55,37 @@ class Coverage:
 
 
 def vector_size(path: Path, key: str) -> int:
-    """Return the number of values of a vector, as the first line of a file says or shows.
+    """Return the number of values of a vector, from the first line of a file.
 
     Raises:
-        UserError: names `key`, the path and the line where the file cannot be read or holds no word vectors.
+        UserError: the file cannot be read, or contains no word vectors.
     """
     for _, text in _numbered_lines(path, key, show=False):
         size = _header_size(text)
         if size is None:
-            # From the right, since a word may hold spaces.
+            # From the right, because a word may contain spaces.
             numbers = takewhile(_is_number, reversed(text.split(" ")[1:]))
             size = sum(1 for _ in numbers)
         if size < 1:
-            raise _wrong_line(key, path, 1, f"{_shortened(text)} is no word with its numbers")
+            raise _wrong_line(key, path, 1, f"{_shorten(text)} is not a word and its numbers")
         return size
     raise UserError(f"{key}={path}: the file is empty. {_REMEDY}")
 
 
 def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
-    """Read the vectors of a vocabulary's types from a file of any length, in memory for the vocabulary alone.
+    """Read the vectors of a vocabulary's types from a file. Only these are kept in memory.
 
-    `types` are the names of all ids, as `Tokenizer.tokens` writes them or with the joiners "￭" of word and
-    spaCy tokens. The type as it is goes before the type without joiners, and that before its lowercase,
-    whatever their order in the file; of lines with the same word the first counts. The four specials, ids 0
-    to 3, get none. Of byte-level subwords, those with a space before them are looked up as the word after it
-    and those that begin with a symbol as they are; a type that begins with a letter or digit goes on with a
-    word and gets none, since the word that reads like it means something else.
+    The exact type is preferred to the type without joiners, and that to its lowercase form, in any order in the file. Of
+    several lines with the same word the first counts. The special tokens, ids 0 to 3, get no vector. A byte-level subword
+    that begins with a space is looked up without it, and one that begins with a symbol as it is. A subword that begins with
+    a letter or digit is inside a word and gets no vector, because the equal word has a different meaning.
+
+    Args:
+        types: the names of all ids, as `Tokenizer.tokens` returns them or with the joiners "￭" of word and spaCy tokens.
 
     Raises:
-        UserError: names `key`, the path and the line: the file cannot be read, a line has another number of
-            values or is not UTF-8, a value that is asked for is not a finite number, or no type is found.
+        UserError: the file cannot be read, a line has a different number of values or is not UTF-8, a value is not a finite
+            number, or no type has a vector.
     """
     size = vector_size(path, key)
     wanted = _wanted(types)
@@ -98,10 +97,10 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
             continue
         spaces = text.count(" ")
         if spaces < size:
-            raise _wrong_line(key, path, number, f"{spaces} values, where a vector has {size}")
+            raise _wrong_line(key, path, number, f"{spaces} values instead of {size}")
         word = text[: text.index(" ")] if spaces == size else text.rsplit(" ", size)[0]
         if spaces > size and _FRACTION.fullmatch(word.rpartition(" ")[2]):
-            raise _wrong_line(key, path, number, f"more values than the {size} of a vector")
+            raise _wrong_line(key, path, number, f"more than {size} values")
         if len(examples) < _EXAMPLES:
             examples.append(word)
         better = [(i, rank) for i, rank in wanted.get(word, ()) if rank < rank_of.get(i, rank + 1)]
@@ -111,10 +110,9 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
             rank_of.update(better)
     if not rank_of:
         raise UserError(
-            f"{key}={path}: none of the {len(types) - len(SPECIALS):,} types of the vocabulary has a vector "
-            f"there. It begins with {_quoted(examples)}; the vocabulary with "
-            f"{_quoted(types[len(SPECIALS) :][:_EXAMPLES])}. Most likely it is of another language or of other "
-            "tokens: name the file of this side's language, and a tokenizer of words."
+            f"{key}={path} has no vector for any of the {len(types) - len(SPECIALS):,} types of the vocabulary. The file "
+            f"begins with {_quote(examples)}; the vocabulary with {_quote(types[len(SPECIALS) :][:_EXAMPLES])}. Use a file "
+            "in the language of this side, and a tokenizer of words."
         )
     found_V = torch.zeros(len(types), dtype=torch.bool)
     found_V[list(rank_of)] = True
@@ -122,7 +120,7 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
 
 
 def coverage(words: WordVectors, count_V: Tensor) -> Coverage:
-    """Return the shares of types and of text that have a vector; count_V says how often each id is there."""
+    """Return the shares of types and of text that have a vector; count_V is the number of occurrences of each id."""
     assert count_V.shape == words.found_V.shape
     text_V = count_V.clone()
     text_V[[PAD, SOS, EOS]] = 0
@@ -134,7 +132,7 @@ def coverage(words: WordVectors, count_V: Tensor) -> Coverage:
 
 
 def _wanted(types: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """The words to look for: for each the types that it may stand for, with its rank, 0 the type itself."""
+    """Return, for each word to look for, the types that may use its vector, with its rank: 0 is the type itself."""
     byte_level = _BYTE in types
     wanted: dict[str, list[tuple[int, int]]] = {}
     for i, name in enumerate(types):
@@ -145,7 +143,7 @@ def _wanted(types: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
 
 
 def _forms(name: str, byte_level: bool) -> list[str]:
-    """The words that a type may be in a file, the strongest first."""
+    """Return the words whose vector a type may use, the preferred first."""
     if byte_level:
         if is_word_letter(name[:1]):
             return []
@@ -156,11 +154,8 @@ def _forms(name: str, byte_level: bool) -> list[str]:
 
 
 def _numbered_lines(path: Path, key: str, show: bool) -> Iterator[tuple[int, str]]:
-    """Each line and its number from 1, without the space at its end that fastText writes."""
-    if path.is_dir():
-        raise UserError(f"{key}={path} is a folder: {listing(path)}. Name a file of word vectors.")
-    if not path.exists():
-        raise UserError(f"{key}={path}: there is no such file; {listing(path.parent)}. {_REMEDY}")
+    """Yield each line and its number from 1, without the space that fastText writes at its end."""
+    find_file(key, str(path))
     lines = enumerate(read_lines(path, Counter(), show), start=1)
     while True:
         try:
@@ -175,7 +170,7 @@ def _numbered_lines(path: Path, key: str, show: bool) -> Iterator[tuple[int, str
 
 
 def _header_size(text: str) -> int | None:
-    """The size that fastText's first line "COUNT SIZE" says, or None where the line is none."""
+    """Return the size in fastText's first line "COUNT SIZE", or None for another line."""
     fields = text.split(" ")
     if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
         return int(fields[1])
@@ -185,12 +180,12 @@ def _header_size(text: str) -> int | None:
 def _values(fields: Sequence[str], key: str, path: Path, line: int) -> list[float]:
     for field in fields:
         if not _is_number(field):
-            raise _wrong_line(key, path, line, f"{_shortened(field)} is no finite number")
+            raise _wrong_line(key, path, line, f"{_shorten(field)} is not a finite number")
     return [float(field) for field in fields]
 
 
 def _is_number(field: str) -> bool:
-    """Whether the text is a number that float32 can hold."""
+    """Return whether the text is a number in the range of float32."""
     try:
         return abs(float(field)) <= _LARGEST
     except ValueError:
@@ -201,9 +196,9 @@ def _wrong_line(key: str, path: Path, number: int, problem: str) -> UserError:
     return UserError(f"{key}: {path} line {number}: {problem}. {_REMEDY}")
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(map(_shortened, names)) or "nothing"
+def _quote(names: Sequence[str]) -> str:
+    return ", ".join(map(_shorten, names)) or "nothing"

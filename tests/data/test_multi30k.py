@@ -1,11 +1,9 @@
 """Multi30k from raw files, from a folder in the hub's layout, and without a network."""
 
 import gzip
-import inspect
 import json
 import socket
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -50,7 +48,7 @@ def hub_cache(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def closed_hub(monkeypatch):
-    """The hub's address on a port of this machine where nobody listens."""
+    """The address of the hub is a closed port of this machine."""
     from huggingface_hub import constants
 
     with socket.socket() as probe:
@@ -60,13 +58,6 @@ def closed_hub(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     return port
-
-
-def test_the_defaults_stand_in_the_yaml_file_alone():
-    keys = set(OmegaConf.load(DEFAULTS)) - {"_target_"}
-    assert keys == {field.name for field in fields(Multi30k)}
-    parameters = inspect.signature(Multi30k).parameters.values()
-    assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
 
 
 def test_raw_files_give_every_split_and_every_test_set(tmp_path):
@@ -83,7 +74,7 @@ def test_raw_files_give_every_split_and_every_test_set(tmp_path):
     assert not any(corpus.counts.values())
 
 
-def test_packed_files_do_as_well_and_a_limit_cuts_the_training_pairs_alone(tmp_path):
+def test_gzipped_files_are_read_and_a_limit_keeps_the_first_training_pairs(tmp_path):
     raw_files(tmp_path, tests=("test",))
     for name in ("train.de", "test.en"):
         plain = tmp_path / name
@@ -94,7 +85,7 @@ def test_packed_files_do_as_well_and_a_limit_cuts_the_training_pairs_alone(tmp_p
     assert (len(corpus.validation), len(corpus.tests["test"])) == (2, 1)
 
 
-def test_the_known_oddities_survive_unshifted(tmp_path):
+def test_unusual_lines_of_the_real_files_are_kept(tmp_path):
     raw_files(tmp_path)
     german = ["@@", '"in einer \tFontäne."', "a\u00a0b", "a\u2028b", "Ende"]
     (tmp_path / "train.de").write_text("\n".join(german), encoding="utf-8", newline="\n")
@@ -118,7 +109,7 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path, name):
     raw_files(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(
-        UserError, match=rf"dataset\.path=.*: {name} \(or \.gz\) not found; .* holds .*train\.en"
+        UserError, match=rf"dataset\.path=.*: {name} \(or \.gz\) not found; .* contains .*train\.en"
     ):
         multi30k(path=str(tmp_path)).load()
 
@@ -132,17 +123,17 @@ def test_no_test_set_no_folder_and_an_empty_split_are_errors(tmp_path):
     raw_files(tmp_path)
     for language in ("de", "en"):
         (tmp_path / f"val.{language}").write_text("")
-    with pytest.raises(UserError, match="val has no pairs"):
+    with pytest.raises(UserError, match="validation has no pairs"):
         multi30k(path=str(tmp_path)).load()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "dee"}, r"dataset\.source=dee: .*Did you mean 'de'\?"),
-        ({"target": "cs"}, r"dataset\.target=cs: Multi30k has de, en, fr"),
-        ({"target": "de"}, "both de"),
-        ({"limit": 0}, r"dataset\.limit=0: it has to be at least 1"),
+        ({"source": "dee"}, r"dataset\.source=dee .*Did you mean 'de'\?"),
+        ({"target": "cs"}, r"dataset\.target=cs .*de, en, fr"),
+        ({"target": "de"}, r"dataset\.source=de and dataset\.target=de"),
+        ({"limit": 0}, r"dataset\.limit=0: "),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(changes, message):
@@ -163,7 +154,7 @@ def test_a_folder_in_the_layout_of_the_hub_is_loaded_by_datasets(tmp_path, hub_c
 
 @pytest.mark.usefixtures("hub_cache")
 @pytest.mark.parametrize(
-    ("value", "message"), [("", "empty"), (None, "None is no text"), ("a\nb", "line break")]
+    ("value", "message"), [("", "empty"), (None, "None is not text"), ("a\nb", "line break")]
 )
 def test_bad_rows_of_the_hub_are_bad_pairs(tmp_path, value, message):
     hub_files(tmp_path, lambda row: row | {"de": value} if row["en"] == "en train 2" else row)
@@ -177,16 +168,12 @@ def test_bad_rows_of_the_hub_are_bad_pairs(tmp_path, value, message):
 @pytest.mark.usefixtures("hub_cache")
 def test_other_columns_or_splits_are_refused(tmp_path):
     hub_files(tmp_path, lambda row: {"en": row["en"], "cs": row["de"]})
-    with pytest.raises(UserError, match="columns de and en; it holds train: en, cs"):
+    with pytest.raises(UserError, match="train has no column de; it has en, cs"):
         multi30k(hub=str(tmp_path)).load()
+    hub_files(tmp_path)
     (tmp_path / "val.jsonl").unlink()
-    with pytest.raises(UserError, match="the splits train, validation, test"):
+    with pytest.raises(UserError, match="has no split validation"):
         multi30k(hub=str(tmp_path)).load()
-
-
-def test_french_needs_the_raw_files():
-    with pytest.raises(UserError, match=r"only en and de.*dataset\.path=FOLDER"):
-        multi30k(source="en", target="fr").load()
 
 
 @pytest.mark.usefixtures("hub_cache")
@@ -202,12 +189,12 @@ def test_a_forbidden_network_is_not_tried(monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"HF_HUB_OFFLINE forbids the network.*dataset\.path=FOLDER"):
+    with pytest.raises(UserError, match=r"HF_HUB_OFFLINE.*dataset\.path=FOLDER"):
         multi30k().load()
 
 
 def test_a_mistyped_folder_is_no_data_set_of_the_hub():
-    with pytest.raises(UserError, match="neither a folder nor a data set OWNER/NAME"):
+    with pytest.raises(UserError, match="neither a folder nor a data set name"):
         multi30k(hub="some/missing/folder").load()
 
 

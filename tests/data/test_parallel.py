@@ -1,13 +1,10 @@
-"""The user's own pairs: every form they come in, every fault of data, splits given and made, repeats."""
+"""The user's pairs: every file format, every fault of the data, given and cut splits, repeats."""
 
 import csv
 import gzip
-import inspect
 import json
-import re
 import socket
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -53,7 +50,7 @@ def held_out(tmp_path):
     }
 
 
-# Each form: what writes the two columns of pairs, and the keys that go with it.
+# Each function writes pairs in one format and returns the keys that read it.
 
 
 def as_tsv(folder, pairs):
@@ -148,17 +145,13 @@ KEPT = {
 }
 
 
-def test_the_defaults_stand_in_the_yaml_file_alone():
-    keys = set(OmegaConf.load(DEFAULTS)) - {"_target_"}
-    assert keys == {field.name for field in fields(Parallel)}
-    parameters = inspect.signature(Parallel).parameters.values()
-    assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
-
-
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
-def test_every_form_gives_every_text_as_it_is(tmp_path, held_out, form, text):
-    pairs = [PAIRS[0], (text, "b"), ("a", text), (text, text), PAIRS[2]]
+def test_every_form_keeps_every_text(tmp_path, held_out, form):
+    pairs = [
+        PAIRS[0],
+        *((text, f"{n} b") for n, text in enumerate(KEPT)),
+        *((f"{n} a", text) for n, text in enumerate(KEPT)),
+    ]
     corpus = parallel(**held_out | form(tmp_path, pairs)).load()
     assert pairs_of(corpus.train) == pairs
     assert (len(corpus.validation), len(corpus.tests["test"])) == (1, 1)
@@ -166,7 +159,7 @@ def test_every_form_gives_every_text_as_it_is(tmp_path, held_out, form, text):
     assert (corpus.source_language, corpus.target_language) == ("source", "target")
 
 
-# name: (file name, its content, what is wrong and where). The first and third pair of PAIRS stand around it.
+# name: (file name, its content, the expected problem). It is between the first and third pair of PAIRS.
 AROUND = {
     ".tsv": ("eins\tone\n", "drei\tthree\n"),
     ".csv": ("eins,one\n", "drei,three\n"),
@@ -179,27 +172,27 @@ BAD = {
     "blank line": (".tsv", "\n", "line 2: the sentence is empty"),
     "spaces": (".tsv", " \t\u00a0\n", "line 2 column 1: the sentence is empty"),
     "invalid UTF-8": (".tsv", b"a\tcaf\xe9\n", "line 2: byte 6 is not UTF-8"),
-    "TAB in a sentence": (".tsv", "a\tb\tc\n", "line 2: 3 columns, not 2"),
-    "no TAB": (".tsv", "a b\n", "line 2: 1 columns, not 2"),
+    "TAB in a sentence": (".tsv", "a\tb\tc\n", "line 2: 3 columns instead of 2"),
+    "no TAB": (".tsv", "a b\n", "line 2: 1 columns instead of 2"),
     "empty cell": (".csv", "a,\n", "line 2 column 2: the sentence is empty"),
     "empty quoted cell": (".csv", 'a,""\n', "line 2 column 2: the sentence is empty"),
     "blank line of a CSV": (".csv", "\n", "line 2: the sentence is empty"),
-    "comma in a sentence": (".csv", "a,b,c\n", "line 2: 3 columns, not 2"),
+    "comma in a sentence": (".csv", "a,b,c\n", "line 2: 3 columns instead of 2"),
     "invalid UTF-8 in a CSV": (".csv", b'"a,\xff",b\n', "line 2: byte 4 is not UTF-8"),
-    "line break in a cell": (".csv", '"a\nb",c\n', "lines 2 to 3: a quoted cell holds a line break"),
+    "line break in a cell": (".csv", '"a\nb",c\n', "lines 2 to 3: a quoted cell contains a line break"),
     "line breaks in cells": (
         ".csv",
         'x,"a\n\n""b"",\n","c\nd"\n',
-        "lines 2 to 6: a quoted cell holds a line br",
+        "lines 2 to 6: a quoted cell contains a line br",
     ),
     "text after a quoted cell": (".csv", '"a"b,c\n', "line 2: not RFC 4180"),
     "blank line of JSON": (".jsonl", "\n", "line 2: the sentence is empty"),
     "half an object": (".jsonl", '{"source": "a", "tar\n', "line 2: not JSON"),
     "no object": (".jsonl", '["a", "b"]\n', "line 2: not a JSON object"),
     "nested without end": (".jsonl", "[" * 100_000 + "\n", "line 2: not JSON"),
-    "a number": (".jsonl", '{"source": "a", "target": 5}\n', "line 2 target: 5 is no text"),
-    "null": (".jsonl", '{"source": null, "target": "b"}\n', "line 2 source: None is no text"),
-    "key left out": (".jsonl", '{"source": "a"}\n', "line 2 target: None is no text"),
+    "a number": (".jsonl", '{"source": "a", "target": 5}\n', "line 2 target: 5 is not text"),
+    "null": (".jsonl", '{"source": null, "target": "b"}\n', "line 2 source: None is not text"),
+    "key left out": (".jsonl", '{"source": "a"}\n', "line 2 target: None is not text"),
     "line break in JSON": (
         ".jsonl",
         r'{"source": "a\nb", "target": "c"}' + "\n",
@@ -230,31 +223,6 @@ def test_a_bad_pair_is_refused_with_file_and_line_or_dropped_and_counted_once(
     assert +corpus.counts == Counter(dropped_pairs=1)
 
 
-@pytest.mark.parametrize("side", ["de", "en"])
-@pytest.mark.parametrize(
-    ("line", "wrong"), [(b"", "the sentence is empty"), (b"\xff", "byte 1 is not UTF-8")]
-)
-def test_bad_lines_of_two_files_are_refused_or_dropped(tmp_path, held_out, side, line, wrong):
-    files = held_out | as_two_files(tmp_path, PAIRS)
-    lines = (tmp_path / f"train.{side}").read_bytes().splitlines()
-    write(tmp_path / f"train.{side}", b"\n".join([lines[0], line, lines[2]]))
-    with pytest.raises(UserError, match=rf"train\.{side} line 2: {wrong}"):
-        parallel(**files).load()
-    corpus = parallel(**files, on_bad_pair="drop").load()
-    assert pairs_of(corpus.train) == [PAIRS[0], PAIRS[2]]
-    assert +corpus.counts == Counter(dropped_pairs=1)
-
-
-@pytest.mark.parametrize("on_bad_pair", ["error", "drop"])
-@pytest.mark.parametrize(("side", "change"), [("de", 1), ("de", -1), ("en", 1), ("en", -1)])
-def test_files_of_different_length_are_always_refused(tmp_path, held_out, on_bad_pair, side, change):
-    files = as_two_files(tmp_path, PAIRS)
-    path = tmp_path / f"train.{side}"
-    write(path, "".join(f"{n}\n" for n in range(3 + change)))
-    with pytest.raises(UserError, match=rf"(has {3 + change} lines.*has 3|has 3 lines.*has {3 + change}):"):
-        parallel(**held_out, **files, on_bad_pair=on_bad_pair).load()
-
-
 @pytest.mark.parametrize(
     ("suffix", "content"),
     [(".tsv", table(PAIRS)), (".csv", "".join(f'"{a}",{b}\n' for a, b in PAIRS)), (".jsonl", None)],
@@ -278,39 +246,38 @@ def test_a_byte_order_mark_is_no_part_of_a_column_name(tmp_path):
 
 
 @pytest.mark.parametrize("on_bad_pair", ["error", "drop"])
-def test_what_leaves_open_where_pairs_are_is_always_refused(tmp_path, held_out, on_bad_pair):
+def test_files_that_do_not_show_their_pairs_are_always_refused(tmp_path, held_out, on_bad_pair):
     packed = gzip.compress(table(PAIRS * 100).encode())
     for name, data, wrong in (
         ("cut.tsv.gz", packed[: len(packed) // 2], r"cut\.tsv\.gz cannot be read to its end"),
         ("open.csv", b'a,b\n"c,d\ne,f\n', r"open\.csv line 2: a quoted cell is not closed"),
-        ("empty.tsv", b"", r"dataset\.train=.*empty\.tsv has no pairs"),
-        ("head.tsv", b"\xff\tb\n", r"(byte 1 is not UTF-8|has no pairs)"),
+        ("empty.tsv", b"", r"dataset\.train=.*empty\.tsv.*no pairs"),
+        ("head.tsv", b"\xff\tb\n", r"(byte 1 is not UTF-8|no pairs)"),
     ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(UserError, match=wrong):
             parallel(**held_out, train=str(tmp_path / name), on_bad_pair=on_bad_pair).load()
 
 
-def test_lines_of_names_are_missing_wrong_or_no_text(tmp_path, held_out):
+def test_wrong_column_names_and_numbers_are_refused(tmp_path, held_out):
     train = write(tmp_path / "train.tsv", "german\tenglish\na\tb\n")
     with pytest.raises(
         UserError,
-        match=r"dataset\.columns=\[germn,english\]: .*train\.tsv line 1 has no column germn; it has german, "
-        r"english\. Did you mean 'german'\?.*dataset\.columns=\[NAME,NAME\]",
+        match=r"train\.tsv line 1 has no column germn; it has german, english\. Did you mean 'german'\?.*dataset\.columns",
     ):
         parallel(**held_out, train=train, columns=["germn", "english"]).load()
     write(tmp_path / "train.tsv", b"\xff\tenglish\na\tb\n")
-    with pytest.raises(UserError, match=r"train\.tsv line 1: byte 1 .*names of the columns"):
+    with pytest.raises(UserError, match=r"train\.tsv line 1: byte 1 .*dataset\.columns=\[german,english\]"):
         parallel(**held_out, train=train, columns=["german", "english"]).load()
     for columns, found in (([1, 3], "columns 1 and 3"), ([4, 1], "columns 4 and 1")):
         write(tmp_path / "train.tsv", "a\tb\n")
-        with pytest.raises(UserError, match=rf"train\.tsv line 1 has 2 columns; {found}"):
+        with pytest.raises(UserError, match=rf"train\.tsv line 1 has 2 columns, but {found}"):
             parallel(**held_out, train=train, columns=columns).load()
     write(tmp_path / "train.tsv", "a;b\n")
     with pytest.raises(UserError, match=r"line 1 has 1 columns.*dataset\.format"):
         parallel(**held_out, train=train).load()
     rows = write(tmp_path / "train.jsonl", '{"a": {"b": "x", "c": "y"}, "d": 1}\n')
-    with pytest.raises(UserError, match=r"has no column source; it has a\.b, a\.c, d\. .*null stands for"):
+    with pytest.raises(UserError, match=r"has no column source; it has a\.b, a\.c, d\. .*dataset\.source"):
         parallel(**held_out, train=rows).load()
     with pytest.raises(UserError, match=r"has no column a\.bb; it has .* Did you mean 'a\.b'\?"):
         parallel(**held_out, train=rows, columns=["a.bb", "a.c"]).load()
@@ -330,34 +297,34 @@ def test_test_sets_alone_are_a_corpus_without_training_pairs(tmp_path, held_out)
     kept = parallel(test=twice, on_duplicate="drop").load()
     assert (len(kept.tests["test"]), kept.counts["dropped_duplicates"]) == (1, 1)
     empty = write(tmp_path / "empty.tsv", "")
-    with pytest.raises(UserError, match=r"empty\.tsv has no pairs that can be used"):
+    with pytest.raises(UserError, match=r"dataset\.test=.*empty\.tsv"):
         parallel(test=empty).load()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, r"dataset\.train=None, dataset\.hub=None: give one of them"),
-        ({"train": "a.tsv", "hub": "a/b"}, "give one of them"),
-        ({"train": "a.tsv", "hub_config": "x"}, r"dataset\.hub_config=x .*dataset\.hub=null"),
-        ({"train": "a.xlsx"}, r"dataset\.train=a\.xlsx: \.xlsx does not say.*\.tsv, \.txt, \.csv, \.jsonl"),
-        ({"train": "a.jsonlines.gz"}, r"\.jsonlines does not say .* Did you mean '\.jsonl'\?"),
-        ({"train": "folder/name"}, "a name without an end does not say"),
+        ({}, r"dataset\.train=None, dataset\.hub=None: "),
+        ({"train": "a.tsv", "hub": "a/b"}, r"dataset\.train=a\.tsv, dataset\.hub=a/b: "),
+        ({"train": "a.tsv", "hub_config": "x"}, r"dataset\.hub_config=x .*dataset\.hub="),
+        ({"train": "a.xlsx"}, r"dataset\.train=a\.xlsx: .*'\.xlsx'.*\.tsv, \.txt, \.csv, \.jsonl"),
+        ({"train": "a.jsonlines.gz"}, r"'\.jsonlines'.*Did you mean '\.jsonl'\?"),
+        ({"train": "folder/name"}, r"dataset\.train=folder/name: "),
         ({"train": "a.tsv", "test": {"x": "a.pdf"}}, r"dataset\.test\.x=a\.pdf: "),
         (
             {"train": "a.tsv", "test": {"x/y": "a.tsv"}},
             r"dataset\.test=\{'x/y': 'a\.tsv'\}: give \{NAME: FILE",
         ),
-        ({"train": "a.tsv", "test": {"x": ["a", "b", "c"]}}, r"dataset\.test\.x=.*one file .*, or two"),
-        ({"train": "a.tsv", "test": {"x": 5}}, r"dataset\.test\.x=5: .*one file .*, or two"),
-        ({"train": "a.tsv", "test": {"x": None}}, r"dataset\.test\.x=None: .*one file .*, or two"),
-        ({"train": "a.tsv", "test": {}}, r"dataset\.test=\{\}: .*null cuts one"),
+        ({"train": "a.tsv", "test": {"x": ["a", "b", "c"]}}, r"dataset\.test\.x=.*one file "),
+        ({"train": "a.tsv", "test": {"x": 5}}, r"dataset\.test\.x=5: "),
+        ({"train": "a.tsv", "test": {"x": None}}, r"dataset\.test\.x=None: "),
+        ({"train": "a.tsv", "test": {}}, r"dataset\.test=\{\}: "),
         ({"train": ["a", "b", "c"]}, r"dataset\.train=\['a', 'b', 'c'\] is not allowed.*a list of 2"),
         ({"train": "a.tsv", "columns": ["a"]}, "a list of 2"),
         ({"train": "a.tsv", "columns": ["a", 1]}, "a list of 2"),
-        ({"train": "a.tsv", "columns": [0, 1]}, r"dataset\.columns=\[0, 1\]: .*from 1"),
-        ({"train": "a.jsonl", "columns": [1, 2]}, r"dataset\.columns=\[1, 2\]: .*\(dataset\.train\)"),
-        ({"hub": "a/b", "columns": [1, 2]}, r"dataset\.columns=\[1, 2\]: .*\(dataset\.hub\)"),
+        ({"train": "a.tsv", "columns": [0, 1]}, r"dataset\.columns=\[0, 1\]: "),
+        ({"train": "a.jsonl", "columns": [1, 2]}, r"dataset\.columns=\[1, 2\]: .*dataset\.train "),
+        ({"hub": "a/b", "columns": [1, 2]}, r"dataset\.columns=\[1, 2\]: .*dataset\.hub "),
         ({"train": "a.tsv", "format": "tvs"}, r"dataset\.format=tvs .*Did you mean 'tsv'\?"),
         ({"train": "a.tsv", "on_leak": "error"}, r"dataset\.on_leak=error is not allowed.*keep, drop"),
         ({"train": "a.tsv", "validation_share": 0}, r"dataset\.validation_share=0"),
@@ -379,13 +346,13 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path):
         ),
         ({"train": train, "test": [train, "gone.de"]}, r"dataset\.test=.*there is no file gone\.de"),
         ({"train": train, "test": {"x": "a/b.tsv"}}, r"dataset\.test\.x=a/b\.tsv: .*there is no folder a"),
-        ({"train": str(tmp_path), "format": "tsv"}, r"there is no file .*; .* holds train\.tsv"),
+        ({"train": str(tmp_path), "format": "tsv"}, r"there is no file .*; .* contains train\.tsv"),
     ):
         with pytest.raises(UserError, match=message):
             parallel(**changes).load()
 
 
-def test_the_format_may_be_said(tmp_path, held_out):
+def test_the_format_can_be_set(tmp_path, held_out):
     train = write(tmp_path / "train.data", "a,b\n")
     shown = {name: write(tmp_path / f"{name}.data", f"{name},b\n") for name in held_out}
     assert pairs_of(parallel(train=train, format="csv", **shown).load().train) == [("a", "b")]
@@ -402,7 +369,7 @@ def test_validation_and_test_are_cut_by_source(tmp_path):
     assert sum(len(set(split.source)) for split in splits) == 1000
     assert 120 <= len(splits[1]) <= 280
     assert 300 <= len(splits[2]) <= 500
-    # May never change: scores on the two sides of a change cannot be compared. Tatoeba is cut alike.
+    # Must never change, because scores of different splits cannot be compared. The same holds for Tatoeba.
     assert parallel(train=train).load().validation.source[0] == "Sentence 82."
 
 
@@ -425,38 +392,14 @@ def test_only_what_is_not_given_is_cut_and_a_pair_keeps_its_side(tmp_path):
 
 def test_too_few_pairs_to_cut_from_is_an_error(tmp_path):
     train = write(tmp_path / "train.tsv", table(PAIRS))
-    with pytest.raises(UserError, match=r"No pairs for validation: .* 3 pairs .*dataset\.validation=FILE"):
-        parallel(train=train).load()
     with pytest.raises(
-        UserError, match=r"dataset\.validation=.*v\.tsv has no pairs that can be used .*tokens=1"
+        UserError, match=r"No pairs for validation: .*dataset\.validation_share=.*dataset\.validation=FILE"
     ):
+        parallel(train=train).load()
+    with pytest.raises(UserError, match=r"dataset\.validation=.*v\.tsv.*dataset\.max_tokens=1"):
         parallel(
             train=train, max_tokens=1, validation=write(tmp_path / "v.tsv", "a b\tc\n"), test=train
         ).load()
-
-
-@pytest.mark.parametrize("count", [3, 10, 38, 400, 5000])
-def test_the_shares_that_the_error_suggests_fill_every_split(tmp_path, count):
-    train = write(tmp_path / "train.tsv", table([(f"sentence {i}", f"phrase {i}") for i in range(count)]))
-    small = {"validation_share": 1e-7, "test_share": 1e-7}
-    with pytest.raises(UserError, match="No pairs for") as refused:
-        parallel(train=train, **small).load()
-    found = dict(re.findall(r"dataset\.(validation_share|test_share)=([\d.e-]+)[ ,]", str(refused.value)))
-    cut = parallel(train=train, **{key: float(value) for key, value in found.items()}).load()
-    sizes = [len(cut.train), len(cut.validation), len(cut.tests["test"])]
-    assert min(sizes) >= min(20, max(1, count // 20))
-    assert max(sizes) == sizes[0] or count == 3
-    assert sum(sizes) == count
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_fewer_than_three_sources_cannot_be_cut(tmp_path, count):
-    train = write(tmp_path / "train.tsv", table([(f"sentence {i}", "phrase") for i in range(count)]))
-    with pytest.raises(
-        UserError, match=r"too few for three splits.*dataset\.(validation|test)=FILE"
-    ) as refused:
-        parallel(train=train).load()
-    assert "_share" not in str(refused.value)
 
 
 def test_long_pairs_are_left_out_and_a_limit_keeps_the_first_training_pairs(tmp_path, held_out):
@@ -539,7 +482,7 @@ def test_the_hub_gives_the_splits_it_has_and_the_others_are_cut(hub, tmp_path):
     assert list(corpus.tests) == ["x"]
 
 
-def test_what_the_hub_lacks_is_said(hub, tmp_path):
+def test_missing_parts_of_a_hub_data_set_are_named(hub, tmp_path):
     with pytest.raises(
         UserError,
         match=r"hub train has no column pair\.x; it has id, pair\.q, pair\.a\. Did you mean 'pair\.",
@@ -547,7 +490,7 @@ def test_what_the_hub_lacks_is_said(hub, tmp_path):
         parallel(hub=str(hub), columns=["pair.x", "pair.a"]).load()
     with pytest.raises(UserError, match=r"dataset\.hub=.*, dataset\.hub_config=other cannot be loaded: "):
         parallel(hub=str(hub), hub_config="other").load()
-    with pytest.raises(UserError, match=r"train row 1 id: 0 is no text"):
+    with pytest.raises(UserError, match=r"train row 1 id: 0 is not text"):
         parallel(hub=str(hub), columns=["id", "pair.a"]).load()
     (hub / "train.jsonl").unlink()
     with pytest.raises(UserError, match=r"has no split train; it has validation"):
@@ -578,13 +521,7 @@ def test_a_sub_set_that_is_not_in_the_cache_is_looked_for_on_the_hub(hub, tmp_pa
         parallel(hub="owner/hub", hub_config="other", columns=columns).load()
 
 
-def test_the_commands_at_the_head_of_the_yaml_name_keys_that_are_there():
-    keys = re.findall(r"dataset\.(\w+)=", DEFAULTS.read_text(encoding="utf-8"))
-    assert set(keys) >= {"train", "hub", "columns"}
-    assert set(keys) <= {field.name for field in fields(Parallel)}
-
-
-def test_a_line_of_names_is_not_taken_for_a_pair(tmp_path, held_out):
+def test_a_line_of_column_names_is_not_a_pair(tmp_path, held_out):
     train = write(tmp_path / "named.tsv", "en\tfr\nthe cat\tle chat\n")
     with pytest.raises(UserError, match=r"dataset\.columns=\[en,fr\]"):
         parallel(**held_out, train=train, source="en", target="fr").load()

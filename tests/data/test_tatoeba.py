@@ -4,12 +4,10 @@ import functools
 import gzip
 import hashlib
 import http.server
-import inspect
 import socket
 import threading
 import time
 import zipfile
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -47,13 +45,6 @@ def pairs_of(split):
     return list(zip(split.source, split.target, strict=True))
 
 
-def test_the_defaults_stand_in_the_yaml_file_alone():
-    keys = set(OmegaConf.load(DEFAULTS)) - {"_target_"}
-    assert keys == {field.name for field in fields(Tatoeba)}
-    parameters = inspect.signature(Tatoeba).parameters.values()
-    assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
-
-
 def test_every_pair_lands_once_and_all_translations_of_a_sentence_on_one_side(file):
     corpus = tatoeba(path=str(file), validation_share=0.1, test_share=0.2).load()
     splits = [corpus.train, corpus.validation, corpus.tests["test"]]
@@ -77,7 +68,7 @@ def test_a_pair_never_changes_sides(file):
         (before.tests["test"], after.tests["test"]),
     ):
         assert set(pairs_of(old)) <= set(pairs_of(new))
-    # May never change: scores on the two sides of a change cannot be compared.
+    # Must never change, because scores of different splits cannot be compared.
     assert before.validation.source[0] == "Sentence 82."
 
 
@@ -107,15 +98,15 @@ def test_long_pairs_are_dropped_everywhere_and_a_limit_cuts_the_training_pairs_a
     assert whole.counts["leaked_pairs"] == 0
 
 
-def test_a_packed_file_with_a_third_column_does_as_well(file, tmp_path):
+def test_a_gzipped_file_with_a_third_column_is_read(file, tmp_path):
     packed = tmp_path / "fra.txt.gz"
     packed.write_bytes(gzip.compress(table((english, f"{french}\tCC-BY") for english, french in PAIRS)))
     assert tatoeba(path=str(packed)).load() == tatoeba(path=str(file)).load()
 
 
 def test_bad_lines_are_an_error_unless_they_may_be_dropped(file):
-    file.write_bytes(b"no tab\n" + table(PAIRS))
-    with pytest.raises(UserError, match=r"eng-fra\.txt line 1: 1 columns, not 2 or 3"):
+    file.write_bytes(table(PAIRS) + b"no tab\n")
+    with pytest.raises(UserError, match=r"eng-fra\.txt line 2001: 1 columns instead of 2"):
         tatoeba(path=str(file)).load()
     assert tatoeba(path=str(file), on_bad_pair="drop").load().counts["dropped_pairs"] == 1
 
@@ -123,12 +114,12 @@ def test_bad_lines_are_an_error_unless_they_may_be_dropped(file):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "fra"}, r"dataset\.source=fra: Tatoeba has en and fr\. Did you mean 'fr'\?"),
-        ({"source": "fr"}, "both fr"),
+        ({"source": "fra"}, r"dataset\.source=fra .*Did you mean 'fr'\?"),
+        ({"source": "fr"}, r"dataset\.source=fr and dataset\.target=fr"),
         ({"max_tokens": 0}, r"dataset\.max_tokens=0"),
         ({"limit": -1}, r"dataset\.limit=-1"),
         ({"validation_share": 0.0}, r"dataset\.validation_share=0\.0"),
-        ({"validation_share": 0.5, "test_share": 0.5}, "together below 1"),
+        ({"validation_share": 0.5, "test_share": 0.5}, r"dataset\.test_share=0\.5"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(changes, message):
@@ -138,10 +129,10 @@ def test_wrong_arguments_are_refused_at_once(changes, message):
 
 def test_a_missing_file_and_an_empty_split_are_errors(file, tmp_path):
     for path in (tmp_path, tmp_path / "eng-fra.tsv"):
-        with pytest.raises(UserError, match=r"dataset\.path=.* holds eng-fra\.txt"):
+        with pytest.raises(UserError, match=r"dataset\.path=.* contains eng-fra\.txt"):
             tatoeba(path=str(path)).load()
     file.write_bytes(b"Go.\tVa !\n")
-    with pytest.raises(UserError, match=r"No pairs for validation and test: 1 pairs are too few"):
+    with pytest.raises(UserError, match=r"No pairs for .*dataset\.validation_share="):
         tatoeba(path=str(file)).load()
 
 
@@ -209,10 +200,10 @@ def test_what_is_wrong_with_a_download_is_an_error_and_leaves_nothing(server, tm
     (folder / "cut.zip").write_bytes(packed[: len(packed) // 2])
     (folder / "flipped.zip").write_bytes(packed.replace(packed[100:110], bytes(10), 1))
     for changes, message in (
-        ({"sha256": "0" * 64}, rf"has the SHA-256 {sha256}, not dataset\.sha256=0000"),
+        ({"sha256": "0" * 64}, rf"has the SHA-256 {sha256} instead of dataset\.sha256=0000"),
         (
             {"member": "data/eng-fra.tsv"},
-            r"dataset\.member=.* which holds data/other\.txt, data/eng-fra\.txt",
+            r"dataset\.member=.* which contains data/other\.txt, data/eng-fra\.txt",
         ),
         ({"url": f"{address}/gone.zip"}, "404"),
         ({"url": f"{address}/cut.zip"}, "not a zip file"),

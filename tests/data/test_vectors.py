@@ -130,7 +130,7 @@ def test_types_of_the_tokenizer_of_characters(tmp_path: Path) -> None:
     assert found(write(tmp_path, "à 1 1\nvu 2 2\n▁ 3 3\n"), types) == {"à": [1, 1], "▁": [3, 3]}
 
 
-def test_subwords_that_go_on_with_a_word_get_none(tmp_path: Path) -> None:
+def test_subwords_inside_a_word_get_no_vector(tmp_path: Path) -> None:
     tokenizer = BpeTokenizer(joint=False, lowercase=False, vocab_size=285, min_frequency=2, dropout=0.0)
     types = trained(tokenizer, ["low tower. Low flower. Ice ice"] * 9)
     assert {"▁low", "low", "▁Low", "ow", ".", "w", "▁", "<0xC3>"} <= set(types)
@@ -144,46 +144,39 @@ def test_subwords_that_go_on_with_a_word_get_none(tmp_path: Path) -> None:
     }
 
 
-def test_numbers_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
+def test_vectors_of_other_words_are_not_parsed(tmp_path: Path) -> None:
     path = write(tmp_path, "the 1 2 3\ndog x nan\tinf 3\n")
     assert found(path, vocabulary("the")) == {"the": CAT}
 
 
 LINES = "the 1 2 3\ncat 4 5 6\n"
-FAULTS: dict[str, tuple[str | bytes, list[str]]] = {
-    "empty": ("", ["the file is empty", "Name a whole text file of GloVe"]),
-    "no numbers": ("hello there world\n", ["line 1: 'hello there world' is no word with its numbers"]),
-    "a blank first line": ("\n" + LINES, ["line 1: '' is no word"]),
-    "no size": ("2 0\n" + LINES, ["line 1: '2 0' is no word"]),
-    "another size": ("2 4\n" + LINES, ["line 2: 3 values, where a vector has 4"]),
-    "too few": (LINES + "a 1 2\n", ["line 3: 2 values, where a vector has 3"]),
-    "a blank line": (LINES + "\n", ["line 3: 0 values"]),
-    "cut off": (LINES + "a 1 2 ", ["line 3: 2 values"]),
-    "too many": (LINES + "a 1.5 2.5 3.5 4.5\n", ["line 3: more values than the 3 of a vector"]),
-    "no number": (LINES + "dog 1 two 3\n", ["line 3: 'two' is no finite number"]),
-    "not a number": (LINES + "dog 1 nan 3\n", ["line 3: 'nan' is no finite number"]),
-    "infinite": (LINES + "dog 1 -inf 3\n", ["line 3: '-inf' is no finite number"]),
-    "over float32": (LINES + "dog 1 2 1e39\n", ["line 3: '1e39' is no finite number"]),
-    "two spaces": (LINES + "dog 1  3\n", ["line 3: '' is no finite number"]),
-    "not UTF-8": (LINES.encode() + b"caf\xe9 1 2 3\n", ["line 3: byte 4 is not UTF-8", "a .bin turned into"]),
-    "zip": (b"PK\x03\x04\x14\x00\x00 \xff", ["line 1: byte 9 is not UTF-8", "a .zip is to be unpacked"]),
-    "another language": (
-        LINES,
-        [
-            "none of the 2 types of the vocabulary",
-            "It begins with 'the', 'cat'; the vocabulary with 'dog', 'le chien'",
-            "Most likely it is of another language",
-        ],
-    ),
+FAULTS: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "empty"),
+    "no numbers": ("hello there world\n", "line 1: 'hello there world'"),
+    "a blank first line": ("\n" + LINES, "line 1: ''"),
+    "no size": ("2 0\n" + LINES, "line 1: '2 0'"),
+    "another size": ("2 4\n" + LINES, "line 2: 3 values"),
+    "too few": (LINES + "a 1 2\n", "line 3: 2 values"),
+    "a blank line": (LINES + "\n", "line 3: 0 values"),
+    "cut off": (LINES + "a 1 2 ", "line 3: 2 values"),
+    "too many": (LINES + "a 1.5 2.5 3.5 4.5\n", "line 3: more than 3 values"),
+    "no number": (LINES + "dog 1 two 3\n", "line 3: 'two'"),
+    "not a number": (LINES + "dog 1 nan 3\n", "line 3: 'nan'"),
+    "infinite": (LINES + "dog 1 -inf 3\n", "line 3: '-inf'"),
+    "over float32": (LINES + "dog 1 2 1e39\n", "line 3: '1e39'"),
+    "two spaces": (LINES + "dog 1  3\n", "line 3: ''"),
+    "not UTF-8": (LINES.encode() + b"caf\xe9 1 2 3\n", "line 3: byte 4"),
+    "zip": (b"PK\x03\x04\x14\x00\x00 \xff", "line 1: byte 9"),
+    "another language": (LINES, "begins with 'the', 'cat'; the vocabulary with 'dog', 'le chien'"),
 }
 
 
-@pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
-def test_faults_are_named_with_their_place(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
+@pytest.mark.parametrize(("text", "problem"), FAULTS.values(), ids=FAULTS)
+def test_faults_are_named_with_their_place(tmp_path: Path, text: str | bytes, problem: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UserError) as caught:
         read_vectors(path, KEY, vocabulary("dog", "le chien"))
-    for part in (KEY, str(path), *said):
+    for part in (KEY, str(path), problem):
         assert part in str(caught.value)
 
 
@@ -195,14 +188,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     plain.write_text(LINES)
     packed = tmp_path / "packed.txt"
     packed.write_bytes(gzip.compress(LINES.encode()))
-    for path, said in (
-        (missing, f"{KEY}={missing}: there is no such file; {tmp_path} holds .*{other.name}.*Name a whole"),
-        (tmp_path, f"{KEY}={tmp_path} is a folder: .*{other.name}.*Name a file"),
-        (cut, f"{KEY}: {cut} cannot be read to its end.*Replace it by a whole copy"),
-        (plain, f"{KEY}: {plain} cannot be read to its end: Not a gzipped file"),
-        (packed, f"{KEY}: {packed} line 1: byte 2 is not UTF-8.*gzipped .\\.gz."),
+    for path, problem in (
+        (missing, f"{KEY}={missing}: .*{other.name}"),
+        (tmp_path, f"{KEY}={tmp_path}: .*{other.name}"),
+        (cut, f"{KEY}: {cut} cannot be read to its end"),
+        (plain, f"{KEY}: {plain} cannot be read to its end"),
+        (packed, f"{KEY}: {packed} line 1: byte 2 is not UTF-8"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=problem):
             read_vectors(path, KEY, vocabulary("dog"))
     for path in (missing, tmp_path, plain, packed, write(tmp_path, "", "empty.txt")):
         with pytest.raises(UserError, match=re.escape(KEY)):
@@ -222,18 +215,18 @@ def test_a_long_file_is_read_as_a_stream(tmp_path: Path) -> None:
     assert peak < 500_000
 
 
-def test_a_long_file_says_how_far_it_is(
+def test_a_long_file_shows_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     caplog.set_level(logging.INFO, "seq2seq_lab")
     found(write(tmp_path, GLOVE), vocabulary("the"))
-    assert len(caplog.messages) == 3  # a line each
+    assert len(caplog.messages) == 3  # one per line
     assert all(message.startswith("Reading vectors.txt: ") for message in caplog.messages)
 
 
-def test_coverage_counts_neither_specials_nor_the_marks_of_sentences() -> None:
+def test_coverage_does_not_count_special_tokens() -> None:
     words = WordVectors(torch.zeros(7, 2), torch.tensor([False, False, False, False, True, False, True]))
     #                             unk pad  sos  eos  three types
     share = coverage(words, torch.tensor([10, 99, 500, 500, 60, 25, 5]))
@@ -255,8 +248,8 @@ def test_coverage_of_the_words_of_tatoeba(corpora: Path) -> None:
     tokenized = tokenize_corpus(
         corpus, lambda: WordTokenizer(joint=False, lowercase=False, min_frequency=2, max_size=None), {}, None
     )
-    # The English file has no vector for "I", "a", "'t" and their like.
-    for name, size, tokenizer, tokens, said in (
+    # The English file has no vector for "I", "a", "'t" and similar words.
+    for name, size, tokenizer, tokens, text in (
         (
             "glove.6B.100d.cut.txt",
             100,
@@ -276,4 +269,4 @@ def test_coverage_of_the_words_of_tatoeba(corpora: Path) -> None:
         assert vector_size(file, KEY) == size
         words = read_vectors(file, KEY, tokenizer.tokens(range(tokenizer.size)))
         assert words.vectors_VD.shape == (tokenizer.size, size)
-        assert str(coverage(words, tokens.bincount(minlength=tokenizer.size))) == said
+        assert str(coverage(words, tokens.bincount(minlength=tokenizer.size))) == text
