@@ -1,4 +1,4 @@
-"""What docs/ shows of Python runs as it stands: the notebook's cells and the code of python.md."""
+"""The code in docs/ runs: the cells of the notebook, the blocks of python.md and extending.md."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: docs/ beside the examples, elsewhere."""
+    """Change to a copy of docs/ beside a copy of the examples."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path / "docs")
@@ -42,7 +42,7 @@ def test_the_notebook(docs: Path) -> None:
     run = names["run"]
     assert run.folder.parts[:-2] == (docs.parent / "outputs").parts
     assert [t.text for t in names["translations"]] == [row["hypothesis"] for row in names["test"]]
-    # It has to have learnt something, or its pictures show nothing.
+    # The model has learnt enough for its pictures to show something.
     assert run.result["test/bleu"] > 15
     assert names["longest"].attention.shape == (
         len(names["longest"].target_tokens),
@@ -58,7 +58,7 @@ def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
     assert all(output["output_type"] != "error" for cell in cells for output in cell["outputs"])
     kinds = [{kind for output in cell["outputs"] for kind in output.get("data", {})} for cell in cells]
     assert sum("image/png" in of_cell for of_cell in kinds) == 4  # curves, comparison, two heatmaps
-    # Written when it was executed: of other code, execute it again and write the new one.
+    # Recorded at its execution. If this fails, execute the notebook again.
     code = "\n".join("".join(cell["source"]) for cell in cells)
     assert notebook["metadata"]["executed_source"] == hashlib.sha256(code.encode()).hexdigest()
     assert len(text.encode()) < 900 * 1024
@@ -72,7 +72,7 @@ def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
             *(value for kind, value in output.get("data", {}).items() if kind not in pictures),
         )
     )
-    assert re.findall(r"[^\w.<]/\w+/\S*", shown) == []  # paths of a machine
+    assert re.findall(r"[^\w.<]/\w+/\S*", shown) == []  # absolute paths
 
 
 def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,11 +86,12 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert names["mine"].config.attention["_target_"] == "my_attention.CosineAttention"
 
 
-def test_the_page_on_extending_shows_the_example() -> None:
+def test_the_page_on_extending_shows_the_examples() -> None:
     page = (ROOT / "docs" / "extending.md").read_text("utf-8")
-    shown = (ROOT / "examples" / "own_components" / "attention" / "mine.yaml").read_text("utf-8")
-    assert shown in page
-    code = (ROOT / "examples" / "own_components" / "my_attention.py").read_text("utf-8")
-    (block,) = re.findall(r"^```python\n(class CosineAttention.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    for line in block.splitlines():
-        assert line in code
+    files = {path: path.read_text("utf-8") for path in (ROOT / "examples").rglob("*.*") if path.is_file()}
+    shown = re.findall(r"^```(yaml|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 8
+    for language, block in shown:
+        suffix = {"yaml": ".yaml", "python": ".py"}[language]
+        texts = [text for path, text in files.items() if path.suffix == suffix]
+        assert any(all(line in text for line in block.splitlines()) for text in texts), block

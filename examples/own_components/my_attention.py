@@ -1,4 +1,4 @@
-"""An attention function of one's own."""
+"""A custom attention function."""
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +10,14 @@ from seq2seq_lab.models.attention import Attention
 class CosineAttention(Attention):
     """score(h_j, s) = b cos(U s, W h_j), with b > 0 learned (Graves 2014, arXiv:1410.5401, eq. 5-6).
 
-    A cosine lies between -1 and 1, so without the factor b no position could stand out much.
+    Without the factor b the scores would be between -1 and 1 and the weights nearly uniform.
 
     Args:
         size: the size that memory and query are projected to.
-        initial_sharpness: what b starts from.
+        initial_sharpness: the initial value of b.
 
     Raises:
-        ValueError: a sharpness that is not above 0.
+        ValueError: `initial_sharpness` is not positive.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class CosineAttention(Attention):
     ) -> None:
         super().__init__(query_size, encoder_output_size)
         if initial_sharpness <= 0:
-            raise ValueError(f"attention.initial_sharpness={initial_sharpness} must be above 0.")
+            raise ValueError(f"attention.initial_sharpness={initial_sharpness} must be greater than 0.")
         self.key = nn.Linear(encoder_output_size, size, bias=False)
         self.query = nn.Linear(query_size, size, bias=False)
         self.log_sharpness = nn.Parameter(torch.tensor(initial_sharpness).log())

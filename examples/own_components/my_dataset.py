@@ -1,4 +1,4 @@
-"""A data set of one's own."""
+"""A custom data set."""
 
 from random import Random
 
@@ -7,10 +7,10 @@ from seq2seq_lab.errors import UserError
 
 
 class Reversal:
-    """Distinct rows of digits ("4 8 1") and the same digits backwards ("1 8 4"), with their alignment.
+    """Distinct rows of digits ("4 8 1") and the same digits backwards ("1 8 4"), with gold alignments.
 
     Raises:
-        UserError: more rows are asked for than can be drawn without much repetition.
+        UserError: the lengths allow too few distinct rows.
     """
 
     def __init__(
@@ -18,8 +18,8 @@ class Reversal:
     ) -> None:
         if not 1 <= shortest <= longest or train + validation + test > 10**longest // 2:
             raise UserError(
-                f"dataset.shortest={shortest} and dataset.longest={longest} do not give {train + validation + test} "
-                f"rows of digits: raise dataset.longest."
+                f"dataset.shortest={shortest} and dataset.longest={longest} allow too few rows for "
+                f"{train + validation + test} pairs. Increase dataset.longest."
             )
         self.sizes = (train, validation, test)
         self.lengths = (shortest, longest)

@@ -1,4 +1,4 @@
-"""An encoder of one's own."""
+"""A custom encoder."""
 
 from collections.abc import Sequence
 
@@ -13,15 +13,15 @@ from seq2seq_lab.models.recurrent import RecurrentState
 class ConvolutionalEncoder(Encoder):
     """Stacked convolutions with residual connections (after Gehring 2017, arXiv:1611.02344, section 3).
 
-    What the decoder starts from is the mean of each layer's outputs, in place of a final state.
+    The decoder starts from the mean of each layer's outputs, since there is no final state.
 
     Args:
         input_size: E, the size of an embedding.
         hidden_size: M, the size of the memory.
-        width: how many tokens a layer sees at once.
+        width: number of tokens in a convolution.
 
     Raises:
-        ValueError: an even width, which has no middle.
+        ValueError: `width` is even.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ConvolutionalEncoder(Encoder):
         state_BSM = self.input(embedded_BSE)
         means = []
         for layer in self.layers:
-            # A convolution at the end of a sentence looks into its padding, which must say nothing.
+            # A convolution at the end of a sentence reads its padding, which must be zero.
             state_BSM = state_BSM * real_BS1
             state_BSM = state_BSM + layer(self.dropout(state_BSM).transpose(1, 2)).transpose(1, 2).tanh()
             means.append((state_BSM * real_BS1).sum(1) / length_B1)

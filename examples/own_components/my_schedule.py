@@ -1,4 +1,4 @@
-"""A learning-rate schedule of one's own."""
+"""A custom learning-rate schedule."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from seq2seq_lab.training.schedules import Schedule
 
 
 class Triangle(Schedule):
-    """Linear up and down between `lowest_factor` and 1, a way every `half_cycle` updates (Smith 2017).
+    """Linear up and down between `lowest_factor` and 1, in `half_cycle` steps each (Smith 2017).
 
     The "triangular" policy of arXiv:1506.01186, section 3.2.
 
     Raises:
-        ValueError: a half cycle without updates.
+        ValueError: `half_cycle` is less than 1.
     """
 
     def __init__(self, half_cycle: int, lowest_factor: float) -> None:
@@ -20,6 +20,6 @@ class Triangle(Schedule):
         self.half_cycle = half_cycle
         self.lowest_factor = lowest_factor
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
-        place = update / self.half_cycle % 2  # 0 and 2: lowest, 1: highest
-        return 1 - (1 - self.lowest_factor) * abs(place - 1)
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+        position = step / self.half_cycle % 2  # 0 and 2: lowest, 1: highest
+        return 1 - (1 - self.lowest_factor) * abs(position - 1)
