@@ -1,8 +1,8 @@
-"""The generated parts of the pages in docs/: where they stand, their tables and paragraphs."""
+"""Generated parts of the pages in docs/: Markdown tables and paragraphs, and where they go."""
 
+import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from seq2seq_lab.errors import UserError
@@ -11,45 +11,39 @@ from seq2seq_lab.files import write_atomically
 WIDTH = 120
 
 
-@dataclass(frozen=True)
-class Part:
-    """What stands between two lines of a page."""
+def with_parts(text: str, parts: Mapping[str, Sequence[str]]) -> str:
+    """Replace the parts of a page, each between `<!-- NAME: … -->` and `<!-- end of NAME -->`.
 
-    page: Path
-    first: str
-    last: str
-
-    def write(self, lines: Iterable[str]) -> None:
-        """Put these lines into the page as the part.
-
-        Raises:
-            UserError: the page has no such part.
-        """
-        write_atomically(self.page, self.replaced(self.page.read_text("utf-8"), lines))
-
-    def replaced(self, text: str, lines: Iterable[str]) -> str:
-        """Return the page's text with these lines as the part.
-
-        Raises:
-            UserError: the page has no such part.
-        """
-        old = text.split("\n")
-        if self.first not in old or self.last not in old[old.index(self.first) :]:
+    Raises:
+        UserError: the page does not have one of the parts.
+    """
+    for name, lines in parts.items():
+        pattern = rf"(<!-- {re.escape(name)}: [^\n]* -->\n).*?(<!-- end of {re.escape(name)} -->)"
+        found = re.search(pattern, text, re.DOTALL)
+        if found is None:
             raise UserError(
-                f"docs/{self.page.name}: no line {self.first!r} with a line {self.last!r} after it. Put both where the "
-                f"tables are to be."
+                f"No <!-- {name}: … --> followed by <!-- end of {name} --> in the page. Add both lines where the tables "
+                f"belong."
             )
-        return "\n".join([*old[: old.index(self.first) + 1], "", *lines, "", *old[old.index(self.last) :]])
+        middle = "\n".join(["", *lines, "", ""])
+        text = text[: found.end(1)] + middle + text[found.start(2) :]
+    return text
+
+
+def update(pages: Mapping[Path, Mapping[str, Sequence[str]]]) -> None:
+    """Write the generated parts into the pages."""
+    for page, parts in pages.items():
+        write_atomically(page, with_parts(page.read_text("utf-8"), parts))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> list[str]:
-    """Return a Markdown table whose first columns are names, the others figures."""
+    """Return a Markdown table whose first `names` columns are left-aligned, the others right-aligned."""
     rule = ["---" if column < names else "---:" for column in range(len(heads))]
     return [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def filled(paragraph: str, indent: str = "") -> list[str]:
-    """Return a paragraph as lines, the further ones indented."""
+    """Wrap a paragraph; further lines are indented."""
     return textwrap.wrap(
         paragraph, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import decoding, gpu
 from benchmarks.learners import MODELS
-from benchmarks.page import Part, filled, table
+from benchmarks.page import filled, table, update
 from benchmarks.training import ALL_ON, HEADS, Row, cells, peaks_line, title
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -21,26 +21,20 @@ PAGE = DOCS / "performance.md"
 
 
 def main() -> None:
-    """Rewrite the generated parts of the page."""
-    for part, lines in parts(DOCS).items():
-        part.write(lines)
+    """Write the tables into the page."""
+    update(pages(DOCS))
 
 
-def parts(folder: Path) -> dict[Part, list[str]]:
-    """Return the generated parts of the page with their lines, from the reports in a folder."""
+def pages(folder: Path) -> dict[Path, dict[str, list[str]]]:
+    """Return the generated parts of the page by name, from the reports in a folder."""
     report = json.loads((folder / "training.cpu.json").read_text("utf-8"))
-    return {
-        part("speed", "training.cpu.json"): speed(folder),
-        part("aims", "training.cpu.json"): aims(report),
-        part("decoding", "decoding.cpu.json"): translating(folder),
-        part("gpu", "gpu.json"): on_a_gpu(folder),
+    parts = {
+        "speed": speed(folder),
+        "aims": aims(report),
+        "decoding": translating(folder),
+        "gpu": on_a_gpu(folder),
     }
-
-
-def part(name: str, source: str) -> Part:
-    """Return what stands between the two lines of this name."""
-    made = f"<!-- {name}: made from docs/{source} by `python -m benchmarks.performance` -->"
-    return Part(PAGE, made, f"<!-- end of the {name} -->")
+    return {PAGE: parts}
 
 
 def speed(folder: Path) -> list[str]:

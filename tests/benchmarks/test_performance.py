@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks import gpu, performance
 from benchmarks.learners import MODELS
-from benchmarks.page import Part
+from benchmarks.page import with_parts
 from benchmarks.training import command, parser
-from seq2seq_lab.errors import UserError
 
 
 def report() -> dict[str, Any]:
@@ -51,11 +48,9 @@ def report() -> dict[str, Any]:
 
 
 def test_the_page_shows_the_reports() -> None:
-    text = performance.PAGE.read_text("utf-8")
-    made = performance.parts(performance.DOCS)
-    assert len(made) == 4
-    for part, lines in made.items():
-        assert part.replaced(text, lines) == text, "run: python -m benchmarks.performance"
+    for page, parts in performance.pages(performance.DOCS).items():
+        text = page.read_text("utf-8")
+        assert with_parts(text, parts) == text, "run: python -m benchmarks.performance"
 
 
 def test_a_report_becomes_tables(tmp_path: Path) -> None:
@@ -136,15 +131,6 @@ def test_a_report_on_translating_becomes_tables(tmp_path: Path) -> None:
     assert "| loop | 1,038.3 | 15,029 (14,314–15,817) | 26.83 | – |" in text
     assert [text.count(f"**{group}**") for group in ("a model", "another")] == [1, 1]
     assert "Memory read at 24.0 GB/s in fp32, 19.1 GB/s in bf16." in text.replace("\n", " ")
-
-
-def test_a_page_without_its_part_is_refused() -> None:
-    part = Part(Path("page.md"), first="<!-- a -->", last="<!-- b -->")
-    assert (
-        part.replaced("x\n<!-- a -->\nold\n<!-- b -->\ny", ["new"]) == "x\n<!-- a -->\n\nnew\n\n<!-- b -->\ny"
-    )
-    with pytest.raises(UserError, match=r"page\.md.*<!-- a -->"):
-        part.replaced("<!-- b -->\n<!-- a -->", [])
 
 
 def test_a_report_names_no_path_of_the_machine() -> None:
