@@ -36,14 +36,17 @@ def test_the_notebook(docs: Path) -> None:
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 5
-    names = execute(["".join(cell["source"]) for cell in cells])
+    blocks = ["".join(cell["source"]) for cell in cells]
+    small = {"dataset.train=1500": "dataset.train=200", "trainer.max_epochs=6": "trainer.max_epochs=2"}
+    for setting, smaller in small.items():
+        assert sum(setting in block for block in blocks) == 1
+        blocks = [block.replace(setting, smaller) for block in blocks]
+    names = execute(blocks)
     for figure in ("curves", "heatmap", "comparison", "own_heatmap"):
         assert isinstance(names[figure], Figure), figure
     run = names["run"]
     assert run.folder.parts[:-2] == (docs.parent / "outputs").parts
     assert [t.text for t in names["translations"]] == [row["hypothesis"] for row in names["test"]]
-    # The model has learnt enough for its pictures to show something.
-    assert run.result["test/bleu"] > 15
     assert names["longest"].attention.shape == (
         len(names["longest"].target_tokens),
         len(names["longest"].source_tokens),
@@ -61,6 +64,10 @@ def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
     # Recorded at its execution. If this fails, execute the notebook again.
     code = "\n".join("".join(cell["source"]) for cell in cells)
     assert notebook["metadata"]["executed_source"] == hashlib.sha256(code.encode()).hexdigest()
+    scores = {
+        kind for cell in cells for kind in re.findall(r"'attention': ([\d.]+)", json.dumps(cell["outputs"]))
+    }
+    assert min(map(float, scores)) > 15  # the model has learnt enough for its pictures to show something
     assert len(text.encode()) < 900 * 1024
     pictures = {"image/png"}
     shown = "".join(

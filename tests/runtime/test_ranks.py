@@ -11,17 +11,24 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.launch import spawn
 from seq2seq_lab.runtime.ranks import Ranks
 
+FORCED = "teacher_forcing.ratio=0.5"
 CASES = [
     ("trainer.batch_size=8",),
-    ("trainer.batch_size=8", "trainer.micro_batches=4", "attention=multiplicative", "encoder=bilstm"),
-    ("trainer.batch_size=60", "trainer.batch_unit=tokens", "decoder=bahdanau"),
-    ("trainer.batch_size=1",),  # all ranks but one have no sentence
-    *(
-        ("trainer.batch_size=8", f"teacher_forcing.ratio={ratio}", f"teacher_forcing.scope={scope}")
-        for ratio, scope in ((0.5, "token"), (0.5, "step"), (0.5, "sequence"), (0.5, "batch"), (0.0, "token"))
+    ("trainer.batch_size=1",),  # only one rank has a sentence
+    (
+        "trainer.batch_size=60",
+        "trainer.batch_unit=tokens",
+        "decoder=bahdanau",
+        FORCED,
+        "teacher_forcing.scope=token",
     ),
-    ("trainer.batch_size=8", "trainer.r_drop=1", "teacher_forcing.ratio=0.5"),
-    ("trainer.batch_size=8", "trainer.stop_at_eos=true", "teacher_forcing.ratio=0"),
+    (
+        *("trainer.batch_size=8", "trainer.micro_batches=4", "attention=multiplicative", "encoder=bilstm"),
+        *(FORCED, "teacher_forcing.scope=sequence"),
+    ),
+    ("trainer.batch_size=8", FORCED, "teacher_forcing.scope=batch"),
+    ("trainer.batch_size=8", FORCED, "teacher_forcing.scope=step", "trainer.r_drop=1"),
+    ("trainer.batch_size=8", "teacher_forcing.ratio=0", "trainer.stop_at_eos=true"),
 ]
 
 
