@@ -4,6 +4,7 @@ What a slot of the configuration may say is checked against the annotations of t
 data is read; the objects only known at run time are passed on top.
 """
 
+import dataclasses
 import importlib
 import inspect
 import typing
@@ -33,13 +34,13 @@ from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.models.attention import Attention
+from seq2seq_lab.models.attention import BaseAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.readouts import Readout
-from seq2seq_lab.models.recurrent import RecurrentLayers
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
@@ -52,7 +53,7 @@ TRUSTED = ("seq2seq_lab.", "torch.optim.")
 KINDS: dict[str, type] = {
     "encoder": Encoder,
     "decoder": Decoder,
-    "attention": Attention,
+    "attention": BaseAttention,
     "readout": Readout,
     "initialization": Initialization,
     "dataset": Dataset,
@@ -102,7 +103,7 @@ def check_slot(name: str, slot: Slot) -> None:
     target = locate(name, slot)
     settings = {key: value for key, value in slot.items() if key != "_target_"}
     refuse_instructions(name, settings)
-    parameters = inspect.signature(target).parameters
+    parameters = constructor_parameters(target)
     runtime = RUNTIME.get(name, frozenset())
     gathering = [key for key, parameter in parameters.items() if parameter.kind in GATHERING]
     if not gathering and not runtime <= parameters.keys():
@@ -111,14 +112,14 @@ def check_slot(name: str, slot: Slot) -> None:
             f"{', '.join(sorted(runtime))}, which the program gives it, besides its own settings."
         )
     allowed = [key for key in parameters if key not in runtime and key not in gathering]
-    hints = annotations(target)
+    hints = {key: parameter.annotation for key, parameter in parameters.items()}
     for key, value in settings.items():
         if key not in allowed:
             raise UserError(
                 f"{name}.{key}={value}: {slot['_target_']} has no such setting.{did_you_mean(key, allowed)} "
                 f"Allowed: {', '.join(allowed) or 'none'}."
             )
-        if key in hints and not fits(value, hints[key]):
+        if not fits(value, hints[key]):
             others = values_with(name, key, (str, type(None))) if isinstance(value, str) else []
             remedy = f" It may be meant for {name}={others[0]}." if others else ""
             raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]) + remedy)
@@ -142,6 +143,18 @@ def refuse_instructions(path: str, value: object) -> None:
     elif isinstance(value, list):
         for number, item in enumerate(value):
             refuse_instructions(f"{path}[{number}]", item)
+
+
+def constructor_parameters(target: type) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a constructor by name, the fields of a `RecurrentSpec` in place of the spec."""
+    hints = annotations(target)
+    found: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if hints.get(name) is RecurrentSpec:
+            found |= constructor_parameters(RecurrentSpec)
+        else:
+            found[name] = parameter.replace(annotation=hints.get(name, Any))
+    return found
 
 
 def annotations(target: type) -> dict[str, Any]:
@@ -240,10 +253,17 @@ def part(name: str, slot: Slot) -> Callable[..., Any]:
     A mistake that the constructor finds in its arguments is the user's: a ValueError, or from torch's
     constructors a RuntimeError.
     """
-    make = instantiate(slot, _partial_=True, _convert_="all", _recursive_=False)
+    settings = dict(slot)
+    hints = annotations(locate(name, slot))
+    spec = next((key for key, hint in hints.items() if hint is RecurrentSpec), None)
+    fields = dataclasses.fields(RecurrentSpec) if spec else ()
+    layers = {field.name: settings.pop(field.name) for field in fields}
+    make = instantiate(settings, _partial_=True, _convert_="all", _recursive_=False)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
+            if spec is not None:
+                kwargs[spec] = RecurrentSpec(**layers)
             return make(*args, **kwargs)
         except UserError:
             raise
@@ -330,11 +350,11 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
     made = Seq2Seq(
-        source_embedding,
-        target_embedding,
-        encoder,
-        decoder,
-        readout,
+        source_embedding=source_embedding,
+        target_embedding=target_embedding,
+        encoder=encoder,
+        decoder=decoder,
+        readout=readout,
         scale=sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0,
         source_dropout=config.embedding.source.dropout,
         target_dropout=config.embedding.target.dropout,
@@ -455,13 +475,12 @@ def check_model(config: Config) -> None:
             f"tokenizer cuts a sentence anew at every epoch, into more or fewer. Set tokenizer.dropout=0, or choose another "
             f"attention function, such as attention=additive."
         )
-    attends = any(isinstance(part, Attention) and part.context_size > 0 for part in made.modules())
-    if config.trainer.monitor in ALIGNMENT_FIGURES and not attends:
+    if config.trainer.monitor in ALIGNMENT_FIGURES and not made.attends:
         raise UserError(
             f"trainer.monitor={config.trainer.monitor} needs a model that attends, and this one does not. "
             f"Choose another figure, or model=attn."
         )
-    if getattr(search(config), "needs_attention", False) and not attends:
+    if getattr(search(config), "needs_attention", False) and not made.attends:
         raise UserError(
             f"search.coverage_penalty={config.search['coverage_penalty']} needs a model that attends, and this one does "
             f"not. Set it to 0, or model=attn."

@@ -1,4 +1,4 @@
-"""Dropout that is cheap on a CPU too, drawn anew at every step or once a sentence."""
+"""Dropout that is fast on a CPU, with a mask per step or per sentence."""
 
 from collections.abc import Sequence
 
@@ -11,34 +11,32 @@ from torch.nn.utils.rnn import PackedSequence
 class Dropout(nn.Module):
     """Zero each element with a probability and scale the others up (Srivastava 2014).
 
-    On a CPU torch draws one number an element, which was measured to cost more than a recurrent layer's forward
-    pass; here one draw of 64 bits decides on four elements, so the probability is exact to 2⁻¹⁷.
+    On a CPU, torch draws one random number per element, which takes longer than the forward pass of a recurrent layer.
+    Here one draw of 64 bits decides on four elements, so the probability is exact to 2⁻¹⁷.
 
     Args:
-        probability: of zeroing an element; at 0 the module does nothing.
-        locked: a sentence has the same mask at all its steps (Gal and Ghahramani 2016, arXiv:1512.05287, §4).
+        probability: of zeroing an element; with 0 the module is the identity.
+        locked: use the same mask at all steps of a sentence (Gal and Ghahramani 2016, arXiv:1512.05287, §4).
     """
 
     def __init__(self, probability: float, locked: bool) -> None:
         super().__init__()
         if not probability >= 0 or round(probability * 2**16) >= 2**16:
-            raise ValueError(
-                f"dropout={probability} is no probability of dropping. Allowed: 0 up to, not including, 1."
-            )
+            raise ValueError(f"dropout={probability} is not allowed. Allowed: from 0 to below 1.")
         self.probability = probability
         self.locked = locked
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x_BTF, or the x_NF of one step, which has a mask of its own, with elements dropped."""
+        """Apply dropout to x_BTF, or to x_NF of one step, which gets its own mask."""
         if x.device.type != "cpu" and not (self.locked and x.dim() > 2):
             return functional.dropout(x, self.probability, self.training)
         mask = self.mask(x.shape, x.dtype, x.device)
         return x if mask is None else x * mask
 
     def mask(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor | None:
-        """Return what to multiply an x of this shape with, 0 or 1/(1 - probability); None where nothing is dropped.
+        """Return the factors of an x of this shape, each 0 or 1/(1 - probability); None if nothing is dropped.
 
-        The mask of x_BTF is BTF, or B1F where it is locked.
+        The mask of x_BTF has shape BTF, or B1F if it is locked.
         """
         if not self.training or self.probability == 0:
             return None
@@ -53,19 +51,19 @@ class Dropout(nn.Module):
     def steps(
         self, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> tuple[Tensor, ...] | None:
-        """Return the mask_BF of each of the T steps of an x_BTF, for a loop over time; None as `mask` does."""
+        """Return mask_BF of each of the T steps of x_BTF, for a loop over time; None if nothing is dropped."""
         mask = self.mask(shape, dtype, device)
         return None if mask is None else mask.expand(*shape).unbind(1)
 
     def packed(self, sequence: PackedSequence) -> PackedSequence:
-        """Return a packed sequence with elements dropped; where it is locked, all rows of a sentence share a mask."""
+        """Apply dropout to a packed sequence; if it is locked, all rows of a sentence share a mask."""
         data, sizes = sequence.data, sequence.batch_sizes.tolist()
         if not self.locked:
             return sequence._replace(data=self(data))
         mask_BF = self.mask((sizes[0], data.shape[-1]), data.dtype, data.device)
         if mask_BF is None:
             return sequence
-        # A step has rows of the sentences that go on that long, the longest first.
+        # The rows of a step belong to the sentences that are long enough, the longest first.
         return sequence._replace(data=data * torch.cat([mask_BF[:size] for size in sizes]))
 
     def extra_repr(self) -> str:

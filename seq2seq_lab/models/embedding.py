@@ -8,14 +8,14 @@ from seq2seq_lab.data.vectors import WordVectors
 
 
 class Embedding(nn.Module):
-    """A table of vectors, and where its width is not the model's a linear projection to it, without bias.
+    """A table of vectors, with a linear projection without bias if their size is not that of the model.
 
-    The table is drawn from N(0, 1/table_size), so that it can serve as output weights too; padding is 0.
+    The table is drawn from N(0, 1/table_size), a scale that also suits output weights; padding is 0.
 
     Args:
-        table_size: numbers a type, such as those of pretrained word vectors.
-        embedding_size: E, what the rest of the model reads.
-        frozen: the table is not trained; the projection is.
+        table_size: size of a vector in the table, for example of pretrained word vectors.
+        embedding_size: E, the size that the rest of the model reads.
+        frozen: train the projection but not the table.
     """
 
     def __init__(self, vocabulary_size: int, table_size: int, embedding_size: int, frozen: bool) -> None:
@@ -31,18 +31,18 @@ class Embedding(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The table's parameter: a row of `table_size` numbers a type."""
+        """The parameter of the table: one row of `table_size` numbers per vocabulary entry."""
         return self.table.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the embedded tokens, …E, of ids of any shape."""
+        """Return the embeddings, of shape …E, of ids of any shape."""
         return self.projection(self.table(tokens))
 
     @torch.no_grad()
     def load_vectors(self, words: WordVectors) -> None:
-        """Set the rows of the types found, and draw the others anew with the mean square of those found.
+        """Set the rows of the words that have a vector; draw the others again with the mean square of these vectors.
 
-        So known and unknown words have vectors of the same length. Padding stays 0.
+        Known and unknown words then have vectors of about the same length. Padding stays 0.
         """
         assert words.vectors_VD.shape == self.weight.shape
         self._draw(words.vectors_VD[words.found_V].square().mean().sqrt().item())

@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.decoders import DecoderState, Source
 from seq2seq_lab.models.seq2seq import Seq2Seq, log_softmax
+from seq2seq_lab.models.source import Source
 
 
 class EnsembleState(NamedTuple):
     """The states of the members."""
 
-    members: tuple[DecoderState, ...]
+    members: tuple[Any, ...]
 
     def select(self, index_N: Tensor) -> "EnsembleState":
         """Return the states of the given rows."""
@@ -22,7 +22,7 @@ class EnsembleState(NamedTuple):
 
 
 class EnsembleSource(NamedTuple):
-    """The source as each member has encoded it."""
+    """The source as encoded by each member."""
 
     members: tuple[Source, ...]
 
@@ -32,21 +32,35 @@ class EnsembleSource(NamedTuple):
 
 
 class Ensemble(nn.Module):
-    """p(y_t | y_<t, x) is the mean of what its members, models of one vocabulary, say; so are its attention weights.
+    """p(y_t | y_<t, x) and the attention weights are the means of those of the members, models of one vocabulary.
 
-    It stands for a model where that is not trained: in a search, and for the losses of a batch.
+    Used in place of a `Seq2Seq` for search and for the losses of a batch, not for training.
     """
 
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
         super().__init__()
         self._models = nn.ModuleList(members)
-        bounds = [member.longest_source for member in members if member.longest_source is not None]
-        self.longest_source = min(bounds, default=None)
 
-    def check_length(self, length: int, what: str) -> None:
+    @property
+    def members(self) -> list[Seq2Seq]:
+        """The models."""
+        return [member for member in self._models if isinstance(member, Seq2Seq)]
+
+    @property
+    def attends(self) -> bool:
+        """Whether a member returns attention weights."""
+        return any(member.attends for member in self.members)
+
+    @property
+    def longest_source(self) -> int | None:
+        """See `Seq2Seq.longest_source`."""
+        limits = [member.longest_source for member in self.members]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def check_length(self, length: int, name: str) -> None:
         """See `Seq2Seq.check_length`."""
         for member in self.members:
-            member.check_length(length, what)
+            member.check_length(length, name)
 
     def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[EnsembleState, EnsembleSource]:
         """See `Seq2Seq.start`."""
@@ -59,36 +73,31 @@ class Ensemble(nn.Module):
     ) -> tuple[Tensor, EnsembleState, Tensor | None]:
         """See `Seq2Seq.step`."""
         steps = [
-            member.step(token_N, of_state, of_source)
-            for member, of_state, of_source in zip(self.members, state.members, source.members, strict=True)
+            member.step(token_N, *inputs)
+            for member, *inputs in zip(self.members, state.members, source.members, strict=True)
         ]
         log_probs, states, weights = zip(*steps, strict=True)
-        return _mean_log(log_probs), EnsembleState(states), _mean(weights)
+        return _log_mean(log_probs), EnsembleState(states), _mean(weights)
 
     def unroll(
         self, inputs_BT: Tensor, state: EnsembleState, source: EnsembleSource
     ) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.unroll`; the logits are log-probabilities."""
-        read = [
-            member.unroll(inputs_BT, of_state, of_source)
-            for member, of_state, of_source in zip(self.members, state.members, source.members, strict=True)
+        results = [
+            member.unroll(inputs_BT, *inputs)
+            for member, *inputs in zip(self.members, state.members, source.members, strict=True)
         ]
-        logits, weights = zip(*read, strict=True)
-        return _mean_log([log_softmax(one) for one in logits]), _mean(weights)
-
-    @property
-    def members(self) -> list[Seq2Seq]:
-        """The models."""
-        return [member for member in self._models if isinstance(member, Seq2Seq)]
+        logits, weights = zip(*results, strict=True)
+        return _log_mean([log_softmax(logits_BTV) for logits_BTV in logits]), _mean(weights)
 
 
-def _mean_log(log_probs: Sequence[Tensor]) -> Tensor:
+def _log_mean(log_probs: Sequence[Tensor]) -> Tensor:
     """Return the logarithm of the mean of probabilities."""
     stacked = torch.stack(tuple(log_probs))
     return stacked.logsumexp(0) - math.log(len(stacked))
 
 
 def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the mean attention weights of the members that attend; None where none does."""
-    there = [one for one in weights if one is not None]
-    return torch.stack(there).mean(0) if there else None
+    """Return the mean attention weights of the members that attend; None if none does."""
+    attending = [member for member in weights if member is not None]
+    return torch.stack(attending).mean(0) if attending else None

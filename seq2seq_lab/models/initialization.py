@@ -1,4 +1,4 @@
-"""From what distribution a model's first weights come."""
+"""Initialization of a model's weights."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention import AdditiveAttention, Attention
+from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention
+from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
 
 Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
 
@@ -16,9 +17,9 @@ Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
 class Initialization(ABC):
     """Draw a model's weights in place, from torch's global generator.
 
-    Drawn are the trainable matrices, embedding tables among them, and the biases, each once however many parts
-    share it. What is frozen stays, and so do other numbers and vectors that a part learns: gains, which have a
-    first value of their own. The padding row of an embedding table stays 0.
+    Draws the trainable matrices, including embedding tables, and the biases; a weight that several modules share is drawn
+    once. Frozen weights and other learned scalars and vectors, such as gains, keep their values. The padding row of an
+    embedding table stays 0.
     """
 
     @torch.no_grad()
@@ -35,16 +36,21 @@ class Initialization(ABC):
         """Draw a weight in place.
 
         Args:
-            role: `recurrent` maps a state to the next (of one gate), `attention` is a matrix of an attention function
-                and `energy` the v of the additive one, `matrix` is any other, of one gate where it has gates.
+            role: `recurrent` for a matrix from one state to the next, `attention` for a matrix of an attention function and
+                `energy` for the v of an additive one, `matrix` for any other. Matrices of layers with gates are drawn
+                gate by gate.
         """
 
 
 def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
-    """Yield what an initialization draws, each weight once; of recurrent layers the matrix of each gate by itself."""
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    """Yield the weights to draw, each once, with their roles; matrices of recurrent layers gate by gate."""
+    attentions = [module for module in model.modules() if isinstance(module, BaseAttention)]
     of_attention = {weight for attention in attentions for weight in attention.parameters()}
-    energies = {module.energy.weight for module in attentions if isinstance(module, AdditiveAttention)}
+    energies = {
+        module.energy.weight
+        for module in attentions
+        if isinstance(module, AdditiveAttention | StatefulAdditiveAttention)
+    }
     seen: set[Tensor] = set()
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
@@ -66,7 +72,7 @@ def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
 
 
 class Default(Initialization):
-    """Leave every weight as its part drew it: embeddings from N(0, 1/E), the rest as torch does."""
+    """Keep the weights that the modules drew: embeddings from N(0, 1/E), the rest as in torch."""
 
     def draw(self, role: Role, weight: Tensor) -> None:
         pass
@@ -76,7 +82,7 @@ class Uniform(Initialization):
     """Every weight and bias from U(-bound, bound) (Sutskever 2014, §3.4; Luong 2015, §4.1).
 
     Raises:
-        ValueError: the bound is no number above 0.
+        ValueError: `bound` is not a number above 0.
     """
 
     def __init__(self, bound: float) -> None:
@@ -87,10 +93,10 @@ class Uniform(Initialization):
 
 
 class Normal(Initialization):
-    """Every weight from N(0, std²), the biases too or 0.
+    """Every weight from N(0, std²), biases as well or 0.
 
     Raises:
-        ValueError: the standard deviation is no number above 0.
+        ValueError: `std` is not a number above 0.
     """
 
     def __init__(self, std: float, biases: Literal["zero", "drawn"]) -> None:
@@ -105,10 +111,10 @@ class Normal(Initialization):
 
 
 class Bahdanau(Initialization):
-    """As in Bahdanau 2014, appendix B.1.
+    """The initialization of Bahdanau 2014, appendix B.1.
 
-    Recurrent matrices are random orthogonal ones, an attention's matrices W_a and U_a from N(0, 0.001²), its v_a
-    and the biases 0, and all other weights from N(0, 0.01²).
+    Recurrent matrices are random orthogonal matrices. The matrices W_a and U_a of the attention are from N(0, 0.001²), its
+    v_a and all biases are 0, and all other weights are from N(0, 0.01²).
     """
 
     def draw(self, role: Role, weight: Tensor) -> None:
@@ -123,7 +129,7 @@ class Bahdanau(Initialization):
 class Xavier(Initialization):
     """Matrices from U(-b, b), b = √(6 / (rows + columns)) (Glorot and Bengio 2010, eq. 16); biases are 0.
 
-    Recurrent matrices are random orthogonal ones (Saxe 2014, arXiv:1312.6120).
+    Recurrent matrices are random orthogonal matrices (Saxe 2014, arXiv:1312.6120).
     """
 
     def draw(self, role: Role, weight: Tensor) -> None:
@@ -137,5 +143,7 @@ class Xavier(Initialization):
 
 def _positive(key: str, value: float) -> float:
     if not 0 < value < math.inf:
-        raise ValueError(f"initialization.{key}={value} is not allowed. Allowed: a number above 0, as 0.01.")
+        raise ValueError(
+            f"initialization.{key}={value} is not allowed. Allowed: a number above 0, such as 0.01."
+        )
     return value

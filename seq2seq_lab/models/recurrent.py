@@ -1,5 +1,6 @@
-"""What encoder and decoder share: the recurrent layers and their states."""
+"""Recurrent layers and their states, for encoders and decoders."""
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 import torch
@@ -16,17 +17,43 @@ Sequence = TypeVar("Sequence", Tensor, PackedSequence)
 Masks = tuple[Tensor, ...] | None
 
 
-class RecurrentState(NamedTuple):
-    """The state of stacked recurrent layers after a step; only an LSTM has a memory cell.
+@dataclass(frozen=True)
+class RecurrentSpec:
+    """Sizes and switches of stacked recurrent layers.
 
-    `hidden_LBH` and `cell_LBH` have one row a layer; the two directions of an encoder stand side by side in H.
+    A component whose constructor takes a `RecurrentSpec` has its fields as settings in the configuration.
+
+    Args:
+        hidden_size: H of one direction, as in `torch.nn.LSTM`.
+        dropout: probability between the layers.
+        locked_dropout: one dropout mask per sentence instead of one per token, here and in the rest of the component.
+
+    Raises:
+        ValueError: there is no layer.
+    """
+
+    cell: Cell
+    hidden_size: int
+    num_layers: int
+    dropout: float
+    locked_dropout: bool
+
+    def __post_init__(self) -> None:
+        if self.num_layers < 1:
+            raise ValueError(f"num_layers={self.num_layers} must be at least 1.")
+
+
+class RecurrentState(NamedTuple):
+    """The state of stacked recurrent layers after a step; `cell_LBH` is None unless they are LSTMs.
+
+    The two directions of an encoder are concatenated in H.
     """
 
     hidden_LBH: Tensor
     cell_LBH: Tensor | None
 
     def select(self, index_N: Tensor) -> "RecurrentState":
-        """Return the states of the given rows of the batch (a beam reorders its hypotheses so)."""
+        """Return the states of the given rows of the batch."""
         cell = self.cell_LBH
         return RecurrentState(
             self.hidden_LBH.index_select(1, index_N), None if cell is None else cell.index_select(1, index_N)
@@ -34,7 +61,7 @@ class RecurrentState(NamedTuple):
 
 
 class LayerState(NamedTuple):
-    """The state of one layer; only an LSTM has a memory cell."""
+    """The state of one layer; `cell_BH` is None unless it is an LSTM."""
 
     hidden_BH: Tensor
     cell_BH: Tensor | None
@@ -48,20 +75,19 @@ def rnn_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> Layer
 def lstm_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> LayerState:
     """A step of the LSTM (Hochreiter and Schmidhuber 1997), from the two products; G = 4H, as in `torch.nn.LSTM`."""
     assert state.cell_BH is not None
-    gates_BG = input_BG + recurrent_BG
-    write_BH, keep_BH, new_BH, show_BH = gates_BG.chunk(4, dim=-1)
-    cell_BH = keep_BH.sigmoid() * state.cell_BH + write_BH.sigmoid() * new_BH.tanh()
-    return LayerState(show_BH.sigmoid() * cell_BH.tanh().to(show_BH.dtype), cell_BH)
+    i_BH, f_BH, g_BH, o_BH = (input_BG + recurrent_BG).chunk(4, dim=-1)
+    cell_BH = f_BH.sigmoid() * state.cell_BH + i_BH.sigmoid() * g_BH.tanh()
+    return LayerState(o_BH.sigmoid() * cell_BH.tanh().to(o_BH.dtype), cell_BH)
 
 
 def gru_step(input_BG: Tensor, recurrent_BG: Tensor, state: LayerState) -> LayerState:
     """A step of the GRU (Cho 2014), from the two products; G = 3H, as in `torch.nn.GRU`."""
     size = state.hidden_BH.shape[-1]
-    input_gates, input_new_BH = torch.split(input_BG, [2 * size, size], dim=-1)
-    recurrent_gates, recurrent_new_BH = torch.split(recurrent_BG, [2 * size, size], dim=-1)
-    reset_BH, keep_BH = (input_gates + recurrent_gates).sigmoid().chunk(2, dim=-1)
-    new_BH = torch.addcmul(input_new_BH, reset_BH, recurrent_new_BH).tanh()
-    return LayerState(torch.lerp(new_BH, state.hidden_BH, keep_BH), None)
+    input_gates, input_n_BH = torch.split(input_BG, [2 * size, size], dim=-1)
+    recurrent_gates, recurrent_n_BH = torch.split(recurrent_BG, [2 * size, size], dim=-1)
+    r_BH, z_BH = (input_gates + recurrent_gates).sigmoid().chunk(2, dim=-1)
+    n_BH = torch.addcmul(input_n_BH, r_BH, recurrent_n_BH).tanh()
+    return LayerState(torch.lerp(n_BH, state.hidden_BH, z_BH), None)
 
 
 LAYERS: dict[str, type[RNN] | type[LSTM] | type[GRU]] = {"rnn": RNN, "lstm": LSTM, "gru": GRU}
@@ -69,44 +95,29 @@ STEPS = {"rnn": rnn_step, "lstm": lstm_step, "gru": gru_step}
 
 
 class RecurrentLayers(nn.Module):
-    """Stacked recurrent layers, batch first, in one or both directions, with dropout between the layers.
+    """Stacked recurrent layers, batch first, in one or both directions, with dropout between the layers."""
 
-    Raises:
-        ValueError: there is no layer.
-    """
-
-    def __init__(
-        self,
-        cell: Cell,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        bidirectional: bool,
-        dropout: float,
-        locked_dropout: bool,
-    ) -> None:
+    def __init__(self, spec: RecurrentSpec, input_size: int, bidirectional: bool) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers={num_layers} must be at least 1.")
-        self.cell = cell
+        self.cell = spec.cell
         self.directions = 2 if bidirectional else 1
-        self.output_size = hidden_size * self.directions
+        self.output_size = spec.hidden_size * self.directions
         self.layers = nn.ModuleList(
-            LAYERS[cell](input_size if layer == 0 else self.output_size, hidden_size, bidirectional)
-            for layer in range(num_layers)
+            LAYERS[spec.cell](input_size if layer == 0 else self.output_size, spec.hidden_size, bidirectional)
+            for layer in range(spec.num_layers)
         )
-        self.dropout = Dropout(dropout, locked_dropout)
+        self.dropout = Dropout(spec.dropout, spec.locked_dropout)
 
     def forward(self, sequence: Sequence, start: RecurrentState | None) -> tuple[Sequence, RecurrentState]:
         """Return (the top layer's states_BTH, the state after the last token) from inputs_BTE or a packed sequence."""
         hidden, cells = [], []
         for number, layer in enumerate(self.layers):
             if number > 0:
-                sequence = self._dropped(sequence)
-            sequence, last = layer(sequence, None if start is None else self._of_layer(start, number))
-            hidden.append(self._side_by_side(last if isinstance(last, Tensor) else last[0]))
+                sequence = self._drop(sequence)
+            sequence, last = layer(sequence, None if start is None else self._layer_state(start, number))
+            hidden.append(self._concatenate(last if isinstance(last, Tensor) else last[0]))
             if not isinstance(last, Tensor):
-                cells.append(self._side_by_side(last[1]))
+                cells.append(self._concatenate(last[1]))
         return sequence, RecurrentState(torch.stack(hidden), torch.stack(cells) if cells else None)
 
     def step(self, input_NE: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
@@ -114,28 +125,28 @@ class RecurrentLayers(nn.Module):
         states_N1H, state = self(input_NE[:, None], state)
         return states_N1H[:, 0], state
 
-    def _dropped(self, sequence: Sequence) -> Sequence:
+    def _drop(self, sequence: Sequence) -> Sequence:
         if isinstance(sequence, PackedSequence):
             return self.dropout.packed(sequence)
         return self.dropout(sequence)
 
-    def _of_layer(self, state: RecurrentState, layer: int) -> Tensor | tuple[Tensor, Tensor]:
-        """Return a layer's state in the form that torch takes (a decoder's: one direction)."""
+    def _layer_state(self, state: RecurrentState, layer: int) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the state of one layer in the form that torch takes."""
         hidden_1BH = state.hidden_LBH[layer : layer + 1]
         return hidden_1BH if state.cell_LBH is None else (hidden_1BH, state.cell_LBH[layer : layer + 1])
 
-    def _side_by_side(self, state_DBH: Tensor) -> Tensor:
+    def _concatenate(self, state_DBH: Tensor) -> Tensor:
         return state_DBH[0] if self.directions == 1 else torch.cat([state_DBH[0], state_DBH[1]], dim=-1)
 
 
 class RecurrentLoop:
-    """The layers of a decoder, step by step over T inputs [x_t; c_t], of which all x_t are known beforehand.
+    """The layers of a decoder, step by step over T inputs [x_t; c_t] whose x_t are all known in advance.
 
-    What does not wait for a step is done once: the product of all x_t with the bottom layer's weights, dropout's
-    masks, and under autocast the weights' cast. It equals `RecurrentLayers.step` of [x_t; c_t].
+    What does not depend on earlier steps is computed once: the products of all x_t with the weights of the bottom layer,
+    dropout masks, and the weights' cast under autocast. Equal to `RecurrentLayers.step` on [x_t; c_t].
 
     Args:
-        known_BTE: the x_t; of width 0 where nothing is known.
+        known_BTE: the x_t, of size 0 if no part of the input is known.
     """
 
     def __init__(self, layers: RecurrentLayers, known_BTE: Tensor, start: RecurrentState) -> None:
@@ -146,13 +157,13 @@ class RecurrentLoop:
             tuple(getattr(layer, f"{name}_l0").to(dtype) for name in _WEIGHTS) for layer in layers.layers
         ]
         weight_GE, bias_G = self._weights[0][0], self._weights[0][1]
-        self._steps_of = (len(known_BTE), known_BTE.shape[1], known_BTE.device)
+        self._shape = (len(known_BTE), known_BTE.shape[1], known_BTE.device)
         known_size = known_BTE.shape[2]
         known_GE, self._late_GM = weight_GE[:, :known_size], weight_GE[:, known_size:].contiguous()
-        # Time first: each step's rows then stand together.
+        # Time first, so that the rows of a step are contiguous.
         self._known_BG = functional.linear(known_BTE.transpose(0, 1), known_GE, bias_G).unbind(0)
         hidden_LBH = start.hidden_LBH.to(dtype)
-        # What an LSTM adds up from step to step stays wide, as in torch's own layer.
+        # The memory cell of an LSTM stays in float32 or wider, as in torch's layer.
         wide = torch.promote_types(dtype, torch.float32)
         cells = [None] * len(hidden_LBH) if start.cell_LBH is None else [*start.cell_LBH.to(wide)]
         self.states = [LayerState(*state) for state in zip(hidden_LBH, cells, strict=True)]
@@ -164,12 +175,12 @@ class RecurrentLoop:
         return self.states[-1].hidden_BH
 
     def masks(self, dropout: Dropout, size: int) -> Masks:
-        """Return a dropout's masks of all steps, for `dropped`."""
-        batch_size, steps, device = self._steps_of
+        """Return the dropout masks of all steps, for `apply_mask`."""
+        batch_size, steps, device = self._shape
         return dropout.steps((batch_size, steps, size), self.dtype, device)
 
     def step(self, t: int, late_BM: Tensor | None) -> Tensor:
-        """Read input t, of which `late_BM` is what had to be waited for; return the top layer's state_BH."""
+        """Read [x_t; late_BM], or x_t alone if `late_BM` is None; return the top layer's state_BH."""
         with record_function("recurrent step"):
             return self._read(t, late_BM)
 
@@ -179,7 +190,7 @@ class RecurrentLoop:
             input_BG = torch.addmm(input_BG, late_BM, self._late_GM.t())
         for number, (weight_GE, bias_G, recurrent_GH, recurrent_bias_G) in enumerate(self._weights):
             if number > 0:
-                below_BH = dropped(self.states[number - 1].hidden_BH, self._masks[number - 1], t)
+                below_BH = apply_mask(self.states[number - 1].hidden_BH, self._masks[number - 1], t)
                 input_BG = functional.linear(below_BH, weight_GE, bias_G)
             state = self.states[number]
             recurrent_BG = functional.linear(state.hidden_BH, recurrent_GH, recurrent_bias_G)
@@ -187,8 +198,8 @@ class RecurrentLoop:
         return self.top_BH
 
 
-def dropped(x_BH: Tensor, masks: Masks, t: int) -> Tensor:
-    """Return step t's x_BH with its elements dropped."""
+def apply_mask(x_BH: Tensor, masks: Masks, t: int) -> Tensor:
+    """Return x_BH with the dropout mask of step t applied."""
     return x_BH if masks is None else x_BH * masks[t]
 
 

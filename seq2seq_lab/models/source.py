@@ -1,28 +1,55 @@
 """The encoded source as a decoder sees it."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from seq2seq_lab.models.encoders.base import EncoderOutputs
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
 class Source(NamedTuple):
-    """What the decoder looks up about a batch of source sentences; the same at every step.
+    """What the decoder reads of a batch of source sentences; the same at every step.
 
-    `mask` is true at real tokens, of shape B1S; None where nothing is padding.
+    Attributes:
+        keys_BSK: the projected encoder outputs that the attention function scores.
+        lengths_B: number of real tokens of each sentence.
+        mask: True at real tokens, of shape B1S; None if there is no padding.
+        final: final state of the encoder; None if it has none.
     """
 
     encoder_outputs_BSM: Tensor
     keys_BSK: Tensor
+    lengths_B: Tensor
     mask: Tensor | None
-    final: RecurrentState
+    final: RecurrentState | None
+
+    @classmethod
+    def encoded(
+        cls, encoded: EncoderOutputs, lengths: Sequence[int], project: Callable[[Tensor], Tensor]
+    ) -> "Source":
+        """Return the source with its keys and mask.
+
+        Args:
+            lengths: the B real lengths, on the host.
+            project: the attention function's or the decoder's `project`.
+        """
+        outputs_BSM = encoded.outputs_BSM
+        size, device = outputs_BSM.shape[1], outputs_BSM.device
+        lengths_B = torch.tensor(lengths, device=device)
+        mask = None
+        if min(lengths) < size:
+            mask = (torch.arange(size, device=device) < lengths_B[:, None])[:, None]
+        return cls(outputs_BSM, project(outputs_BSM), lengths_B, mask, encoded.final)
 
     def select(self, index_N: Tensor) -> "Source":
         """Return the source sentences of the given rows."""
         return Source(
             self.encoder_outputs_BSM.index_select(0, index_N),
             self.keys_BSK.index_select(0, index_N),
+            self.lengths_B.index_select(0, index_N),
             None if self.mask is None else self.mask.index_select(0, index_N),
-            self.final.select(index_N),
+            None if self.final is None else self.final.select(index_N),
         )

@@ -19,6 +19,8 @@ from seq2seq_lab import build
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.encoders import EncoderOutputs
+from seq2seq_lab.models.source import Source
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "own_components"
 
@@ -108,7 +110,7 @@ def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said
         (GOOD.replace("Mine", "Mein"), ["my_part.py has no Mine. Did you mean 'Mein'?"]),
         (
             "\nclass Mine:\n    pass\n",
-            ["is no attention", "my_part.py, line 2", "models.attention.base.Attention"],
+            ["is no attention", "my_part.py, line 2", "models.attention.base.BaseAttention"],
         ),
         ("def Mine():\n    pass\n", ["is no attention", "my_part.py, line 1"]),
         ("Mine = 3\n", ["my_part.Mine is no attention."]),
@@ -314,11 +316,8 @@ def examples() -> Iterator[Any]:
 def test_the_attention_function_is_its_formula(examples: Any) -> None:
     _, attention = examples("attention", "mine", "model.hidden_size=5", query_size=4, encoder_output_size=3)
     query_BTQ, encoder_outputs_BSM = torch.randn(2, 6, 4), torch.randn(2, 7, 3)
-    mask = torch.ones(2, 1, 7, dtype=torch.bool)
-    mask[1, :, 5:] = False
-    context_BTM, weights_BTS = attention(
-        query_BTQ, attention.project(encoder_outputs_BSM), encoder_outputs_BSM, mask
-    )
+    source = Source.encoded(EncoderOutputs(encoder_outputs_BSM, None), (7, 5), attention.project)
+    context_BTM, weights_BTS, _ = attention(query_BTQ, source, attention.initial_state(source))
     for b, length in enumerate((7, 5)):
         for t in range(6):
             query = attention.query.weight @ query_BTQ[b, t]

@@ -9,7 +9,7 @@ from seq2seq_lab import build
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.encoders import EncoderSizes
-from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
 
 S, M, H = 4, 6, 5
@@ -22,7 +22,8 @@ layer_counts = pytest.mark.parametrize(("encoder_layers", "num_layers"), [(1, 1)
 
 def bridge(kind: BridgeKind, encoder_layers: int, num_layers: int, has_cell: bool) -> Bridge:
     torch.manual_seed(0)
-    return Bridge(kind, EncoderSizes(M, M, encoder_layers), H, num_layers, has_cell).double()
+    decoder = RecurrentSpec("lstm" if has_cell else "gru", H, num_layers, 0.0, False)
+    return Bridge(kind, EncoderSizes(M, M, encoder_layers), decoder).double()
 
 
 def source(encoder_layers: int, padding: float) -> Source:
@@ -35,6 +36,7 @@ def source(encoder_layers: int, padding: float) -> Source:
     return Source(
         encoder_outputs_BSM.requires_grad_(),
         encoder_outputs_BSM,
+        torch.tensor(LENGTHS),
         mask[:, None],
         RecurrentState(final, final + 1),
     )

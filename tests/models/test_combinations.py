@@ -1,4 +1,4 @@
-"""Every encoder with every attention function and decoder, built from conf/ as the program builds them."""
+"""Every decoder with every attention function and every encoder, built from conf/ as the program builds them."""
 
 from itertools import product
 from typing import Any
@@ -29,7 +29,12 @@ def goes_together(decoder: str, attention: str, num_layers: int) -> bool:
     return True
 
 
-PRODUCT = list(product(ENCODERS, DECODERS, ATTENTIONS, (1, 2)))
+# An attention function depends on an encoder only through the size of its outputs: one direction or two.
+PRODUCT = [
+    (encoder, decoder, attention, num_layers)
+    for encoder, decoder, attention, num_layers in product(ENCODERS, DECODERS, ATTENTIONS, (1, 2))
+    if encoder in ("lstm", "bigru") or attention in ("additive", "none")
+]
 COMBINATIONS = [
     pytest.param(*parts, id="-".join(map(str, parts))) for parts in PRODUCT if goes_together(*parts[1:])
 ]
@@ -50,8 +55,16 @@ def test_the_walk_is_not_empty() -> None:
         "luong_feeding",
         "conditional",
     }
-    assert set(ATTENTIONS) >= {"additive", "multiplicative", "scaled_dot", "dot", "location", "none"}
-    assert len(COMBINATIONS) >= 6 * (2 * 2 + 4 * 6 * 2 + 5)
+    assert set(ATTENTIONS) >= {
+        "additive",
+        "dot",
+        "location",
+        "none",
+        "coverage",
+        "location_sensitive",
+        "local",
+    }
+    assert len(COMBINATIONS) >= 2 * (2 * 2 + 4 * 9 * 2 + 8) + 4 * (2 * 2 + 4 * 2 * 2 + 1)
     assert len(COMBINATIONS) + len(OTHERS) == len(PRODUCT)
 
 
@@ -269,7 +282,8 @@ def test_the_tanh_bridge(encoder: str, decoder_cell: str, same: bool) -> None:
     config.decoder["cell"] = decoder_cell
     model = small_model(config)
     batch = ragged_batch()
-    (state, _), source = model.start(batch.source_BS, batch.source_lengths)
+    started, source = model.start(batch.source_BS, batch.source_lengths)
+    state = started.layers
     weights = dict(model.decoder.named_parameters())
     w, b = weights["bridge.hidden.0.weight"], weights["bridge.hidden.0.bias"]
     final = source.final

@@ -8,9 +8,10 @@ from small_models import batch_of, random_sentences, small_config, small_model, 
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.models.attention.base import AttentionState
 from seq2seq_lab.models.decoders import DecoderState
 from seq2seq_lab.models.decoders.output import Output
-from seq2seq_lab.models.recurrent import RecurrentLoop, RecurrentState
+from seq2seq_lab.models.recurrent import RecurrentLoop, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
 
 DECODERS = values_of("decoder")
@@ -34,7 +35,9 @@ def batch() -> Batch:
 @pytest.mark.parametrize("fed", [None, torch.arange(9.0).view(3, 3)], ids=["nothing_fed", "fed"])
 def test_select(cell: Tensor | None, fed: Tensor | None) -> None:
     hidden = torch.arange(12.0).view(2, 3, 2) + 20
-    chosen = DecoderState(RecurrentState(hidden, cell), fed).select(torch.tensor([2, 0, 2, 1]))
+    chosen = DecoderState(RecurrentState(hidden, cell), AttentionState(0, None), fed).select(
+        torch.tensor([2, 0, 2, 1])
+    )
     assert torch.equal(chosen.layers.hidden_LBH, hidden[:, [2, 0, 2, 1]])
     assert (chosen.layers.cell_LBH is None) == (cell is None)
     assert (chosen.fed_BF is None) == (fed is None)
@@ -142,8 +145,8 @@ def test_the_masks_of_a_loop_over_time_are_seeded(decoder: str) -> None:
 
 @pytest.mark.parametrize("locked", [False, True], ids=["each_step", "locked"])
 def test_state_and_context_are_dropped_for_the_readout_and_the_embedding_is_not(locked: bool) -> None:
-    """What was embedded has been dropped where it was looked up."""
-    output = Output(["context", "embedding", "state"], EMBEDDING, HIDDEN, 30, 0.5, locked).train()
+    recurrent = RecurrentSpec("gru", HIDDEN, 1, 0.0, locked)
+    output = Output(["context", "embedding", "state"], EMBEDDING, recurrent, 30, 0.5).train()
     x_BTF = output(torch.ones(3, STEPS, EMBEDDING), torch.ones(3, STEPS, HIDDEN), torch.ones(3, STEPS, 30))
     context_BTM, embedded_BTE, states_BTH = x_BTF.split([30, EMBEDDING, HIDDEN], dim=-1)
     assert torch.equal(embedded_BTE, torch.ones(3, STEPS, EMBEDDING))

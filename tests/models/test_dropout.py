@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.recurrent import RecurrentLayers
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 
 COUNT = 200_001  # no multiple of 4: one draw decides on four elements
 
@@ -154,9 +154,7 @@ def read_by_the_second_layer(sequence: PackedSequence | Tensor, locked: bool) ->
         return read.data if isinstance(read, PackedSequence) else read
 
     torch.manual_seed(0)
-    layers = RecurrentLayers(
-        "rnn", 3, 4, num_layers=2, bidirectional=False, dropout=0.5, locked_dropout=locked
-    ).train()
+    layers = RecurrentLayers(RecurrentSpec("rnn", 4, 2, 0.5, locked), 3, bidirectional=False).train()
     below = data(layers.layers[0](sequence)[0])
     read: list[Tensor] = []
     layers.layers[1].register_forward_pre_hook(lambda _, args: read.append(data(args[0])))
@@ -187,9 +185,7 @@ def test_sequences_between_layers(locked: bool) -> None:
 
 @either
 def test_only_between_layers(locked: bool) -> None:
-    layers = RecurrentLayers(
-        "gru", 3, 4, num_layers=1, bidirectional=False, dropout=0.9, locked_dropout=locked
-    ).train()
+    layers = RecurrentLayers(RecurrentSpec("gru", 4, 1, 0.9, locked), 3, bidirectional=False).train()
     x = torch.randn(2, 5, 3)
     assert torch.equal(layers(x, None)[0], layers(x, None)[0])
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.models.encoders import EncoderOutputs, RecurrentEncoder
-from seq2seq_lab.models.recurrent import Cell
+from seq2seq_lab.models.recurrent import Cell, RecurrentSpec
 
 E, H, S = 3, 4, 5
 RAGGED, WHOLE = (3, 5, 1, 4), (5, 5, 5, 5)
@@ -18,7 +18,13 @@ def encoder(
     cell: Cell, bidirectional: bool = False, reverse: bool = False, num_layers: int = 2
 ) -> RecurrentEncoder:
     torch.manual_seed(0)
-    return RecurrentEncoder(E, cell, bidirectional, H, num_layers, reverse, 0.0, 0.0, False).double()
+    return RecurrentEncoder(
+        input_size=E,
+        recurrent=RecurrentSpec(cell, H, num_layers, 0.0, False),
+        bidirectional=bidirectional,
+        reverse=reverse,
+        encoder_output_dropout=0.0,
+    ).double()
 
 
 def embedded() -> Tensor:
@@ -28,6 +34,7 @@ def embedded() -> Tensor:
 
 def results(encoded: EncoderOutputs) -> list[Tensor]:
     final = encoded.final
+    assert final is not None
     return [encoded.outputs_BSM, final.hidden_LBH, *([] if final.cell_LBH is None else [final.cell_LBH])]
 
 

@@ -47,6 +47,9 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("rnn", "luong_feeding", "location", {}),
     ("bigru", "conditional", "additive", {"bridge": "mean"}),
     ("bilstm", "conditional", "multiplicative", {"bridge": "zero"}),
+    ("gru", "luong_feeding", "coverage", {}),
+    ("bigru", "luong", "location_sensitive", {}),
+    ("lstm", "conditional", "local", {}),
 ]
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop, RecurrentState
+from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop, RecurrentSpec, RecurrentState
 
 B, T, E, H = 3, 5, 4, 6
 LENGTHS = torch.tensor([3, 5, 1])
@@ -13,7 +13,7 @@ TORCHS: dict[Cell, type[nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": n
 def pair(cell: Cell, bidirectional: bool, num_layers: int) -> tuple[RecurrentLayers, nn.RNNBase]:
     """Our layers and torch's stack, with the same weights."""
     torch.manual_seed(0)
-    ours = RecurrentLayers(cell, E, H, num_layers, bidirectional, dropout=0.0, locked_dropout=False).double()
+    ours = RecurrentLayers(RecurrentSpec(cell, H, num_layers, 0.0, False), E, bidirectional).double()
     theirs = TORCHS[cell](E, H, num_layers, batch_first=True, bidirectional=bidirectional).double()
     with torch.no_grad():
         for number, layer in enumerate(ours.layers):
@@ -108,7 +108,7 @@ def test_select(cell: Tensor | None) -> None:
 
 def layers_of(cell: Cell, num_layers: int, dropout: float = 0.0, locked: bool = False) -> RecurrentLayers:
     torch.manual_seed(0)
-    return RecurrentLayers(cell, E, H, num_layers, False, dropout, locked)
+    return RecurrentLayers(RecurrentSpec(cell, H, num_layers, dropout, locked), E, bidirectional=False)
 
 
 def start_of(layers: RecurrentLayers, dtype: torch.dtype) -> RecurrentState:

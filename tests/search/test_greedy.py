@@ -41,7 +41,9 @@ class Scripted:
 
     def start(self, source_BS: Tensor, lengths: tuple[int, ...]) -> tuple[RecurrentState, Source]:
         state = RecurrentState(torch.zeros(1, len(lengths), 1), source_BS[None, :, 1:2])
-        return state, Source(source_BS[..., None].float(), torch.tensor(lengths), None, state)
+        return state, Source(
+            source_BS[..., None].float(), source_BS[..., None], torch.tensor(lengths), None, state
+        )
 
     def step(
         self, token_B: Tensor, state: RecurrentState, source: Source
@@ -53,7 +55,7 @@ class Scripted:
             [distribution(word, t) for word, t in zip(words, steps, strict=True)]
         ).log()
         weights_BS = torch.zeros(source.encoder_outputs_BSM.shape[:2])
-        for row, (t, length) in enumerate(zip(steps, source.keys_BSK.tolist(), strict=True)):
+        for row, (t, length) in enumerate(zip(steps, source.lengths_B.tolist(), strict=True)):
             weights_BS[row, min(t, length - 1)] = 1
         return (
             log_probs_BV,

@@ -142,7 +142,7 @@ class Bigrams:
 
     def start(self, source_BS: Tensor, lengths: tuple[int, ...]) -> tuple[RecurrentState, Source]:
         state = RecurrentState(torch.zeros(1, len(lengths), 1), None)
-        return state, Source(source_BS, source_BS, None, state)
+        return state, Source(source_BS, source_BS, torch.tensor(lengths), None, state)
 
     def logits(self, token_B: Tensor, number: Tensor) -> Tensor:
         return self.logits_VV[token_B] + torch.sin(number + torch.arange(V))

@@ -1,4 +1,4 @@
-"""Tokens that are separated by spaces, for text that is already tokenized."""
+"""Text that is tokenised already: what stands between spaces are the tokens."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,10 +9,11 @@ _TOKEN = re.compile("[^ ]+")
 
 
 class WhitespaceTokenizer(VocabularyTokenizer):
-    """Tokens of another program, separated by spaces (only U+0020).
+    """Tokens as another program has cut them, separated by spaces (U+0020 and no other white space).
 
-    Decoding joins the tokens with single spaces: exact for such text, except for unknown tokens. Tabs and no-break spaces
-    are parts of tokens. Marks of the other program, such as "@@" of subword-nmt, are kept.
+    Decoding joins the tokens with single spaces: exact for such text but for unknown tokens. Runs of spaces
+    become one, and none is left at the ends; tabs and no-break spaces are parts of tokens. Marks of another
+    program, such as "@@" of subword-nmt, stay as they are.
     """
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:

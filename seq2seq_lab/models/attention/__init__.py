@@ -1,9 +1,12 @@
-"""Attention functions, one a file: how well does a memory position fit the query?"""
+"""Attention functions, one per file: how well does a source position match the query?"""
 
 from seq2seq_lab.models.attention.additive import AdditiveAttention
-from seq2seq_lab.models.attention.base import Attention
+from seq2seq_lab.models.attention.base import Attention, BaseAttention, StatefulAttention
+from seq2seq_lab.models.attention.coverage import CoverageAttention
 from seq2seq_lab.models.attention.dot import DotAttention
+from seq2seq_lab.models.attention.local import LocalAttention
 from seq2seq_lab.models.attention.location import LocationAttention
+from seq2seq_lab.models.attention.location_sensitive import LocationSensitiveAttention
 from seq2seq_lab.models.attention.multiplicative import MultiplicativeAttention
 from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.attention.scaled_dot import ScaledDotAttention
@@ -11,9 +14,14 @@ from seq2seq_lab.models.attention.scaled_dot import ScaledDotAttention
 __all__ = [
     "AdditiveAttention",
     "Attention",
+    "BaseAttention",
+    "CoverageAttention",
     "DotAttention",
+    "LocalAttention",
     "LocationAttention",
+    "LocationSensitiveAttention",
     "MultiplicativeAttention",
     "NoAttention",
     "ScaledDotAttention",
+    "StatefulAttention",
 ]

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seq2seq_lab.models.attention.base import Attention, checked_size
+from seq2seq_lab.models.attention.base import Attention, check_positive
 
-# B·T·S·K numbers in work at a time: what stays in a CPU's cache, and what a GPU has room for.
+# Largest B·T·S·K of the sums computed at a time: fits in a CPU's cache, or in the memory of a GPU.
 CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**27
 
 
@@ -21,12 +21,12 @@ class AdditiveAttention(Attention):
 
     def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.key = nn.Linear(encoder_output_size, checked_size(size))
+        self.key = nn.Linear(encoder_output_size, check_positive("size", size))
         self.query = nn.Linear(query_size, size, bias=False)
         self.energy = nn.Linear(size, 1, bias=False)
 
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
-        return _wide(self.key(encoder_outputs_BSM))  # once, and not at every step
+        return _wide(self.key(encoder_outputs_BSM))
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         scores_BTS: Tensor = _Score.apply(self.query(query_BTQ), keys_BSK, self.energy.weight[0])  # type: ignore[no-untyped-call]
@@ -36,9 +36,9 @@ class AdditiveAttention(Attention):
 class _Score(torch.autograd.Function):
     """vᵀ tanh(q + k) for every query and key, a few sentences at a time.
 
-    The B·T·S·K sums are never kept: the backward pass computes them again, in the cache, which is faster than
-    writing and reading them. Computed in float32 at least, also under autocast, with tanh x = 2 σ(2x) − 1, whose σ
-    takes a CPU a seventh of the time of tanh.
+    The B·T·S·K sums are not stored: the backward pass recomputes them in the cache, which is faster than writing and
+    reading them. Computes in float32 or wider, also under autocast. tanh x is computed as 2 σ(2x) − 1, because σ takes a
+    seventh of the time of tanh on a CPU.
     """
 
     @staticmethod
@@ -56,23 +56,23 @@ class _Score(torch.autograd.Function):
     def backward(ctx: Any, gradient_BTS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query_BTK, keys_BSK, v_K = ctx.saved_tensors
         query, keys, v = _wide(query_BTK) * 2, _wide(keys_BSK) * 2, _wide(v_K)
-        to_query, to_keys, to_v = torch.empty_like(query), torch.empty_like(keys), torch.zeros_like(v)
+        grad_query, grad_keys, grad_v = torch.empty_like(query), torch.empty_like(keys), torch.zeros_like(v)
         slope_K = v * 4
         for rows in _sentences(query, keys):
             sigmoid_CTSK, gradient_CTS = _sigmoid(query[rows], keys[rows]), gradient_BTS[rows]
-            to_v += gradient_CTS.reshape(1, -1).mm(sigmoid_CTSK.view(-1, len(v)))[0]
+            grad_v += gradient_CTS.reshape(1, -1).mm(sigmoid_CTSK.view(-1, len(v)))[0]
             # d tanh x / dx = 4 σ(2x) (1 − σ(2x))
             inner_CTSK = sigmoid_CTSK.addcmul_(sigmoid_CTSK, sigmoid_CTSK, value=-1).mul_(
                 gradient_CTS[..., None]
             )
-            to_query[rows] = inner_CTSK.sum(2).mul_(slope_K)
-            to_keys[rows] = inner_CTSK.sum(1).mul_(slope_K)
-        to_v = to_v.mul_(2).sub_(gradient_BTS.sum())
-        return to_query.to(query_BTK.dtype), to_keys.to(keys_BSK.dtype), to_v.to(v_K.dtype)
+            grad_query[rows] = inner_CTSK.sum(2).mul_(slope_K)
+            grad_keys[rows] = inner_CTSK.sum(1).mul_(slope_K)
+        grad_v = grad_v.mul_(2).sub_(gradient_BTS.sum())
+        return grad_query.to(query_BTK.dtype), grad_keys.to(keys_BSK.dtype), grad_v.to(v_K.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Return x in float32 at least."""
+    """Return x in float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -81,7 +81,7 @@ def _sigmoid(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
 
 
 def _sentences(query_BTK: Tensor, keys_BSK: Tensor) -> list[slice]:
-    """Return slices of the batch whose B·T·S·K numbers are few enough."""
+    """Return slices of the batch that are small enough to compute at a time."""
     limit = CPU_NUMBERS if query_BTK.device.type == "cpu" else GPU_NUMBERS
     rows = max(1, limit // (query_BTK[0].numel() * keys_BSK.shape[1]))
     return [slice(start, start + rows) for start in range(0, len(query_BTK), rows)]

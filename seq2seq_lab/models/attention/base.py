@@ -1,22 +1,53 @@
-"""What all attention functions share: masking, normalising and the weighted sum."""
+"""What all attention functions share: masking, normalisation and the weighted sum.
+
+The T queries of N rows are scored against B sentences, N = B · K: in a search, the K hypotheses of a sentence are
+adjacent rows and share its keys and encoder outputs.
+"""
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.models.selectable import Selectable
+from seq2seq_lab.models.source import Source
 
-class Attention(nn.Module, ABC):
-    """Weigh the memory by how well each position fits the query (Bahdanau 2014, eq. 5–6).
 
-    A new attention function writes `score`, and `project` where it transforms the memory.
+class AttentionState(NamedTuple):
+    """State of an attention function between two target steps.
 
-    `longest_source` is the most memory positions it can weigh, None for any number.
+    Attributes:
+        step: number of target steps so far.
+        history: what a `StatefulAttention` keeps of them for each row; None for other functions.
+    """
+
+    step: int
+    history: Any
+
+    def select(self, index_N: Tensor) -> "AttentionState":
+        """Return the state of the given rows."""
+        return self if self.history is None else AttentionState(self.step, self.history.select(index_N))
+
+
+class Attended(NamedTuple):
+    """What an attention function returns for T queries of N rows."""
+
+    context_NTM: Tensor
+    weights_NTS: Tensor | None
+    state: AttentionState
+
+
+class BaseAttention(nn.Module, ABC):
+    """Average the encoder outputs, weighted by how well each position matches the query (Bahdanau 2014, eq. 5–6).
+
+    A new attention function derives from `Attention`, or from `StatefulAttention` if its scores depend on earlier steps.
+
+    `longest_source` is the largest number of source positions that the function can score; None if there is no limit.
 
     Args:
-        query_size: width Q of the query, a decoder state.
-        encoder_output_size: width M of the memory, the encoder's outputs.
+        query_size: Q, the size of a decoder state.
+        encoder_output_size: M.
     """
 
     longest_source: int | None = None
@@ -28,51 +59,135 @@ class Attention(nn.Module, ABC):
 
     @property
     def context_size(self) -> int:
-        """Width of the context vector."""
+        """Size of the context vector; 0 for a function that does not attend."""
         return self.encoder_output_size
 
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
-        """Return the keys_BSK that `score` compares with the query; done once a sentence."""
+        """Return the keys_BSK that are scored; called once per sentence."""
         return encoder_outputs_BSM
 
-    def query_of(self, states_BTH: Tensor, embedded_BTE: Tensor) -> Tensor:
-        """Return the query_BTQ that `score` is given: the decoder's states, unless the input is asked for too."""
-        return states_BTH
+    def build_query(self, states_NTH: Tensor, embedded_NTE: Tensor) -> Tensor:
+        """Return the query_NTQ, by default the decoder states; overridden to read the embedded input too."""
+        return states_NTH
+
+    def reweight(self, weights_NTS: Tensor, query_NTQ: Tensor, source: Source, first_step: int) -> Tensor:
+        """Return the final weights, which need not sum to 1. By default they do not change.
+
+        Args:
+            first_step: target step of the first query, counted from 0.
+        """
+        return weights_NTS
+
+    def initial_state(self, source: Source) -> AttentionState:
+        """Return the state before the first target step."""
+        return AttentionState(0, None)
+
+    @abstractmethod
+    def weigh(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState
+    ) -> tuple[Tensor | None, AttentionState]:
+        """Return weights_NTS, or None without attention, and the state after the last query."""
+
+    def forward(self, query_NTQ: Tensor, source: Source, state: AttentionState) -> Attended:
+        """Return context vectors, weights and the next state for T consecutive steps.
+
+        The weights are float32 or wider, and exactly 0 at padding.
+        """
+        weights_NTS, state = self.weigh(query_NTQ, source, state)
+        if weights_NTS is None:
+            return Attended(query_NTQ[..., :0], None, state)
+        outputs_BSM = source.encoder_outputs_BSM
+        weights_BXS = regroup(weights_NTS, len(outputs_BSM)).to(outputs_BSM.dtype)
+        return Attended(regroup(torch.bmm(weights_BXS, outputs_BSM), len(query_NTQ)), weights_NTS, state)
+
+
+class Attention(BaseAttention):
+    """An attention function whose scores depend on the query and the keys alone.
+
+    It weighs a whole target at once where the queries are known. A new function implements `score`, and `project` if it
+    transforms the encoder outputs.
+    """
 
     @abstractmethod
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        """Return scores_BTS, the fit of each memory position to each query."""
+        """Return scores_BTS. In a search, the T queries of a sentence are its hypotheses, all at one step."""
 
-    def forward(
-        self, query_BTQ: Tensor, keys_BSK: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return (context_BTM, weights_BTS).
-
-        Args:
-            mask: true where a position may be attended to, broadcastable to BTS; None where all may.
-
-        Each row of the weights, which are float32 at least, sums to 1; a masked position gets exactly 0.
-        """
-        scores_BTS = self.score(query_BTQ, keys_BSK)
-        scores_BTS = scores_BTS.to(torch.promote_types(scores_BTS.dtype, torch.float32))
-        if mask is not None:
-            scores_BTS = scores_BTS.masked_fill(~mask, float("-inf"))
-        weights_BTS = scores_BTS.softmax(dim=-1)
-        return torch.bmm(weights_BTS.to(encoder_outputs_BSM.dtype), encoder_outputs_BSM), weights_BTS
+    def weigh(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState
+    ) -> tuple[Tensor, AttentionState]:
+        scores_BXS = self.score(regroup(query_NTQ, len(source.keys_BSK)), source.keys_BSK)
+        weights_NTS = regroup(normalize(scores_BXS, source.mask), len(query_NTQ))
+        weights_NTS = self.reweight(weights_NTS, query_NTQ, source, state.step)
+        return weights_NTS, AttentionState(state.step + query_NTQ.shape[1], None)
 
 
-def checked_size(size: int) -> int:
-    """Return d_a, the size that keys and query are projected to, if it is one.
+class StatefulAttention(BaseAttention):
+    """An attention function whose scores depend on its weights at earlier steps.
+
+    A new function implements `start`, `score_step` and `advance`. Its history is part of the decoder's state: search
+    reorders it with the hypotheses, and the methods must not change it in place.
+    """
+
+    @abstractmethod
+    def start(self, source: Source) -> Selectable:
+        """Return the history before the first step, of B rows."""
+
+    @abstractmethod
+    def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Any) -> Tensor:
+        """Return scores_NS of one step; see `repeat_rows` for keys of N rows."""
+
+    @abstractmethod
+    def advance(self, history: Any, weights_NS: Tensor) -> Selectable:
+        """Return the history after a step with these weights."""
+
+    def initial_state(self, source: Source) -> AttentionState:
+        return AttentionState(0, self.start(source))
+
+    def weigh(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState
+    ) -> tuple[Tensor, AttentionState]:
+        mask = None if source.mask is None else repeat_rows(source.mask, len(query_NTQ))
+        step, history = state
+        weights = []
+        for query_NQ in query_NTQ.unbind(1):
+            scores_NS = self.score_step(query_NQ, source.keys_BSK, history)
+            weights_N1S = normalize(scores_NS[:, None], mask)
+            weights_N1S = self.reweight(weights_N1S, query_NQ[:, None], source, step)
+            step, history = step + 1, self.advance(history, weights_N1S[:, 0])
+            weights.append(weights_N1S)
+        return torch.cat(weights, dim=1), AttentionState(step, history)
+
+
+def normalize(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the softmax over the positions where the mask is True, in float32 or wider."""
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return scores.softmax(dim=-1)
+
+
+def regroup(x_NTX: Tensor, rows: int) -> Tensor:
+    """Return x with this many rows: K rows of T queries as one of K · T, or the reverse."""
+    return x_NTX if len(x_NTX) == rows else x_NTX.reshape(rows, -1, x_NTX.shape[-1])
+
+
+def repeat_rows(x_B: Tensor, rows: int) -> Tensor:
+    """Return x_N: each row of a sentence once for each of its K = rows / B hypotheses."""
+    return x_B if len(x_B) == rows else x_B.repeat_interleave(rows // len(x_B), dim=0)
+
+
+def check_positive(key: str, value: int) -> int:
+    """Return the value of `attention.KEY`.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is below 1.
     """
-    if size < 1:
-        raise ValueError(f"attention.size={size} must be at least 1.")
-    return size
+    if value < 1:
+        raise ValueError(f"attention.{key}={value} must be at least 1.")
+    return value
 
 
 class AttentionFactory(Protocol):
-    """Makes an attention function for a decoder, which knows the size of its query."""
+    """Builds the attention function of a decoder, which determines the size of the query."""
 
-    def __call__(self, *, query_size: int, encoder_output_size: int) -> Attention: ...
+    def __call__(self, *, query_size: int, encoder_output_size: int) -> BaseAttention: ...

@@ -1,4 +1,4 @@
-"""The dot product of memory and state as they are."""
+"""The dot product of encoder outputs and decoder state."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,11 @@ from seq2seq_lab.models.attention.base import Attention
 
 
 class DotAttention(Attention):
-    """score(h_j, s) = h_jᵀ s (Luong 2015, eq. 8); memory and state must have the same size."""
+    """score(h_j, s) = h_jᵀ s (Luong 2015, eq. 8), without parameters.
+
+    Raises:
+        ValueError: encoder outputs and decoder states have different sizes.
+    """
 
     def __init__(self, query_size: int, encoder_output_size: int) -> None:
         super().__init__(query_size, encoder_output_size)

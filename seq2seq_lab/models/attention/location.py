@@ -3,37 +3,32 @@
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import Attention
+from seq2seq_lab.models.attention.base import Attention, check_positive
 
 
 class LocationAttention(Attention):
-    """score_j = (W [e(y_{t-1}); s])_j: a score for each position, whatever stands there.
+    """score_j = (W [e(y_{t-1}); s])_j: the score of a position does not depend on the encoder output there.
 
-    The attention of "Translation with a sequence to sequence network and attention", the PyTorch tutorial. W has
-    as many rows as a source may have positions; those beyond the batch's longest source are cut off.
+    From the PyTorch tutorial "Translation with a sequence to sequence network and attention". W has one row for each
+    position that a source may have; the rows beyond the longest source of the batch are not used.
 
     Args:
         embedding_size: E, the size of the embedded input token.
-        max_length: tokens of the longest source, `<sos>` and `<eos>` not counted.
-
-    Raises:
-        ValueError: `max_length` leaves no position.
+        max_length: tokens of the longest source, not counting `<sos>` and `<eos>`.
     """
 
     def __init__(
         self, query_size: int, encoder_output_size: int, embedding_size: int, max_length: int
     ) -> None:
         super().__init__(query_size, encoder_output_size)
-        if max_length < 1:
-            raise ValueError(f"attention.max_length={max_length} must be at least 1.")
-        self.longest_source = max_length + 2
+        self.longest_source = check_positive("max_length", max_length) + 2
         self.position = nn.Linear(embedding_size + query_size, self.longest_source, bias=False)
 
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
         return encoder_outputs_BSM[..., :0]
 
-    def query_of(self, states_BTH: Tensor, embedded_BTE: Tensor) -> Tensor:
-        return torch.cat([embedded_BTE.to(states_BTH.dtype), states_BTH], dim=-1)
+    def build_query(self, states_NTH: Tensor, embedded_NTE: Tensor) -> Tensor:
+        return torch.cat([embedded_NTE.to(states_NTH.dtype), states_NTH], dim=-1)
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         return self.position(query_BTQ)[..., : keys_BSK.shape[1]]

@@ -11,8 +11,8 @@ from seq2seq_lab.models.attention.base import Attention
 class MultiplicativeAttention(Attention):
     """score(h_j, s) = h_jᵀ W s, called "general" by Luong 2015 (eq. 8).
 
-    What is learned is V = √Q W, Q the size of s: Adam steps all numbers of a matrix alike, and steps of W itself move
-    a sum of M·Q products so far that the softmax saturates before it has learned where to look.
+    The parameter is V = √Q W, where Q is the size of s. Adam moves every element of a matrix by about the same amount;
+    with W itself as the parameter, the sum of M · Q products would change so fast that the softmax saturates early.
     """
 
     def __init__(self, query_size: int, encoder_output_size: int) -> None:

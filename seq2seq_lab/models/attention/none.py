@@ -2,11 +2,12 @@
 
 from torch import Tensor
 
-from seq2seq_lab.models.attention.base import Attention
+from seq2seq_lab.models.attention.base import AttentionState, BaseAttention
+from seq2seq_lab.models.source import Source
 
 
-class NoAttention(Attention):
-    """No context (its width is 0) and no weights; it has no parameters."""
+class NoAttention(BaseAttention):
+    """No context (its size is 0), no weights and no parameters."""
 
     @property
     def context_size(self) -> int:
@@ -15,10 +16,7 @@ class NoAttention(Attention):
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
         return encoder_outputs_BSM[..., :0]
 
-    def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        raise AssertionError("attention=none scores nothing")
-
-    def forward(
-        self, query_BTQ: Tensor, keys_BSK: Tensor, encoder_outputs_BSM: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        return query_BTQ[..., :0], None
+    def weigh(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState
+    ) -> tuple[Tensor | None, AttentionState]:
+        return None, state

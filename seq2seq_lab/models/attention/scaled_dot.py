@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import Attention, checked_size
+from seq2seq_lab.models.attention.base import Attention, check_positive
 
 
 class ScaledDotAttention(Attention):
@@ -17,7 +17,7 @@ class ScaledDotAttention(Attention):
 
     def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.key = nn.Linear(encoder_output_size, checked_size(size), bias=False)
+        self.key = nn.Linear(encoder_output_size, check_positive("size", size), bias=False)
         self.query = nn.Linear(query_size, size, bias=False)
         self.scale = 1 / math.sqrt(size)
 

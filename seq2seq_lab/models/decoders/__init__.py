@@ -1,7 +1,7 @@
-"""Decoders: from what was said so far to the features of the next word."""
+"""Decoders: from the target tokens so far to the features of the next one."""
 
 from seq2seq_lab.models.decoders.after import AttendAfterDecoder
-from seq2seq_lab.models.decoders.base import Decoder, DecoderState
+from seq2seq_lab.models.decoders.base import Decoder, DecoderState, RecurrentDecoder
 from seq2seq_lab.models.decoders.before import AttendBeforeDecoder
 from seq2seq_lab.models.decoders.between import AttendBetweenDecoder
 from seq2seq_lab.models.decoders.context import FixedContextDecoder
@@ -14,5 +14,6 @@ __all__ = [
     "Decoder",
     "DecoderState",
     "FixedContextDecoder",
+    "RecurrentDecoder",
     "Source",
 ]

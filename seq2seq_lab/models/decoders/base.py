@@ -1,112 +1,137 @@
-"""What a decoder is."""
+"""The contract of decoders, and what recurrent decoders share."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import Attention
-from seq2seq_lab.models.bridge import BridgeKind
+from seq2seq_lab.models.attention.base import Attended, AttentionState, BaseAttention
+from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
 
 
-class DecoderState(NamedTuple):
-    """What a decoder hands from one step to the next; `fed_BF` is what input feeding hands on besides the layers."""
-
-    layers: RecurrentState
-    fed_BF: Tensor | None
-
-    def select(self, index_N: Tensor) -> "DecoderState":
-        """Return the states of the given rows of the batch (a beam reorders its hypotheses so)."""
-        fed = self.fed_BF
-        return DecoderState(
-            self.layers.select(index_N), None if fed is None else fed.index_select(0, index_N)
-        )
-
-
 class Decoder(nn.Module, ABC):
-    """Reads the embedded target so far. It knows nothing of teacher forcing: the inputs are chosen before.
+    """Reads the embedded target so far. The inputs are given: a decoder does not know about teacher forcing.
 
-    `feature_size` is F, the width of what it hands to the readout.
+    `feature_size` is F, the size of the features that it passes to the readout.
     """
 
     feature_size: int
 
-    @abstractmethod
-    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
-        """Return the keys_BSK of the memory, once a sentence."""
+    @property
+    def attends(self) -> bool:
+        """Whether the decoder returns attention weights."""
+        return False
+
+    @property
+    def longest_source(self) -> int | None:
+        """The largest number of source positions that the decoder can attend to; None if there is no limit."""
+        return None
 
     @abstractmethod
-    def start(self, source: Source) -> DecoderState:
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        """Return the keys_BSK of the encoder outputs, once per sentence."""
+
+    @abstractmethod
+    def start(self, source: Source) -> Selectable:
         """Return the state before the first target token."""
 
     @abstractmethod
     def step(
-        self, embedded_NE: Tensor, state: DecoderState, source: Source
-    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+        self, embedded_NE: Tensor, state: Any, source: Source
+    ) -> tuple[Tensor, Selectable, Tensor | None]:
         """Read one token: return (features_NF, the next state, weights_NS or None).
 
-        A source of B sentences serves N = B · K rows, the K of a sentence side by side.
+        The N = B · K rows of a state belong to the B sentences of a source, K adjacent rows to each.
         """
 
-    def unroll(
-        self, embedded_BTE: Tensor, state: DecoderState, source: Source
-    ) -> tuple[Tensor, Tensor | None]:
-        """Read a whole target whose tokens are known: return (features_BTF, weights_BTS or None)."""
+    def unroll(self, embedded_BTE: Tensor, state: Any, source: Source) -> tuple[Tensor, Tensor | None]:
+        """Read a target whose tokens are all known: return (features_BTF, weights_BTS or None).
+
+        Equal to repeated `step`; a decoder overrides this loop to be faster.
+        """
         features, weights = [], []
         for embedded_BE in embedded_BTE.unbind(1):
             feature_BF, state, weight_BS = self.step(embedded_BE, state, source)
             features.append(feature_BF)
             weights.append(weight_BS)
-        return torch.stack(features, dim=1), stack_rows(weights)
+        return torch.stack(features, dim=1), stack_steps(weights)
 
 
-def check_source_is_read(bridge: BridgeKind, attention: Attention) -> None:
-    """Refuse a decoder that starts from nothing and attends to nothing.
+class DecoderState(NamedTuple):
+    """The state of a recurrent decoder between two steps; `fed_BF` is what input feeding adds to the next input."""
+
+    layers: RecurrentState
+    attention: AttentionState
+    fed_BF: Tensor | None = None
+
+    def select(self, index_N: Tensor) -> "DecoderState":
+        """Return the states of the given rows of the batch."""
+        fed = self.fed_BF
+        return DecoderState(
+            self.layers.select(index_N),
+            self.attention.select(index_N),
+            None if fed is None else fed.index_select(0, index_N),
+        )
+
+
+class RecurrentDecoder(Decoder):
+    """A decoder with recurrent layers, a bridge and an attention function, which may be `NoAttention`.
+
+    A new recurrent decoder sets `attention`, `bridge` and `feature_size`, and implements `step`.
+    """
+
+    attention: BaseAttention
+    bridge: Bridge
+
+    @property
+    def attends(self) -> bool:
+        return self.attention.context_size > 0
+
+    @property
+    def longest_source(self) -> int | None:
+        return self.attention.longest_source
+
+    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
+        return self.attention.project(encoder_outputs_BSM)
+
+    def start(self, source: Source) -> DecoderState:
+        return DecoderState(self.bridge(source), self.attention.initial_state(source))
+
+    def attend(
+        self, states_NTH: Tensor, embedded_NTE: Tensor, state: AttentionState, source: Source
+    ) -> Attended:
+        """Return what the attention function computes for T decoder states and inputs."""
+        attended: Attended = self.attention(
+            self.attention.build_query(states_NTH, embedded_NTE), source, state
+        )
+        return attended
+
+    def attend_once(
+        self, state_NH: Tensor, embedded_NE: Tensor, state: AttentionState, source: Source
+    ) -> tuple[Tensor, Tensor | None, AttentionState]:
+        """Return (context_NM, weights_NS or None, the next state) for one decoder state and input."""
+        context_N1M, weights_N1S, state = self.attend(state_NH[:, None], embedded_NE[:, None], state, source)
+        return context_N1M[:, 0], None if weights_N1S is None else weights_N1S[:, 0], state
+
+
+def check_source_is_read(bridge: BridgeKind, attention: BaseAttention) -> None:
+    """Refuse a decoder that neither starts from the source nor attends to it.
 
     Raises:
         ValueError: names the settings.
     """
     if bridge == "zero" and not attention.context_size:
         raise ValueError(
-            "decoder.bridge=zero with attention=none leaves the source no say. Set model.bridge=tanh, or choose an "
-            "attention function."
+            "decoder.bridge=zero with attention=none gives the decoder no access to the source. Set model.bridge=tanh, or "
+            "choose an attention function."
         )
 
 
-def attend(
-    attention: Attention, states_BTH: Tensor, embedded_BTE: Tensor, source: Source
-) -> tuple[Tensor, Tensor | None]:
-    """Return (context_BTM, weights_BTS or None) for the queries that decoder states make.
-
-    Several rows of states a sentence (the K hypotheses of a beam, side by side) ask as if they were K times as many steps.
-    """
-    rows, sentences = len(states_BTH), len(source.encoder_outputs_BSM)
-    query_BTQ = attention.query_of(states_BTH, embedded_BTE)
-    if rows != sentences:
-        query_BTQ = _with_rows(query_BTQ, sentences)
-    context_BTM, weights_BTS = attention(query_BTQ, source.keys_BSK, source.encoder_outputs_BSM, source.mask)
-    if rows != sentences:
-        context_BTM = _with_rows(context_BTM, rows)
-        weights_BTS = None if weights_BTS is None else _with_rows(weights_BTS, rows)
-    return context_BTM, weights_BTS
-
-
-def _with_rows(x_BTX: Tensor, rows: int) -> Tensor:
-    return x_BTX.reshape(rows, -1, x_BTX.shape[-1])
-
-
-def attend_once(
-    attention: Attention, state_NH: Tensor, embedded_NE: Tensor, source: Source
-) -> tuple[Tensor, Tensor | None]:
-    """Return (context_NM, weights_NS or None) for the query that one step's state makes."""
-    context_N1M, weights_N1S = attend(attention, state_NH[:, None], embedded_NE[:, None], source)
-    return context_N1M[:, 0], None if weights_N1S is None else weights_N1S[:, 0]
-
-
-def stack_rows(rows: list[Tensor | None]) -> Tensor | None:
-    """Return weights_BTS from the weights_BS of T steps, or None where nothing was attended to."""
-    there = [row for row in rows if row is not None]
-    return torch.stack(there, dim=1) if there else None
+def stack_steps(weights: list[Tensor | None]) -> Tensor | None:
+    """Return weights_BTS from the weights_BS of T steps; None without attention."""
+    steps = [weights_BS for weights_BS in weights if weights_BS is not None]
+    return torch.stack(steps, dim=1) if steps else None

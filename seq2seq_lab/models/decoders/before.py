@@ -8,87 +8,67 @@ from torch.nn import functional
 
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.decoders.base import (
-    Decoder,
-    DecoderState,
-    attend_once,
-    check_source_is_read,
-    stack_rows,
-)
+from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder, check_source_is_read, stack_steps
 from seq2seq_lab.models.decoders.output import Output, OutputPart
 from seq2seq_lab.models.encoders.base import EncoderSizes
-from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentLoop
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentLoop, RecurrentSpec
 from seq2seq_lab.models.source import Source
 
 
-class AttendBeforeDecoder(Decoder):
+class AttendBeforeDecoder(RecurrentDecoder):
     """c_t from the query s_{t-1}, then s_t = RNN([e(y_{t-1}); c_t], s_{t-1}) (Bahdanau 2014, eq. 4–6).
 
-    The query is the top layer's state before the step, and the context enters the bottom layer.
+    The query is the top layer's state before the step, and the context is an input of the bottom layer.
 
     Args:
         input_size: E, the size of an embedding.
-        rectified_input: the layers read relu(W [e(y_{t-1}); c_t] + b), of size E, instead: the decoder of the
-            PyTorch tutorial "Translation with a sequence to sequence network and attention".
-        output: what the readout sees, in this order.
-        dropout: probability between the layers.
-        state_dropout: probability on what the readout sees of state and context.
-        locked_dropout: one dropout mask a sentence, not one a token.
+        rectified_input: the input of the layers is relu(W [e(y_{t-1}); c_t] + b), of size E: the decoder of the PyTorch
+            tutorial "Translation with a sequence to sequence network and attention".
+        output: the features of the readout, in this order.
+        state_dropout: probability on state and context as features of the readout.
 
     Raises:
-        ValueError: nothing knows of the source.
+        ValueError: the decoder has no access to the source.
     """
 
     def __init__(
         self,
+        *,
         input_size: int,
         encoder: EncoderSizes,
         attention: AttentionFactory,
-        cell: Cell,
-        hidden_size: int,
-        num_layers: int,
+        recurrent: RecurrentSpec,
         rectified_input: bool,
         output: Sequence[OutputPart],
         bridge: BridgeKind,
-        dropout: float,
         state_dropout: float,
-        locked_dropout: bool,
     ) -> None:
         super().__init__()
-        self.attention = attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size)
+        self.attention = attention(
+            query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
+        )
         check_source_is_read(bridge, self.attention)
-        context_size = self.attention.context_size
-        joined_size = input_size + context_size
+        joined_size = input_size + self.attention.context_size
         self.rectified = nn.Linear(joined_size, input_size) if rectified_input else None
         self.layers = RecurrentLayers(
-            cell,
-            input_size if rectified_input else joined_size,
-            hidden_size,
-            num_layers,
-            False,
-            dropout,
-            locked_dropout,
+            recurrent, input_size if rectified_input else joined_size, bidirectional=False
         )
-        self.bridge = Bridge(bridge, encoder, hidden_size, num_layers, has_cell=cell == "lstm")
-        self.output = Output(output, input_size, hidden_size, context_size, state_dropout, locked_dropout)
+        self.bridge = Bridge(bridge, encoder, recurrent)
+        self.output = Output(output, input_size, recurrent, self.attention.context_size, state_dropout)
         self.feature_size = self.output.size
-
-    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
-        return self.attention.project(encoder_outputs_BSM)
-
-    def start(self, source: Source) -> DecoderState:
-        return DecoderState(self.bridge(source), None)
 
     def step(
         self, embedded_NE: Tensor, state: DecoderState, source: Source
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
-        context_NM, weights_NS = attend_once(self.attention, state.layers.hidden_LBH[-1], embedded_NE, source)
+        context_NM, weights_NS, attention = self.attend_once(
+            state.layers.hidden_LBH[-1], embedded_NE, state.attention, source
+        )
         input_NX = torch.cat([embedded_NE, context_NM.to(embedded_NE.dtype)], dim=-1)
         if self.rectified is not None:
             input_NX = self.rectified(input_NX).relu()
         state_NH, layers = self.layers.step(input_NX, state.layers)
         features_N1F = self.output(embedded_NE[:, None], state_NH[:, None], context_NM[:, None])
-        return features_N1F[:, 0], DecoderState(layers, None), weights_NS
+        return features_N1F[:, 0], DecoderState(layers, attention), weights_NS
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source
@@ -96,20 +76,21 @@ class AttendBeforeDecoder(Decoder):
         known_BTE = embedded_BTE if self.rectified is None else embedded_BTE[..., :0]
         loop = RecurrentLoop(self.layers, known_BTE, state.layers)
         rectify = None if self.rectified is None else _Rectified(self.rectified, embedded_BTE, loop.dtype)
+        attention = state.attention
         states, contexts = [], []
         weights: list[Tensor | None] = []
         for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
-            context_BM, weights_BS = attend_once(self.attention, loop.top_BH, embedded_BE, source)
+            context_BM, weights_BS, attention = self.attend_once(loop.top_BH, embedded_BE, attention, source)
             late_BX = context_BM if rectify is None else rectify(t, context_BM)
             states.append(loop.step(t, late_BX))
             contexts.append(context_BM)
             weights.append(weights_BS)
         features_BTF = self.output(embedded_BTE, torch.stack(states, 1), torch.stack(contexts, 1))
-        return features_BTF, stack_rows(weights)
+        return features_BTF, stack_steps(weights)
 
 
 class _Rectified:
-    """relu(W [e_t; c_t] + b) with the products of all e_t done at once."""
+    """relu(W [e_t; c_t] + b), with the products of all e_t computed at once."""
 
     def __init__(self, linear: nn.Linear, embedded_BTE: Tensor, dtype: torch.dtype) -> None:
         weight_EX = linear.weight.to(dtype)

@@ -1,74 +1,69 @@
-"""The decoder that sees the encoder's final state at every step."""
+"""The decoder that reads the encoder's final state at every step."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from seq2seq_lab.models.attention.base import AttentionFactory
+from seq2seq_lab.models.attention.base import AttentionFactory, repeat_rows
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.decoders.base import Decoder, DecoderState
+from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder
 from seq2seq_lab.models.decoders.output import Output, OutputPart
 from seq2seq_lab.models.encoders.base import EncoderSizes
-from seq2seq_lab.models.recurrent import Cell, RecurrentLayers, RecurrentState
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
 
 
-class FixedContextDecoder(Decoder):
-    """s_t = RNN([e(y_{t-1}); c], s_{t-1}) with c the encoder's final state, its top layer's (Cho 2014, eq. 8).
+class FixedContextDecoder(RecurrentDecoder):
+    """s_t = RNN([e(y_{t-1}); c], s_{t-1}), c the final state of the encoder's top layer (Cho 2014, eq. 8).
 
-    c is the same at every step, so a known target needs no loop over time.
+    c is the same at every step, so the layers read a known target at once, without a loop over time.
 
     Args:
         input_size: E, the size of an embedding.
-        output: what the readout sees, in this order; Cho's sees all three.
-        dropout: probability between the layers.
-        state_dropout: probability on what the readout sees of state and context.
-        locked_dropout: one dropout mask a sentence, not one a token.
+        output: the features of the readout, in this order; Cho's readout reads all three.
+        state_dropout: probability on state and context as features of the readout.
 
     Raises:
-        ValueError: an attention function is given.
+        ValueError: an attention function is chosen, or the encoder has no final state.
     """
 
     def __init__(
         self,
+        *,
         input_size: int,
         encoder: EncoderSizes,
         attention: AttentionFactory,
-        cell: Cell,
-        hidden_size: int,
-        num_layers: int,
+        recurrent: RecurrentSpec,
         output: Sequence[OutputPart],
         bridge: BridgeKind,
-        dropout: float,
         state_dropout: float,
-        locked_dropout: bool,
     ) -> None:
         super().__init__()
-        if attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size).context_size:
+        self.attention = attention(
+            query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
+        )
+        if self.attends:
             raise ValueError(
                 "decoder: model=cho and decoder=context have no attention (their context is the encoder's final state at "
                 "every step), but an attention function is chosen. Leave attention=… out, or choose model=bahdanau with it."
             )
         context_size = encoder.final_size
-        self.layers = RecurrentLayers(
-            cell, input_size + context_size, hidden_size, num_layers, False, dropout, locked_dropout
-        )
-        self.bridge = Bridge(bridge, encoder, hidden_size, num_layers, has_cell=cell == "lstm")
-        self.output = Output(output, input_size, hidden_size, context_size, state_dropout, locked_dropout)
+        if context_size is None:
+            raise ValueError(
+                "decoder: model=cho and decoder=context read the encoder's final state at every step, and this encoder has "
+                "none. Choose another encoder, or decoder=luong with model.bridge=mean."
+            )
+        self.layers = RecurrentLayers(recurrent, input_size + context_size, bidirectional=False)
+        self.bridge = Bridge(bridge, encoder, recurrent)
+        self.output = Output(output, input_size, recurrent, context_size, state_dropout)
         self.feature_size = self.output.size
-
-    def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
-        return encoder_outputs_BSM[..., :0]
-
-    def start(self, source: Source) -> DecoderState:
-        return DecoderState(self.bridge(source), None)
 
     def step(
         self, embedded_NE: Tensor, state: DecoderState, source: Source
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         features_N1F, layers = self._read(embedded_NE[:, None], state.layers, source)
-        return features_N1F[:, 0], DecoderState(layers, None), None
+        return features_N1F[:, 0], state._replace(layers=layers), None
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source
@@ -76,15 +71,13 @@ class FixedContextDecoder(Decoder):
         return self._read(embedded_BTE, state.layers, source)[0], None
 
     def _read(
-        self, embedded_BTE: Tensor, state: RecurrentState, source: Source
+        self, embedded_NTE: Tensor, state: RecurrentState, source: Source
     ) -> tuple[Tensor, RecurrentState]:
-        """Return (features_BTF, the layers' state after them)."""
-        final_BM = source.final.hidden_LBH[-1]
-        final_BM = final_BM.repeat_interleave(
-            len(embedded_BTE) // len(final_BM), dim=0
-        )  # hypotheses a sentence
-        context_BTM = final_BM[:, None].expand(-1, embedded_BTE.shape[1], -1)
-        inputs_BTX = torch.cat([embedded_BTE, context_BTM.to(embedded_BTE.dtype)], dim=-1)
-        states_BTH, last = self.layers(inputs_BTX, state)
-        states_BTH = states_BTH.flatten(0, 1).unflatten(0, embedded_BTE.shape[:2])
-        return self.output(embedded_BTE, states_BTH, context_BTM), last
+        """Return features_NTF and the state of the layers after them."""
+        assert source.final is not None
+        final_NM = repeat_rows(source.final.hidden_LBH[-1], len(embedded_NTE))
+        context_NTM = final_NM[:, None].expand(-1, embedded_NTE.shape[1], -1)
+        inputs_NTX = torch.cat([embedded_NTE, context_NTM.to(embedded_NTE.dtype)], dim=-1)
+        states_NTH, last = self.layers(inputs_NTX, state)
+        states_NTH = states_NTH.flatten(0, 1).unflatten(0, embedded_NTE.shape[:2])
+        return self.output(embedded_NTE, states_NTH, context_NTM), last

@@ -1,4 +1,4 @@
-"""What a decoder shows its readout."""
+"""The features that a decoder passes to its readout."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,42 +7,45 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.recurrent import RecurrentSpec
 
 OutputPart = Literal["state", "context", "embedding"]
 
 
 class Output(nn.Module):
-    """The features of the readout: some of s_t, c_t and e(y_{t-1}) side by side, dropout on the first two.
+    """Some of s_t, c_t and e(y_{t-1}), concatenated, with dropout on the first two.
 
-    The dropout on embeddings has been done where they were looked up.
+    Dropout on embeddings is applied where they are looked up.
+
+    Args:
+        dropout: probability on state and context.
 
     Raises:
-        ValueError: no part, one named twice, or none that knows of the source.
+        ValueError: no part, a part listed twice, or only the embedding.
     """
 
     def __init__(
         self,
         parts: Sequence[OutputPart],
         embedding_size: int,
-        state_size: int,
+        recurrent: RecurrentSpec,
         context_size: int,
         dropout: float,
-        locked_dropout: bool,
     ) -> None:
         super().__init__()
-        sizes = {"state": state_size, "context": context_size, "embedding": embedding_size}
+        sizes = {"state": recurrent.hidden_size, "context": context_size, "embedding": embedding_size}
         if not parts or len(set(parts)) < len(parts):
             raise ValueError(
                 f"decoder.output={list(parts)} is not allowed. Allowed: one or more of {', '.join(sizes)}, each once."
             )
         if "state" not in parts and not ("context" in parts and context_size):
             raise ValueError(
-                f"decoder.output={list(parts)} shows the readout nothing of the source. Add state, or context with an "
+                f"decoder.output={list(parts)} gives the readout no access to the source. Add state, or context with an "
                 f"attention function."
             )
         self.parts = tuple(parts)
         self.size = sum(sizes[part] for part in parts)
-        self.dropout = Dropout(dropout, locked_dropout)
+        self.dropout = Dropout(dropout, recurrent.locked_dropout)
 
     def forward(self, embedded_BTE: Tensor, states_BTH: Tensor, context_BTM: Tensor) -> Tensor:
         """Return features_BTF."""

@@ -1,4 +1,4 @@
-"""Encoders: from the embedded source to a memory and a final state."""
+"""Encoders: from the embedded source to encoder outputs and, for some, a final state."""
 
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder

@@ -1,4 +1,4 @@
-"""What an encoder is."""
+"""The contract of encoders."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,17 +10,28 @@ from seq2seq_lab.models.recurrent import RecurrentState
 
 
 class EncoderOutputs(NamedTuple):
-    """An encoded batch: the memory h_1 … h_S, zero at padding, and the state after the last real token."""
+    """An encoded batch.
+
+    Attributes:
+        outputs_BSM: h_1 … h_S, zero at padding.
+        final: the state after the last real token; None if the encoder has no such state.
+    """
 
     outputs_BSM: Tensor
-    final: RecurrentState
+    final: RecurrentState | None
 
 
 class EncoderSizes(NamedTuple):
-    """What a decoder must know of an encoder: M, the width of a final state, the number of final states."""
+    """Sizes that a decoder needs to know.
+
+    Attributes:
+        encoder_output_size: M.
+        final_size: size of the final state of a layer; None for an encoder without a final state.
+        num_layers: number of layers that have a final state.
+    """
 
     encoder_output_size: int
-    final_size: int
+    final_size: int | None
     num_layers: int
 
 

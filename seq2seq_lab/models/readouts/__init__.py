@@ -1,4 +1,4 @@
-"""Readouts, one a file: from what the decoder shows to scores over the vocabulary."""
+"""Readouts, one per file: from decoder features to scores over the vocabulary."""
 
 from seq2seq_lab.models.readouts.base import Readout
 from seq2seq_lab.models.readouts.deep import DeepReadout

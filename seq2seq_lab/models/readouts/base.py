@@ -1,4 +1,4 @@
-"""What a readout is."""
+"""The contract of readouts."""
 
 from abc import ABC, abstractmethod
 
@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 
 class Readout(nn.Module, ABC):
-    """From decoder features to scores over the vocabulary, the last step of them a table and a bias.
+    """From decoder features to scores over the vocabulary.
 
-    A tied readout uses the target embeddings as that table (Press and Wolf 2017, arXiv:1608.05859).
+    The output weights of a tied readout are the target embeddings (Press and Wolf 2017, arXiv:1608.05859).
 
     Args:
-        feature_size: F, what the decoder shows.
+        feature_size: F, the size of the decoder features.
         vocabulary_size: V.
         table: the target embeddings_VE of a tied readout, else None.
     """
@@ -28,7 +28,7 @@ def output_layer(size: int, vocabulary_size: int, table: nn.Parameter | None, re
     """Return the linear layer before the softmax, tied to the table if there is one.
 
     Raises:
-        ValueError: the table does not have the size of what the layer reads.
+        ValueError: the vectors of the table do not have the size of the layer's input.
     """
     layer = nn.Linear(size, vocabulary_size)
     if table is not None:

@@ -1,4 +1,4 @@
-"""The readout with a layer before the output layer."""
+"""The readout with a hidden linear layer."""
 
 from torch import Tensor, nn
 
@@ -9,10 +9,10 @@ class DeepReadout(Readout):
     """logits = V W f + b; with f = [s; c; e] it is g = V (W₁ e + W₂ s + W₃ c), Cho 2014 (§3.1) without maxout.
 
     Args:
-        size: of the layer between.
+        size: size of g.
 
     Raises:
-        ValueError: it is below 1, or a tied V does not have that size.
+        ValueError: `size` is below 1, or not the size of a tied V.
     """
 
     def __init__(

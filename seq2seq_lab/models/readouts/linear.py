@@ -9,7 +9,7 @@ class LinearReadout(Readout):
     """logits = W f + b.
 
     Raises:
-        ValueError: a tied W does not have the width of the features.
+        ValueError: a tied W does not have the size of the features.
     """
 
     def __init__(self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None) -> None:

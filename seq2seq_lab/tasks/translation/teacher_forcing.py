@@ -10,7 +10,7 @@ from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD
-from seq2seq_lab.models.decoders import DecoderState
+from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.runtime.counter_rng import uniform
@@ -153,7 +153,7 @@ def _update(key: str, value: int) -> int:
 @torch.no_grad()
 @record_function("choose inputs")
 def choose_inputs(
-    model: Seq2Seq, state: DecoderState, source: Source, batch: Batch, coins_BT: Tensor | None
+    model: Seq2Seq, state: Selectable, source: Source, batch: Batch, coins_BT: Tensor | None
 ) -> Tensor:
     """Return inputs_BT: the reference's token where the coin says so, else the model's own arg-max.
 

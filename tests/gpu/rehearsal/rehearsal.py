@@ -22,7 +22,7 @@ from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentState
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis, Search
@@ -209,7 +209,7 @@ def test_evaluation(
 @pytest.mark.parametrize("packed", [False, True])
 def test_recurrent_layers_in_bfloat16_compute_in_float32(cell: Any, packed: bool, fake_gpu: FakeGpu) -> None:
     """Autocast would run cuDNN's layers in float16, whose gradients need a scaled loss."""
-    layers = RecurrentLayers(cell, 4, 4, 2, False, 0.0, False).to(GPU)
+    layers = RecurrentLayers(RecurrentSpec(cell, 4, 2, 0.0, False), 4, bidirectional=False).to(GPU)
     x: Any = torch.ones(3, 5, 4, device=GPU, dtype=torch.bfloat16)
     if packed:
         x = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 2, 2]), batch_first=True)

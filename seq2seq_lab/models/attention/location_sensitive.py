@@ -1,0 +1,39 @@
+"""Attention that sees where it was at the last step."""
+
+from torch import Tensor, nn
+
+from seq2seq_lab.models.attention.base import check_positive
+from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
+
+
+class LocationSensitiveAttention(StatefulAdditiveAttention):
+    """score_j = vᵀ tanh(W s + U h_j + V f_{t,j} + b) with f_t = F ∗ α_{t−1} (Chorowski 2015, arXiv:1506.07503, eq. 5–8).
+
+    Args:
+        size: d_a, the size of W s and U h_j.
+        filters: number of filters in F.
+        width: source positions that a filter covers, an odd number.
+        cumulative: the filters read the sum of all earlier weights in place of α_{t−1}.
+
+    Raises:
+        ValueError: `width` is even.
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        encoder_output_size: int,
+        *,
+        size: int,
+        filters: int,
+        width: int,
+        cumulative: bool,
+    ) -> None:
+        super().__init__(query_size, encoder_output_size, size, cumulative)
+        if check_positive("width", width) % 2 == 0:
+            raise ValueError(f"attention.width={width} must be odd, so that a filter has a center.")
+        self.filters = nn.Conv1d(1, check_positive("filters", filters), width, padding=width // 2, bias=False)
+        self.location = nn.Linear(filters, size, bias=False)
+
+    def features(self, weights_NS: Tensor) -> Tensor:
+        return self.location(self.filters(weights_NS[:, None]).transpose(1, 2))

@@ -1,0 +1,13 @@
+"""States that search can reorder."""
+
+from typing import Protocol, Self
+
+from torch import Tensor
+
+
+class Selectable(Protocol):
+    """What a model keeps of each row of a batch."""
+
+    def select(self, index_N: Tensor) -> Self:
+        """Return the state of the given rows, for example of the hypotheses that a beam keeps."""
+        ...
