@@ -146,11 +146,11 @@ REFUSED = [
     (["readout=deep", "readout.size=0"], r"readout\.size=0 must be at least 1"),
     (
         ["decoder=bahdanau", "decoder.output=[embedding]"],
-        r"decoder\.output=\['embedding'\] shows .*nothing of the source",
+        r"decoder\.output=\['embedding'\] gives .*no access to the source",
     ),
     (
         ["decoder=bahdanau", "attention=none", "decoder.output=[context]"],
-        r"decoder\.output=\['context'\] shows .*nothing of the source",
+        r"decoder\.output=\['context'\] gives .*no access to the source",
     ),
     (["embedding.source.size=0"], r"embedding\.source\.size=0 is not allowed"),
     (["model.share_layers=true"], r"model\.share_layers=true .*model=shared"),
