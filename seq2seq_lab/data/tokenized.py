@@ -1,4 +1,4 @@
-"""A corpus as ids in flat arrays, and the folder that keeps such corpora between runs."""
+"""A tokenised corpus: ids in flat arrays, and the cache of such corpora."""
 
 import errno
 import hashlib
@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, Tokenizer, TokenizerPair,
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import sha256
 
-# Raise it when a change of the code gives other ids for the same text and options, or other files.
+# Increase it when a change of the code changes the ids of the same text and options, or the files.
 FORMAT = 3
-CHUNK = 10_000  # lines encoded, or sentences moved, at a time: bounds what exists at once besides the result
+CHUNK = 10_000  # lines encoded, or sentences moved, at a time, to bound the memory
 MANIFEST = "manifest.json"
 
 logger = logging.getLogger(__name__)
@@ -34,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """The N sentence pairs of one split, each sentence as `<sos>` … `<eos>`, one after another.
+    """The N sentence pairs of one split, with `<sos>` and `<eos>` around each sentence.
 
-    Sentence i is `source_tokens[source_offsets[i] : source_offsets[i + 1]]`; tokens are int32, the N + 1
-    offsets int64. The target likewise.
+    Sentence i is `source_tokens[source_offsets[i] : source_offsets[i + 1]]`; tokens are int32, the N + 1 offsets int64. The
+    same holds for the target.
     """
 
     source_tokens: torch.Tensor
@@ -53,16 +54,16 @@ class TokenizedText:
 
     @property
     def source_lengths(self) -> torch.Tensor:
-        """Tokens of each source sentence, `<sos>` and `<eos>` included: int64, N."""
+        """The number of tokens of each source sentence, with `<sos>` and `<eos>`: int64, N."""
         return self.source_offsets.diff()
 
     @property
     def target_lengths(self) -> torch.Tensor:
-        """Tokens of each target sentence, `<sos>` and `<eos>` included: int64, N."""
+        """The number of tokens of each target sentence, with `<sos>` and `<eos>`: int64, N."""
         return self.target_offsets.diff()
 
     def select(self, index: torch.Tensor) -> "TokenizedText":
-        """The pairs numbered `index` (int64, any order, repeats allowed), in that order."""
+        """Return the pairs with the numbers `index` (int64, any order, repeats allowed), in that order."""
         return TokenizedText(
             *_select(self.source_tokens, self.source_offsets, index),
             *_select(self.target_tokens, self.target_offsets, index),
@@ -73,9 +74,11 @@ class TokenizedText:
 class TokenizedCorpus:
     """A corpus as ids, with the tokenizers fitted on its training split.
 
-    `unknown_rate` is the share of `<unk>` among the tokens of each split and side, `<sos>` and `<eos>` not
-    counted; its keys are `train/source`, `validation/target`, `test/NAME/source` and so on. `key` is that of
-    `corpus_key`; `from_cache` says whether the ids were read, not made.
+    Attributes:
+        unknown_rate: the share of `<unk>` among the tokens of each split and side, without `<sos>` and `<eos>`. The keys are
+            `train/source`, `validation/target`, `test/NAME/source` and so on.
+        key: see `corpus_key`.
+        from_cache: whether the ids were read from the cache.
     """
 
     train: TokenizedText
@@ -88,22 +91,22 @@ class TokenizedCorpus:
 
 
 class TrainingText:
-    """The training pairs epoch by epoch: the same ids each time, or a new segmentation of the text.
+    """The ids of the training pairs for each epoch.
 
-    Only a stochastic tokenizer (BPE-dropout) makes a difference; what it draws is a function of
-    (`seed`, epoch). Pairs of more than `max_length` tokens on a side, as `tokens` has them, are left out.
+    A stochastic tokenizer (BPE-dropout) draws a new segmentation for each epoch, a function of (`seed`, epoch). Pairs with
+    more than `max_length` tokens on a side of `tokens` are left out.
     """
 
     def __init__(
         self, text: ParallelText, tokens: TokenizedText, tokenizers: TokenizerPair, max_length: int, seed: int
     ) -> None:
-        """Raises `UserError` where no pair is short enough."""
+        """Raise `UserError` if no pair is short enough."""
         specials = 2  # <sos> and <eos>
         fitting = torch.maximum(tokens.source_lengths, tokens.target_lengths) - specials <= max_length
         self.left_out = len(tokens) - int(fitting.sum())
         if self.left_out == len(tokens):
             raise UserError(
-                f"trainer.max_length={max_length} leaves no training pair: all have more tokens. Raise it."
+                f"trainer.max_length={max_length}: all training pairs have more tokens. Increase it."
             )
         if self.left_out:
             logger.info(
@@ -135,10 +138,7 @@ class TrainingText:
             logger.info("Drawing the tokens of epoch %d", number + 1)
             generator = np.random.default_rng((self._seed, number))
             source, target = (
-                _flat(
-                    tokenizer.sample(lines[start : start + CHUNK], generator)
-                    for start in range(0, len(lines), CHUNK)
-                )
+                _flat(_encode_chunks(partial(tokenizer.sample, rng=generator), lines, "Drawing the tokens"))
                 for tokenizer, lines in self._sides
             )
             self._drawn = number, TokenizedText(*source, *target)
@@ -154,10 +154,14 @@ def tokenize_corpus(
 ) -> TokenizedCorpus:
     """Fit tokenizers on the training split and encode every split, or read the result of an earlier call.
 
-    `make` gives an untrained tokenizer and `options` says as plain (JSON) values all that it was configured
-    with; where `fitted` is given, these tokenizers are used and none is fitted. Entries are
-    `cache`/tokenized/KEY; None keeps nothing. Jobs may share a cache: an entry appears whole or not at all,
-    and one that is damaged is logged and made anew.
+    Jobs may share a cache: an entry `cache`/tokenized/KEY appears only when it is complete, and a damaged entry is logged
+    and written again.
+
+    Args:
+        make: returns an untrained tokenizer.
+        options: the configuration of the tokenizer, as plain (JSON) values.
+        cache: the folder of the cache, or None for no cache.
+        fitted: tokenizers to use. If they are given, none is fitted.
     """
     key = corpus_key(corpus, options, fitted)
     if cache is None:
@@ -167,7 +171,7 @@ def tokenize_corpus(
         entry.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"The cache folder {cache} cannot be written ({error.strerror}). Set cache_dir=FOLDER to another one."
+            f"cache_dir={cache} cannot be written ({error.strerror}). Set cache_dir=FOLDER to another folder."
         ) from error
     found = _read(entry, corpus)
     if found is not None:
@@ -176,24 +180,23 @@ def tokenize_corpus(
     built = _build(corpus, make, fitted, key)
     if _publish(built, entry):
         return built
-    logger.info("Another job has written %s first; its files are used", entry)
+    logger.info("Another job has already written %s; its files are used", entry)
     return _read(entry, corpus) or built
 
 
 def tokenize_text(text: ParallelText, tokenizers: TokenizerPair, name: str) -> TokenizedText:
-    """Return a split as ids; the name is for the progress bar."""
+    """Return the ids of a split; `name` is for the progress bar."""
     return TokenizedText(
-        *_flat(_encoded(tokenizers.source.encode, text.source, f"Tokenising {name}, source")),
-        *_flat(_encoded(tokenizers.target.encode, text.target, f"Tokenising {name}, target")),
+        *_flat(_encode_chunks(tokenizers.source.encode, text.source, f"Tokenising {name}, source")),
+        *_flat(_encode_chunks(tokenizers.target.encode, text.target, f"Tokenising {name}, target")),
     )
 
 
 def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:
-    """SHA-256, in hexadecimal, of all that the tokenised corpus follows from.
+    """Return the SHA-256, in hexadecimal, of everything that determines the tokenised corpus.
 
-    That is the text of every split, the languages' labels, the options, the tokenizers if they are `fitted`
-    already, the format of the entry, the versions of the libraries, and the user's own Python files where the
-    tokenizer is one of them.
+    This is the text of every split, the labels of the languages, the options, `fitted` tokenizers, the format of the entry,
+    the versions of the libraries, and the user's Python files if the tokenizer is an extension.
     """
     digest = hashlib.sha256()
 
@@ -202,9 +205,9 @@ def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerP
         digest.update(len(data).to_bytes(8, "little") + data)
 
     languages = (corpus.source_language, corpus.target_language)
-    own_code = extensions.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
+    code = extensions.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
     versions = [_version(library) for library in ("tokenizers", "spacy")]
-    add(json.dumps([FORMAT, versions, own_code, languages, dict(options)], sort_keys=True))
+    add(json.dumps([FORMAT, versions, code, languages, dict(options)], sort_keys=True))
     if fitted is not None:
         with tempfile.TemporaryDirectory() as folder:
             fitted.save(Path(folder))
@@ -250,18 +253,18 @@ def _assemble(
     return TokenizedCorpus(train, validation, named, pair, unknown_rate, key, from_cache)
 
 
-def _encoded(
+def _encode_chunks(
     encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str], description: str
 ) -> Iterator[list[list[int]]]:
-    """The ids of `lines`, a chunk at a time."""
+    """Yield the ids of `lines`, in chunks."""
     starts = range(0, len(lines), CHUNK)
     for start in progress(starts, description, len(starts)):
         yield encode(lines[start : start + CHUNK])
 
 
 def _flat(chunks: Iterable[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens (int32) of all lines, each between `<sos>` and `<eos>`, and their offsets (int64)."""
-    # Growing buffers: lists of arrays would stand beside the whole while they are joined.
+    """Return the tokens (int32) of all lines, each between `<sos>` and `<eos>`, and their offsets (int64)."""
+    # Growing buffers need half the memory of lists of arrays, which have to be joined.
     tokens, lengths = bytearray(), bytearray(8)
     for chunk in chunks:
         length = np.fromiter(map(len, chunk), np.int64, len(chunk)) + 2
@@ -272,14 +275,14 @@ def _flat(chunks: Iterable[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _tensor(buffer: bytearray, dtype: type[np.integer[Any]]) -> torch.Tensor:
-    # torch refuses a buffer of nothing.
+    # torch refuses an empty buffer.
     return torch.from_numpy(np.frombuffer(buffer, dtype) if buffer else np.empty(0, dtype))
 
 
 def _select(
     tokens: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens and offsets of the sentences numbered `index`."""
+    """Return the tokens and offsets of the sentences with the numbers `index`."""
     lengths = offsets.diff()[index]
     chosen = torch.cat([offsets.new_zeros(1), lengths.cumsum(0)])
     moved = tokens.new_empty(int(chosen[-1]))
@@ -292,23 +295,21 @@ def _select(
 
 
 def _names(tests: Mapping[str, object]) -> list[str]:
-    """The name of each split's files. Test sets by number: theirs may hold what a file name may not."""
+    """Return the name of the files of each split. Test sets have numbers, because not every name is a file name."""
     return ["train", "validation", *(f"test-{number}" for number in range(len(tests)))]
 
 
 def _load(entry: Path, name: str) -> TokenizedText:
-    """The arrays of a split, mapped into memory: processes share them, and only what is read is loaded."""
-    # Copy-on-write, since torch takes no array that it could not write to.
+    """Return the arrays of a split, mapped into memory: processes share them, and load only what they read."""
+    # Copy-on-write, because torch needs writable arrays.
+    paths = {field.name: entry / f"{name}.{field.name}.npy" for field in fields(TokenizedText)}
     return TokenizedText(
-        **{
-            field.name: torch.from_numpy(np.load(entry / f"{name}.{field.name}.npy", mmap_mode="c"))
-            for field in fields(TokenizedText)
-        }
+        **{key: torch.from_numpy(np.load(path, mmap_mode="c")) for key, path in paths.items()}
     )
 
 
 def _read(entry: Path, corpus: Corpus) -> TokenizedCorpus | None:
-    """The entry's corpus, or None where there is none. A damaged entry is logged and taken away."""
+    """Return the corpus of an entry, or None if there is none. A damaged entry is logged and removed."""
     if not entry.exists():
         return None
     try:
@@ -317,11 +318,11 @@ def _read(entry: Path, corpus: Corpus) -> TokenizedCorpus | None:
             return _assemble(
                 corpus, texts, TokenizerPair.load(entry / "tokenizer"), entry.name, from_cache=True
             )
-        reason = "its files are not those of its manifest"
+        reason = "its files do not match its manifest"
     except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = str(error)
-    logger.warning("The tokenised corpus %s is damaged (%s) and is made anew", entry, reason)
-    # Another job that saw the damage may have taken the entry away already.
+    logger.warning("The tokenised corpus %s is damaged (%s) and is written again", entry, reason)
+    # Another job may have removed the entry already.
     with (
         tempfile.TemporaryDirectory(prefix="damaged.", dir=entry.parent) as temporary,
         suppress(FileNotFoundError),
@@ -331,7 +332,7 @@ def _read(entry: Path, corpus: Corpus) -> TokenizedCorpus | None:
 
 
 def _publish(built: TokenizedCorpus, entry: Path) -> bool:
-    """Write `built` beside `entry` and rename it to it; False where another job's entry is there already."""
+    """Write `built` to a temporary folder and rename it to `entry`; return False if another job has written it."""
     with tempfile.TemporaryDirectory(prefix="unfinished.", dir=entry.parent) as temporary:
         folder = Path(temporary) / "entry"
         built.tokenizers.save(folder / "tokenizer")
@@ -350,6 +351,6 @@ def _publish(built: TokenizedCorpus, entry: Path) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file below `folder` but the manifest's, by its path in `folder`."""
+    """Return the SHA-256 of each file in `folder` except the manifest, by its relative path."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
     return {path.relative_to(folder).as_posix(): sha256(path) for path in files}

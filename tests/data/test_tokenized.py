@@ -1,4 +1,4 @@
-"""The tokenised corpus, and the folder that keeps it."""
+"""The tokenised corpus and its cache."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def bpe() -> Tokenizer:
 
 
 def never() -> Tokenizer:
-    raise AssertionError("a tokenizer is made although the cache holds the corpus")
+    raise AssertionError("a tokenizer is created although the corpus is in the cache")
 
 
 def texts(corpus: TokenizedCorpus) -> dict[str, TokenizedText]:
@@ -83,7 +83,7 @@ def test_tokens_are_flat_and_carry_sos_and_eos() -> None:
     assert not corpus.from_cache
 
 
-def test_tokenizers_see_the_training_split_only_and_the_unknown_are_counted() -> None:
+def test_tokenizers_are_fitted_on_the_training_split_and_unknown_tokens_are_counted() -> None:
     corpus = tokenize_corpus(CORPUS, word, OPTIONS, None)
     assert corpus.validation.source_tokens.tolist()[3] == UNK
     assert corpus.unknown_rate == {
@@ -98,7 +98,7 @@ def test_tokenizers_see_the_training_split_only_and_the_unknown_are_counted() ->
     }
 
 
-def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_chunks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tokenize_corpus(CORPUS, word, OPTIONS, None)
     monkeypatch.setattr(tokenized, "CHUNK", 2)
     assert_same(tokenize_corpus(CORPUS, word, OPTIONS, None), whole)
@@ -120,7 +120,7 @@ def test_select() -> None:
 
 
 @pytest.mark.parametrize("make", [word, bpe])
-def test_second_call_reads_the_first_ones_files(make: Callable[[], Tokenizer], tmp_path: Path) -> None:
+def test_the_second_call_reads_the_cache(make: Callable[[], Tokenizer], tmp_path: Path) -> None:
     first = tokenize_corpus(CORPUS, make, OPTIONS, tmp_path)
     second = tokenize_corpus(CORPUS, never, OPTIONS, tmp_path)
     assert (first.from_cache, second.from_cache) == (False, True)
@@ -151,7 +151,9 @@ def test_other_text_or_options_have_another_key(corpus: Corpus, options: dict[st
     assert corpus_key(corpus, options) != corpus_key(CORPUS, OPTIONS)
 
 
-def test_key_knows_the_format_and_not_the_order_of_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_depends_on_the_format_and_not_on_the_order_of_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     key = corpus_key(CORPUS, OPTIONS)
     assert corpus_key(CORPUS, dict(reversed(OPTIONS.items()))) == key
     monkeypatch.setattr(tokenized, "FORMAT", tokenized.FORMAT + 1)
@@ -173,7 +175,7 @@ def truncate(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
 @pytest.mark.parametrize("file", FILES)
-def test_damaged_entry_is_logged_and_made_anew(
+def test_a_damaged_entry_is_logged_and_written_again(
     file: str, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
@@ -187,9 +189,7 @@ def test_damaged_entry_is_logged_and_made_anew(
     assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
 
 
-def test_crash_while_writing_leaves_nothing_that_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_while_writing_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -201,7 +201,7 @@ def test_crash_while_writing_leaves_nothing_that_is_used(
     assert not tokenize_corpus(CORPUS, word, OPTIONS, tmp_path).from_cache
 
 
-def test_what_a_killed_job_leaves_behind_is_not_used(tmp_path: Path) -> None:
+def test_the_files_of_a_killed_job_are_not_used(tmp_path: Path) -> None:
     first = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
     entry = entry_of(tmp_path)
     entry.rename(entry.with_name("unfinished.x"))
@@ -212,7 +212,7 @@ def test_what_a_killed_job_leaves_behind_is_not_used(tmp_path: Path) -> None:
     assert_same(second, first)
 
 
-def test_loser_of_a_race_uses_the_winners_files(tmp_path: Path) -> None:
+def test_the_second_of_two_writers_uses_the_files_of_the_first(tmp_path: Path) -> None:
     winners: list[TokenizedCorpus] = []
 
     def slow() -> Tokenizer:
@@ -233,7 +233,7 @@ def _job(cache: Path, barrier: Barrier, results: "SimpleQueue[list[int]]") -> No
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     barrier = context.Barrier(2)
     results: SimpleQueue[list[int]] = context.SimpleQueue()
     jobs = [context.Process(target=_job, args=(tmp_path, barrier, results)) for _ in range(2)]
@@ -248,7 +248,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 
 class Stochastic(WordTokenizer):
-    """Words, each doubled or not by a throw of a coin."""
+    """Words, each doubled at random."""
 
     stochastic = True
 

@@ -1,4 +1,4 @@
-"""Text that is tokenised already: what stands between spaces are the tokens."""
+"""Tokens that are separated by spaces, for text that is already tokenised."""
 
 import re
 from collections.abc import Iterable, Iterator
