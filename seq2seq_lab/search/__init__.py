@@ -1,1 +1,1 @@
-"""How a sentence is produced from a trained model."""
+"""Search: producing sentences from a trained model."""

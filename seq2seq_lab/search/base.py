@@ -1,8 +1,8 @@
-"""What a search is."""
+"""The contract of searches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ class Hypothesis:
 
     Attributes:
         tokens: target ids without `<sos>` and `<eos>`.
-        log_prob: log-probability of the tokens, and of `<eos>` if the sentence was ended by it.
-        score: what the search ranks by: the log-probability, or what it has made of it.
-        weights_TS: the attention row of each token, and last of `<eos>` if there is one; None without attention
-            or where they were not asked for.
+        log_prob: log-probability of the tokens, and of `<eos>` if the sentence ended with it.
+        score: the value that the search ranks by, by default the log-probability.
+        weights_TS: the attention weights of each token, and of `<eos>` if the sentence ended with it; None without
+            attention or if the caller did not ask for them.
     """
 
     tokens: list[int]
@@ -29,47 +29,38 @@ class Hypothesis:
     weights_TS: npt.NDArray[np.float32] | None
 
 
-class Selectable(Protocol):
-    """What a model keeps of the rows of a batch."""
-
-    def select(self, index_N: Tensor) -> Self:
-        """Return that of the given rows."""
-        ...
-
-
 class StepModel(Protocol):
-    """What a search needs of a model: `Seq2Seq`, or several as one."""
+    """The part of a model that a search uses: of `Seq2Seq` or of `Ensemble`."""
 
     def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[Any, Any]:
-        """Return (the state before the first token, the encoded source), both `Selectable`."""
+        """Return (the state before the first token, the encoded source), both `models.selectable.Selectable`."""
         ...
 
     def step(self, token_N: Tensor, state: Any, source: Any) -> tuple[Tensor, Any, Tensor | None]:
         """Read a token: return (log_probs_NV of the next, the next state, weights_NS or None).
 
-        A source of B rows serves N = B · K rows, the K of a sentence side by side.
+        The N = B · K rows of a state belong to the B sentences of a source, K adjacent rows to each.
         """
         ...
 
 
 class Search(Protocol):
-    """A way to produce sentences; `conf/search/*.yaml` each name one."""
+    """Produces sentences; each file of `conf/search/` names a class."""
 
     def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence in the order of the batch: the best first, or as they were drawn."""
+        """Return the hypotheses of each sentence of the batch, the best first or in the order of the draws."""
         ...
 
 
 class LengthLimits:
-    """How many tokens an output may have, given S source tokens, `<sos>` and `<eos>` counted.
+    """The number of tokens that an output may have, for a source of S tokens including `<sos>` and `<eos>`.
 
     Args:
-        min_length_factor: at least the whole part of `min_length_factor` · S tokens before `<eos>`.
-        max_length_factor: at most the whole part of it times S, and
-        max_length_extra: so many more, `<eos>` counted.
+        min_length_factor: an output has at least ⌊min_length_factor · S⌋ tokens before `<eos>`.
+        max_length_factor: an output has at most ⌊max_length_factor · S⌋ + max_length_extra tokens, including `<eos>`.
 
     Raises:
-        ValueError: limits that leave a sentence no token, or of which none could be kept.
+        ValueError: the limits allow no token, or the minimum is above the maximum.
     """
 
     def __init__(self, min_length_factor: float, max_length_factor: float, max_length_extra: int) -> None:
@@ -86,8 +77,8 @@ class LengthLimits:
         self.max_length_factor = max_length_factor
         self.max_length_extra = max_length_extra
 
-    def of(self, lengths: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the least and the most tokens for sources of these lengths."""
-        least = [int(self.min_length_factor * length) for length in lengths]
-        most = [int(self.max_length_factor * length) + self.max_length_extra for length in lengths]
-        return least, most
+    def bounds(self, lengths: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the minimum and the maximum number of tokens for sources of these lengths."""
+        shortest = [int(self.min_length_factor * length) for length in lengths]
+        longest = [int(self.max_length_factor * length) + self.max_length_extra for length in lengths]
+        return shortest, longest

@@ -1,4 +1,4 @@
-"""Beam search: the K most probable beginnings, extended together."""
+"""Beam search: the K most probable prefixes, extended together."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,21 +15,21 @@ from seq2seq_lab.search.frontier import Frontier, hypotheses
 
 
 class BeamSearch:
-    """Keeps the K most probable hypotheses of each sentence at every step (Sutskever 2014, §3.2; Wu 2016, §7).
+    """Keep the K most probable hypotheses of each sentence at every step (Sutskever 2014, §3.2; Wu 2016, §7).
 
-    One that is ended by `<eos>` leaves the beam and is ranked by log p(Y|X) / lp(Y) + cp(X, Y), with the length penalty
-    lp(Y) = ((5 + |Y|) / 6)^α, `<eos>` counted, and the coverage penalty cp = β Σ_i log min(Σ_j p_ij, 1) over the source
-    positions i. A sentence is done when nothing in its beam can still come before the worst that would be returned.
-    Outputs that were cut off at their longest stand behind those that ended.
+    A hypothesis that ends with `<eos>` leaves the beam and is ranked by log p(Y|X) / lp(Y) + cp(X, Y), with the length
+    penalty lp(Y) = ((5 + |Y|) / 6)^α, |Y| including `<eos>`, and the coverage penalty cp = β Σ_i log min(Σ_j p_ij, 1) over
+    the source positions i. A sentence is finished when no hypothesis in its beam can still be ranked above the last one that
+    would be returned. Outputs that reach the length limit without `<eos>` are ranked below those with it.
 
     Args:
         size: K.
         length_penalty: α; 0 ranks by the log-probability.
         coverage_penalty: β; needs attention.
-        nbest: outputs of each sentence, at most K.
+        nbest: number of outputs per sentence, at most K.
 
     Raises:
-        ValueError: a value out of its range, or limits that no output keeps (see `LengthLimits`).
+        ValueError: a value out of range, or length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BeamSearch:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether it can rank nothing without."""
+        """Whether the search needs a model that attends."""
         return self.coverage_penalty > 0
 
     @torch.no_grad()
@@ -64,49 +64,49 @@ class BeamSearch:
         device, count = batch.source_BS.device, len(batch.source_lengths)
         token_AK = torch.full((count, self.size), SOS, device=device)
         total_AK = torch.full((count, self.size), float("-inf"), device=device)
-        total_AK[:, 0] = 0  # at first all K are the same
-        # What each hypothesis consists of, and in which of the K places its beginning stood at each step.
+        total_AK[:, 0] = 0  # before the first step all K are equal
+        # The tokens of each hypothesis, and the index of its prefix in the beam of each step.
         tokens_AKT = token_AK.new_full((count, self.size, frontier.steps), PAD)
-        places_AKT = torch.zeros_like(tokens_AKT)
+        parents_AKT = torch.zeros_like(tokens_AKT)
         covered_AKS = torch.zeros(count, self.size, batch.source_BS.shape[1], device=device)
-        found = _Found.none(count, self.nbest, frontier.steps, device)
+        best = _Best.empty(count, self.nbest, frontier.steps, device)
         for t in range(frontier.steps):
             log_probs_AKV, weights_AKS = frontier.step(token_AK, t)
             vocabulary = log_probs_AKV.shape[-1]
             total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.size)
             parent_AK, token_AK = choice_AK // vocabulary, choice_AK % vocabulary
             frontier.reorder(parent_AK)
-            tokens_AKT, places_AKT = take(tokens_AKT, parent_AK), take(places_AKT, parent_AK)
-            tokens_AKT[..., t], places_AKT[..., t] = token_AK, parent_AK
+            tokens_AKT, parents_AKT = take(tokens_AKT, parent_AK), take(parents_AKT, parent_AK)
+            tokens_AKT[..., t], parents_AKT[..., t] = token_AK, parent_AK
             if self.coverage_penalty:
                 covered_AKS = take(covered_AKS + self._attention(weights_AKS), parent_AK)
             ended_AK = token_AK == EOS
-            over_AK = ended_AK | (frontier.most_A <= t + 1)[:, None]
-            if device.type != "cpu" or over_AK.any():
+            finished_AK = ended_AK | (frontier.longest_A <= t + 1)[:, None]
+            if device.type != "cpu" or finished_AK.any():
                 real_AS = frontier.real_AS if self.coverage_penalty else None
                 score_AK = self._score(total_AK, t + 1, covered_AKS, real_AS).masked_fill(
-                    ~over_AK, float("-inf")
+                    ~finished_AK, float("-inf")
                 )
-                found.add(frontier.sentence_A, _Found(score_AK, total_AK, ended_AK, tokens_AKT, places_AKT))
-            total_AK = total_AK.masked_fill(over_AK, float("-inf"))
-            reachable_A = total_AK.amax(1) / _length_penalty(frontier.most_A, self.length_penalty)
-            going_A = reachable_A > found.score_BF[frontier.sentence_A, -1]
-            kept_A = frontier.keep(going_A, self.size, t)
+                best.add(frontier.sentence_A, _Best(score_AK, total_AK, ended_AK, tokens_AKT, parents_AKT))
+            total_AK = total_AK.masked_fill(finished_AK, float("-inf"))
+            reachable_A = total_AK.amax(1) / _length_penalty(frontier.longest_A, self.length_penalty)
+            active_A = reachable_A > best.score_BF[frontier.sentence_A, -1]
+            kept_A = frontier.keep(active_A, self.size, t)
             if kept_A is not None:
                 if not len(kept_A):
                     break
                 token_AK, total_AK = token_AK[kept_A], total_AK[kept_A]
-                tokens_AKT, places_AKT = tokens_AKT[kept_A], places_AKT[kept_A]
+                tokens_AKT, parents_AKT = tokens_AKT[kept_A], parents_AKT[kept_A]
                 covered_AKS = covered_AKS[kept_A]
         weights_BFTS = None
         if frontier.weights_BTKS is not None:
             sentence_B11 = torch.arange(count, device=device)[:, None, None]
-            # Read by the host, because the size of what is gathered depends on it; once a batch.
-            longest = int(to_host((found.tokens_BFT != PAD).sum(-1).max()))
+            # The host reads the length once per batch, because the size of the result depends on it.
+            longest = int(to_host((best.tokens_BFT != PAD).sum(-1).max()))
             step_T = torch.arange(longest, device=device)
-            weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, found.places_BFT[..., :longest]]
+            weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, best.parents_BFT[..., :longest]]
         return hypotheses(
-            found.tokens_BFT, found.log_prob_BF, found.score_BF, weights_BFTS, batch.source_lengths
+            best.tokens_BFT, best.log_prob_BF, best.score_BF, weights_BFTS, batch.source_lengths
         )
 
     def _attention(self, weights_AKS: Tensor | None) -> Tensor:
@@ -121,7 +121,7 @@ class BeamSearch:
         score_AK = total_AK / _length_penalty(length, self.length_penalty)
         if real_AS is None:
             return score_AK
-        # An attention row has no zeros but for padding; rounding may make one.
+        # Weights may be 0: those of attention=local outside its window, others by rounding.
         log_AKS = covered_AKS.clamp(torch.finfo(covered_AKS.dtype).tiny, 1).log()
         return score_AK + self.coverage_penalty * log_AKS.masked_fill(~real_AS[:, None], 0).sum(-1)
 
@@ -132,30 +132,30 @@ def _length_penalty(length: Any, alpha: float) -> Any:
 
 
 def take(x_AK: Tensor, index_AJ: Tensor) -> Tensor:
-    """Return the entries of each row that its index names, whatever further dimensions they have."""
+    """Return the entries of each row at the indices of this row; further dimensions are kept."""
     return x_AK[torch.arange(len(x_AK), device=x_AK.device)[:, None], index_AJ]
 
 
 @dataclass
-class _Found:
-    """The best F outputs of each sentence so far, in their order: those that ended first, each kind by its score."""
+class _Best:
+    """The best F outputs of each sentence so far: those with `<eos>` first, then by score."""
 
     score_BF: Tensor
     log_prob_BF: Tensor
     ended_BF: Tensor
     tokens_BFT: Tensor
-    places_BFT: Tensor
+    parents_BFT: Tensor
 
     @classmethod
-    def none(cls, count: int, nbest: int, steps: int, device: torch.device) -> "_Found":
-        """Return places for as many; a score of minus infinity says that one is free."""
+    def empty(cls, count: int, nbest: int, steps: int, device: torch.device) -> "_Best":
+        """Return F empty entries per sentence, with a score of minus infinity."""
         score_BF = torch.full((count, nbest), float("-inf"), device=device)
         tokens_BFT = torch.full((count, nbest, steps), PAD, device=device)
         ended_BF = torch.zeros_like(score_BF, dtype=torch.bool)
         return cls(score_BF, score_BF.clone(), ended_BF, tokens_BFT, torch.zeros_like(tokens_BFT))
 
-    def add(self, sentence_A: Tensor, new: "_Found") -> None:
-        """Take in what is better; a score of minus infinity is none."""
+    def add(self, sentence_A: Tensor, new: "_Best") -> None:
+        """Add outputs that rank above those so far; a score of minus infinity marks an empty entry."""
         joined = {
             name: torch.cat([value[sentence_A], getattr(new, name)], dim=1)
             for name, value in vars(self).items()

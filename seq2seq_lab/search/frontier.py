@@ -1,4 +1,4 @@
-"""What all searches share: the hypotheses that are still extended, and what is handed back of them."""
+"""What all searches share: the active hypotheses of a batch, and the conversion of the results."""
 
 import numpy as np
 import torch
@@ -9,16 +9,16 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
 
-LOOK_EVERY = 8  # steps of a GPU: to ask it whether all have ended is to wait for it
+CHECK_EVERY = 8  # steps on a GPU between checks for finished sentences, which wait for the GPU
 
 
 class Frontier:
-    """K hypotheses of each sentence, of the A sentences that are not done, extended one token at a time.
+    """K hypotheses of each of the A unfinished sentences, extended one token at a time.
 
     Attributes:
-        sentence_A: which sentence of the batch each is.
-        steps: the most steps that any of them may take.
-        weights_BTKS: the attention rows of each step, where they are kept and there is attention.
+        sentence_A: index in the batch of each unfinished sentence.
+        steps: the maximum number of steps of the batch.
+        weights_BTKS: the attention weights of each step; None if they are not kept, or without attention.
     """
 
     def __init__(
@@ -30,39 +30,39 @@ class Frontier:
         self.sentence_A = torch.arange(count, device=device)
         if width > 1:
             self._state = self._state.select(self.sentence_A.repeat_interleave(width))
-        least, most = limits.of(batch.source_lengths)
-        self.steps = max(most)
-        self._least_B = torch.tensor(least, device=device) if any(least) else None
-        self._most_B = torch.tensor(most, device=device)
+        shortest, longest = limits.bounds(batch.source_lengths)
+        self.steps = max(longest)
+        self._shortest_B = torch.tensor(shortest, device=device) if any(shortest) else None
+        self._longest_B = torch.tensor(longest, device=device)
         self._lengths_B = torch.tensor(batch.source_lengths, device=device)
         self._with_weights = with_weights
         self._shape = (count, self.steps, width, batch.source_BS.shape[1])
         self.weights_BTKS: Tensor | None = None
 
     @property
-    def most_A(self) -> Tensor:
-        """How many tokens there may be, `<eos>` counted."""
-        return self._most_B[self.sentence_A]
+    def longest_A(self) -> Tensor:
+        """The maximum number of tokens of each sentence, including `<eos>`."""
+        return self._longest_B[self.sentence_A]
 
     @property
     def real_AS(self) -> Tensor:
-        """True at the source positions that are not padding."""
+        """True at source positions that are not padding."""
         position_S = torch.arange(self._shape[-1], device=self._lengths_B.device)
         return position_S < self._lengths_B[self.sentence_A, None]
 
     def step(self, token_AK: Tensor, t: int) -> tuple[Tensor, Tensor | None]:
-        """Read one token of each: return (log_probs_AKV of token t, from 0, and its attention rows weights_AKS).
+        """Read one token per hypothesis: return (log_probs_AKV of token t, counted from 0, and weights_AKS or None).
 
-        `<pad>` and `<sos>` are impossible, and so is `<eos>` where a sentence may not end yet.
+        `<pad>` and `<sos>` have probability 0, and so does `<eos>` before the minimum length.
         """
         log_probs_NV, self._state, weights_NS = self._model.step(
             token_AK.flatten(), self._state, self._source
         )
         log_probs_AKV = log_probs_NV.reshape(*token_AK.shape, -1)
-        for never in (PAD, SOS):
-            log_probs_AKV[..., never] = float("-inf")
-        if self._least_B is not None:
-            early_A = self._least_B[self.sentence_A] > t
+        for token in (PAD, SOS):
+            log_probs_AKV[..., token] = float("-inf")
+        if self._shortest_B is not None:
+            early_A = self._shortest_B[self.sentence_A] > t
             log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
         if weights_NS is None:
             return log_probs_AKV, None
@@ -74,23 +74,23 @@ class Frontier:
         return log_probs_AKV, weights_AKS
 
     def reorder(self, parent_AK: Tensor) -> None:
-        """Go on with the hypotheses `parent_AK` of each sentence in place of its K."""
+        """Replace the K hypotheses of each sentence by its hypotheses `parent_AK`."""
         first_A1 = torch.arange(len(parent_AK), device=parent_AK.device)[:, None] * parent_AK.shape[1]
         self._state = self._state.select((first_A1 + parent_AK).flatten())
 
-    def keep(self, going_A: Tensor, width: int, t: int) -> Tensor | None:
-        """Drop the sentences that are done once they are half of all: return the index of those that stay.
+    def keep(self, active_A: Tensor, width: int, t: int) -> Tensor | None:
+        """Drop the finished sentences once they are at least half of the batch: return the index of the others.
 
-        None says that all stay; after the last has ended, none does. The host reads which are done, because the size of the
-        batch depends on it; on a GPU every `LOOK_EVERY` steps.
+        Returns None if no sentence is dropped, and an empty index after the last one has finished. The host reads which
+        sentences are finished, because the size of the batch depends on it; on a GPU every `CHECK_EVERY` steps.
         """
-        device = going_A.device
-        if device.type != "cpu" and (t + 1) % LOOK_EVERY:
+        device = active_A.device
+        if device.type != "cpu" and (t + 1) % CHECK_EVERY:
             return None
-        staying = np.flatnonzero(to_host(going_A))
-        if 2 * len(staying) > len(going_A):
+        active = np.flatnonzero(to_host(active_A))
+        if 2 * len(active) > len(active_A):
             return None
-        index_A = torch.from_numpy(staying).to(device)
+        index_A = torch.from_numpy(active).to(device)
         if len(index_A):
             row_AK = index_A[:, None] * width + torch.arange(width, device=device)
             self._state = self._state.select(row_AK.flatten())
@@ -106,31 +106,31 @@ def hypotheses(
     weights_BKTS: Tensor | None,
     lengths: tuple[int, ...],
 ) -> list[list[Hypothesis]]:
-    """Return each sentence's hypotheses, in their order; one without a token is none, unless there is no other.
+    """Return the hypotheses of each sentence, in order; an empty one only if there is no other.
 
-    The host reads all of them here, once a batch.
+    The host reads the results here, once per batch.
 
     Args:
-        tokens_BKT: `<eos>`, if there is one, counted; padded.
-        lengths: of the sources.
+        tokens_BKT: tokens including `<eos>`, padded.
+        lengths: lengths of the sources.
     """
     ids, log_probs, scores = (to_host(x) for x in (tokens_BKT, log_prob_BK, score_BK))
     longest = int((ids != PAD).sum(-1).max())
     weights = None if weights_BKTS is None else to_host(weights_BKTS[:, :, :longest].float())
-    found: list[list[Hypothesis]] = []
+    results: list[list[Hypothesis]] = []
     for i, rows in enumerate(ids.tolist()):
-        lasting = [row.index(PAD) if PAD in row else len(row) for row in rows]
-        found.append(
+        lengths_K = [row.index(PAD) if PAD in row else len(row) for row in rows]
+        results.append(
             [
                 Hypothesis(
                     tokens=row[: length - 1] if length and row[length - 1] == EOS else row[:length],
                     log_prob=float(log_probs[i, k]),
                     score=float(scores[i, k]),
-                    # A copy, since a part would keep the whole.
+                    # A copy, since a view would keep the whole batch.
                     weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]].copy(),
                 )
-                for k, (row, length) in enumerate(zip(rows, lasting, strict=True))
-                if length or (not any(lasting) and k == 0)  # a model that has diverged ranks nothing
+                for k, (row, length) in enumerate(zip(rows, lengths_K, strict=True))
+                if length or (not any(lengths_K) and k == 0)  # NaN log-probabilities, after divergence
             ]
         )
-    return found
+    return results

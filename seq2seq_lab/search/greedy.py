@@ -6,10 +6,10 @@ from seq2seq_lab.search.paths import PathSearch
 
 
 class GreedySearch(PathSearch):
-    """Takes the arg-max of every step.
+    """Take the arg-max at every step.
 
     Raises:
-        ValueError: limits that no output keeps (see `LengthLimits`).
+        ValueError: length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(self, min_length_factor: float, max_length_factor: float, max_length_extra: int) -> None:

@@ -1,4 +1,4 @@
-"""Searches that choose each token for good."""
+"""Searches that never revise a token."""
 
 from abc import ABC, abstractmethod
 
@@ -12,13 +12,13 @@ from seq2seq_lab.search.frontier import Frontier, hypotheses
 
 
 class PathSearch(ABC):
-    """Follows one path a sentence, or several that know nothing of each other, until `<eos>` or the limit.
+    """Extend K independent hypotheses of each sentence until `<eos>` or the length limit.
 
     Args:
-        paths: K, of each sentence.
+        paths: K.
 
     Raises:
-        ValueError: no path, or limits that no output keeps (see `LengthLimits`).
+        ValueError: K is below 1, or length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class PathSearch(ABC):
 
     @abstractmethod
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
-        """Return token_AK, number t of each output.
+        """Return token_AK, the token at position t of each output.
 
         Args:
-            index_A: the sentences' numbers in the text.
+            index_A: the numbers of the sentences in the text.
         """
 
     @torch.no_grad()
@@ -52,7 +52,7 @@ class PathSearch(ABC):
             token_AK = torch.where(live_AK, chosen_AK, PAD)
             log_prob_BK[sentence_A] += torch.where(live_AK, gained_AK, 0.0).float()
             tokens_BKT[sentence_A, :, t] = token_AK
-            live_AK = live_AK & (token_AK != EOS) & (frontier.most_A > t + 1)[:, None]
+            live_AK = live_AK & (token_AK != EOS) & (frontier.longest_A > t + 1)[:, None]
             kept_A = frontier.keep(live_AK.any(1), self.paths, t)
             if kept_A is not None:
                 if not len(kept_A):

@@ -1,4 +1,4 @@
-"""Sampling: tokens drawn from what the model says of the next one."""
+"""Sampling: tokens drawn from the distribution of the model."""
 
 import torch
 from torch import Tensor
@@ -8,19 +8,20 @@ from seq2seq_lab.search.paths import PathSearch
 
 
 class SamplingSearch(PathSearch):
-    """Draws each token from softmax(log p / temperature), cut to the most probable ones.
+    """Draw each token from softmax(log p / temperature), restricted to the most probable tokens.
 
-    A draw depends on the seed, the sentence's number in the text, the output and the place in it, and so neither on the
-    batch nor on the number of ranks. Log-probabilities are the model's own.
+    A draw depends on the seed, the number of the sentence in the text, the number of the output and the position in it, but
+    not on the batch or the number of ranks. The log-probabilities of hypotheses are those of the model.
 
     Args:
-        temperature: below 1 it makes the probable more so; towards 0 it becomes greedy search.
-        top_k: only so many tokens may be drawn (Fan 2018, §5.1); None for all.
-        top_p: only the fewest tokens that are together so probable (Holtzman 2020, §3.1); 1 for all.
-        nbest: outputs of each sentence, in the order drawn.
+        temperature: below 1 makes probable tokens more probable; the limit 0 is greedy search.
+        top_k: draw from this many most probable tokens (Fan 2018, §5.1); None for all.
+        top_p: draw from the smallest set of most probable tokens with at least this probability (Holtzman 2020, §3.1); 1 for
+            all.
+        nbest: number of outputs per sentence, in the order of the draws.
 
     Raises:
-        ValueError: a value out of its range, or limits that no output keeps (see `LengthLimits`).
+        ValueError: a value out of range, or length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(
@@ -45,16 +46,16 @@ class SamplingSearch(PathSearch):
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
         probs_AKV, token_AKV = (log_probs_AKV / self.temperature).softmax(-1).sort(-1, descending=True)
-        below_AKV = probs_AKV.cumsum(-1) - probs_AKV  # of the tokens that are more probable
+        below_AKV = probs_AKV.cumsum(-1) - probs_AKV  # probability of the more probable tokens
         probs_AKV[below_AKV >= self.top_p] = 0
         if self.top_k is not None:
             probs_AKV[..., self.top_k :] = 0
-        cumulated_AKV = probs_AKV.cumsum(-1)
+        cumulative_AKV = probs_AKV.cumsum(-1)
         path_K = torch.arange(self.paths, device=index_A.device)
         draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
         place_AK1 = torch.searchsorted(
-            cumulated_AKV, (draw_AK * cumulated_AKV[..., -1])[..., None], right=True
+            cumulative_AKV, (draw_AK * cumulative_AKV[..., -1])[..., None], right=True
         )
-        # Rounding must not lead beyond what may be drawn.
+        # Rounding must not select a token of probability 0.
         last_AK1 = ((probs_AKV > 0).sum(-1, keepdim=True) - 1).clamp_min(0)
         return token_AKV.gather(-1, place_AK1.minimum(last_AK1))[..., 0]

@@ -1,12 +1,12 @@
-"""Recurrent layers: torch's, with a quicker way through a sequence for training in bfloat16 on a CPU.
+"""Recurrent layers of torch, with a faster forward and backward pass for training in bfloat16 on a CPU.
 
-There torch multiplies for the gradient of the weights once a step, with as few rows as the batch has sentences. Here
-each step does only what has to wait for the one before; what does not is one product of all steps. In float32, where
-oneDNN's LSTM is the faster one, on a GPU, for packed sequences and without a gradient they are torch's own.
+In that case torch computes the gradient of the weights with one small matrix product per step. Here, each step computes
+only what depends on the step before; the rest is one product for all steps. In float32, where oneDNN's LSTM is faster, on a
+GPU, for packed sequences and without a gradient, the layers are those of torch.
 
-On a GPU under autocast to bfloat16 they compute in float32: autocast runs cuDNN's recurrent layers in float16, whatever its
-type is (PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 without a scaled loss. cuDNN
-multiplies float32 in TF32 where the GPU has it.
+On a GPU under autocast to bfloat16 the layers compute in float32: autocast would run cuDNN's recurrent layers in float16
+(PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 unless the loss is scaled. cuDNN multiplies
+float32 in TF32 if the GPU has it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -45,16 +45,16 @@ class LSTM(nn.LSTM):
         self, sequence: Tensor | PackedSequence, start: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """Return (states, (hidden, cell) after the last input), as torch does."""
-        if isinstance(sequence, PackedSequence) or not _own_pass(sequence):
+        if isinstance(sequence, PackedSequence) or not _use_own_pass(sequence):
             return _torch_pass(super().forward, sequence, start)
         dtype = matrix_dtype(sequence)
-        wide = torch.promote_types(dtype, torch.float32)  # what is added up from step to step stays wide
+        wide = torch.promote_types(dtype, torch.float32)  # of the memory cell, a sum over steps
         hidden_DBH, cell_DBH = start or (_zeros(self, sequence, dtype), _zeros(self, sequence, wide))
         weights = [
             (weight, recurrent, bias + recurrent_bias)
             for weight, recurrent, bias, recurrent_bias in self.all_weights
         ]
-        states_BTH, hidden, cell = _read(
+        states_BTH, hidden, cell = _run_directions(
             _LSTMPass, sequence, weights, hidden_DBH.to(dtype), cell_DBH.to(wide)
         )
         return states_BTH, (hidden, cell)
@@ -70,18 +70,18 @@ class GRU(nn.GRU):
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Return (states, hidden state after the last input), as torch does."""
-        if isinstance(sequence, PackedSequence) or not _own_pass(sequence):
+        if isinstance(sequence, PackedSequence) or not _use_own_pass(sequence):
             return _torch_pass(super().forward, sequence, start)
         dtype = matrix_dtype(sequence)
         hidden_DBH = _zeros(self, sequence, dtype) if start is None else start
-        states_BTH, hidden = _read(_GRUPass, sequence, self.all_weights, hidden_DBH.to(dtype))
+        states_BTH, hidden = _run_directions(_GRUPass, sequence, self.all_weights, hidden_DBH.to(dtype))
         return states_BTH, hidden
 
 
 class _LSTMPass(torch.autograd.Function):
     """c_t = f ⊙ c_{t-1} + i ⊙ g, h_t = o ⊙ tanh c_t; the gates i, f, o with σ, g with tanh (in torch's order: i, f, g, o).
 
-    Everything but the products is computed in the type of the cell. Returns (states_TBH, h_T, c_T).
+    Everything except the products is computed in the dtype of the cell. Returns (states_TBH, h_T, c_T).
     """
 
     @staticmethod
@@ -94,49 +94,52 @@ class _LSTMPass(torch.autograd.Function):
         hidden_BH: Tensor,
         cell_BH: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        hidden_UBH, cell_UBH = _with_steps(hidden_BH, len(input_TBE)), _with_steps(cell_BH, len(input_TBE))
-        gates_TBG = _product(input_TBE, weight_GE, bias_G).to(cell_BH.dtype)
+        hidden_UBH, cell_UBH = (
+            _allocate_states(hidden_BH, len(input_TBE)),
+            _allocate_states(cell_BH, len(input_TBE)),
+        )
+        gates_TBG = _input_gates(input_TBE, weight_GE, bias_G).to(cell_BH.dtype)
         tanh_TBH = cell_BH.new_empty(len(input_TBE), *cell_BH.shape)
         size = hidden_BH.shape[1]
         for t, (gates_BG, tanh_BH) in enumerate(zip(gates_TBG, tanh_TBH, strict=True)):
             gates_BG += hidden_UBH[t] @ recurrent_GH.t()
             gates_BG[:, : 2 * size].sigmoid_()
-            write_BH, keep_BH, new_BH, show_BH = gates_BG.chunk(4, dim=1)
-            _tanh(new_BH, out=new_BH)
-            show_BH.sigmoid_()
-            torch.mul(keep_BH, cell_UBH[t], out=cell_UBH[t + 1]).addcmul_(write_BH, new_BH)
-            hidden_UBH[t + 1] = show_BH * _tanh(cell_UBH[t + 1], out=tanh_BH)
+            i_BH, f_BH, g_BH, o_BH = gates_BG.chunk(4, dim=1)
+            _tanh(g_BH, out=g_BH)
+            o_BH.sigmoid_()
+            torch.mul(f_BH, cell_UBH[t], out=cell_UBH[t + 1]).addcmul_(i_BH, g_BH)
+            hidden_UBH[t + 1] = o_BH * _tanh(cell_UBH[t + 1], out=tanh_BH)
         ctx.save_for_backward(input_TBE, weight_GE, recurrent_GH, hidden_UBH, cell_UBH, gates_TBG, tanh_TBH)
         return hidden_UBH[1:], hidden_UBH[-1].clone(), cell_UBH[-1].clone()
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, to_states_TBH: Tensor, to_hidden_BH: Tensor, to_cell_BH: Tensor
+        ctx: Any, grad_states_TBH: Tensor, grad_hidden_BH: Tensor, grad_cell_BH: Tensor
     ) -> tuple[Tensor | None, ...]:
         input_TBE, weight_GE, recurrent_GH, hidden_UBH, cell_UBH, gates_TBG, tanh_TBH = ctx.saved_tensors
-        to_gates_TBG = gates_TBG.new_empty(gates_TBG.shape, dtype=input_TBE.dtype)
+        grad_gates_TBG = gates_TBG.new_empty(gates_TBG.shape, dtype=input_TBE.dtype)
         wide_BG, product_BH = torch.empty_like(gates_TBG[0]), torch.empty_like(tanh_TBH[0])
-        to_write_BH, to_keep_BH, to_new_BH, to_show_BH = wide_BG.chunk(4, dim=1)
-        to_cell_BH = to_cell_BH.clone()
+        grad_i_BH, grad_f_BH, grad_g_BH, grad_o_BH = wide_BG.chunk(4, dim=1)
+        grad_cell_BH = grad_cell_BH.clone()
         for t in reversed(range(len(input_TBE))):
-            write_BH, keep_BH, new_BH, show_BH = gates_TBG[t].chunk(4, dim=1)
-            wide_BH = to_hidden_BH.to(wide_BG.dtype).add(to_states_TBH[t])
-            _sigmoid_backward(torch.mul(wide_BH, tanh_TBH[t], out=product_BH), show_BH, out=to_show_BH)
-            to_cell_BH += _tanh_backward(wide_BH.mul_(show_BH), tanh_TBH[t], out=product_BH)
-            _tanh_backward(torch.mul(to_cell_BH, write_BH, out=product_BH), new_BH, out=to_new_BH)
-            _sigmoid_backward(torch.mul(to_cell_BH, new_BH, out=product_BH), write_BH, out=to_write_BH)
-            _sigmoid_backward(torch.mul(to_cell_BH, cell_UBH[t], out=product_BH), keep_BH, out=to_keep_BH)
-            to_cell_BH *= keep_BH
-            to_gates_TBG[t] = wide_BG
-            to_hidden_BH = to_gates_TBG[t] @ recurrent_GH
+            i_BH, f_BH, g_BH, o_BH = gates_TBG[t].chunk(4, dim=1)
+            wide_BH = grad_hidden_BH.to(wide_BG.dtype).add(grad_states_TBH[t])
+            _sigmoid_backward(torch.mul(wide_BH, tanh_TBH[t], out=product_BH), o_BH, out=grad_o_BH)
+            grad_cell_BH += _tanh_backward(wide_BH.mul_(o_BH), tanh_TBH[t], out=product_BH)
+            _tanh_backward(torch.mul(grad_cell_BH, i_BH, out=product_BH), g_BH, out=grad_g_BH)
+            _sigmoid_backward(torch.mul(grad_cell_BH, g_BH, out=product_BH), i_BH, out=grad_i_BH)
+            _sigmoid_backward(torch.mul(grad_cell_BH, cell_UBH[t], out=product_BH), f_BH, out=grad_f_BH)
+            grad_cell_BH *= f_BH
+            grad_gates_TBG[t] = wide_BG
+            grad_hidden_BH = grad_gates_TBG[t] @ recurrent_GH
         return (
-            _to_input(ctx, to_gates_TBG, weight_GE),
-            _to_weight(to_gates_TBG, input_TBE),
-            _to_weight(to_gates_TBG, hidden_UBH[:-1]),
-            to_gates_TBG.sum((0, 1)),
-            to_hidden_BH,
-            to_cell_BH,
+            _grad_input(ctx, grad_gates_TBG, weight_GE),
+            _grad_weight(grad_gates_TBG, input_TBE),
+            _grad_weight(grad_gates_TBG, hidden_UBH[:-1]),
+            grad_gates_TBG.sum((0, 1)),
+            grad_hidden_BH,
+            grad_cell_BH,
         )
 
 
@@ -156,55 +159,55 @@ class _GRUPass(torch.autograd.Function):
         recurrent_bias_G: Tensor,
         hidden_BH: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        hidden_UBH = _with_steps(hidden_BH, len(input_TBE))
-        gates_TBG = _product(input_TBE, weight_GE, bias_G)
+        hidden_UBH = _allocate_states(hidden_BH, len(input_TBE))
+        gates_TBG = _input_gates(input_TBE, weight_GE, bias_G)
         size = hidden_BH.shape[1]
         inner_TBH = hidden_BH.new_empty(len(input_TBE), *hidden_BH.shape)  # U_n h + b'_n
         for t, gates_BG in enumerate(gates_TBG):
             recurrent_BG = torch.addmm(recurrent_bias_G, hidden_UBH[t], recurrent_GH.t())
             inner_TBH[t] = recurrent_BG[:, 2 * size :]
             gates_BG[:, : 2 * size].add_(recurrent_BG[:, : 2 * size]).sigmoid_()
-            reset_BH, keep_BH, new_BH = gates_BG.chunk(3, dim=1)
-            _tanh(new_BH.addcmul_(reset_BH, inner_TBH[t]), out=new_BH)
-            torch.lerp(new_BH, hidden_UBH[t], keep_BH, out=hidden_UBH[t + 1])
+            r_BH, z_BH, n_BH = gates_BG.chunk(3, dim=1)
+            _tanh(n_BH.addcmul_(r_BH, inner_TBH[t]), out=n_BH)
+            torch.lerp(n_BH, hidden_UBH[t], z_BH, out=hidden_UBH[t + 1])
         ctx.save_for_backward(input_TBE, weight_GE, recurrent_GH, hidden_UBH, gates_TBG, inner_TBH)
         return hidden_UBH[1:], hidden_UBH[-1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, to_states_TBH: Tensor, to_hidden_BH: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_states_TBH: Tensor, grad_hidden_BH: Tensor) -> tuple[Tensor | None, ...]:
         input_TBE, weight_GE, recurrent_GH, hidden_UBH, gates_TBG, inner_TBH = ctx.saved_tensors
-        to_gates_TBG, to_recurrent_TBG = torch.empty_like(gates_TBG), torch.empty_like(gates_TBG)
+        grad_gates_TBG, grad_recurrent_TBG = torch.empty_like(gates_TBG), torch.empty_like(gates_TBG)
         size = hidden_UBH.shape[2]
         for t in reversed(range(len(input_TBE))):
-            reset_BH, keep_BH, new_BH = gates_TBG[t].chunk(3, dim=1)
-            to_reset_BH, to_keep_BH, to_new_BH = to_gates_TBG[t].chunk(3, dim=1)
-            to_hidden_BH = to_hidden_BH + to_states_TBH[t]
-            kept_BH = to_hidden_BH * keep_BH
-            _sigmoid_backward((hidden_UBH[t] - new_BH).mul_(to_hidden_BH), keep_BH, out=to_keep_BH)
-            _tanh_backward(to_hidden_BH.sub_(kept_BH), new_BH, out=to_new_BH)
-            _sigmoid_backward(to_new_BH * inner_TBH[t], reset_BH, out=to_reset_BH)
-            to_recurrent_TBG[t, :, : 2 * size] = to_gates_TBG[t, :, : 2 * size]
-            torch.mul(to_new_BH, reset_BH, out=to_recurrent_TBG[t, :, 2 * size :])
-            to_hidden_BH = torch.addmm(kept_BH, to_recurrent_TBG[t], recurrent_GH)
+            r_BH, z_BH, n_BH = gates_TBG[t].chunk(3, dim=1)
+            grad_r_BH, grad_z_BH, grad_n_BH = grad_gates_TBG[t].chunk(3, dim=1)
+            grad_hidden_BH = grad_hidden_BH + grad_states_TBH[t]
+            kept_BH = grad_hidden_BH * z_BH
+            _sigmoid_backward((hidden_UBH[t] - n_BH).mul_(grad_hidden_BH), z_BH, out=grad_z_BH)
+            _tanh_backward(grad_hidden_BH.sub_(kept_BH), n_BH, out=grad_n_BH)
+            _sigmoid_backward(grad_n_BH * inner_TBH[t], r_BH, out=grad_r_BH)
+            grad_recurrent_TBG[t, :, : 2 * size] = grad_gates_TBG[t, :, : 2 * size]
+            torch.mul(grad_n_BH, r_BH, out=grad_recurrent_TBG[t, :, 2 * size :])
+            grad_hidden_BH = torch.addmm(kept_BH, grad_recurrent_TBG[t], recurrent_GH)
         return (
-            _to_input(ctx, to_gates_TBG, weight_GE),
-            _to_weight(to_gates_TBG, input_TBE),
-            _to_weight(to_recurrent_TBG, hidden_UBH[:-1]),
-            to_gates_TBG.sum((0, 1)),
-            to_recurrent_TBG.sum((0, 1)),
-            to_hidden_BH,
+            _grad_input(ctx, grad_gates_TBG, weight_GE),
+            _grad_weight(grad_gates_TBG, input_TBE),
+            _grad_weight(grad_recurrent_TBG, hidden_UBH[:-1]),
+            grad_gates_TBG.sum((0, 1)),
+            grad_recurrent_TBG.sum((0, 1)),
+            grad_hidden_BH,
         )
 
 
 def matrix_dtype(x: Tensor) -> torch.dtype:
-    """Return the type that matrix products are computed in."""
+    """Return the dtype of matrix products."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-def _own_pass(sequence: Tensor) -> bool:
-    """Say whether the pass of this module is the quicker one."""
+def _use_own_pass(sequence: Tensor) -> bool:
+    """Return whether the pass of this module is faster than that of torch."""
     trains_on_cpu = sequence.device.type == "cpu" and torch.is_grad_enabled()
     return trains_on_cpu and matrix_dtype(sequence) is not torch.float32
 
@@ -214,7 +217,7 @@ def _torch_pass(
     sequence: Tensor | PackedSequence,
     start: State | None,
 ) -> tuple[Any, State]:
-    """Return what torch's own layer computes, on a GPU in float32 instead of bfloat16."""
+    """Return what torch's layer computes, on a GPU in float32 instead of bfloat16."""
     x = sequence.data if isinstance(sequence, PackedSequence) else sequence
     autocast = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
     if not autocast or torch.get_autocast_dtype("cuda") is not torch.bfloat16:
@@ -227,16 +230,16 @@ def _torch_pass(
         return forward(sequence.float(), start)
 
 
-def _read(
-    passing: type[torch.autograd.Function],
+def _run_directions(
+    function: type[torch.autograd.Function],
     sequence_BTE: Tensor,
     weights: Iterable[Sequence[Tensor]],
     *start_DBH: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Return (states_BTH, and of each state what it is after the last input) of all directions, whose weights these are."""
+    """Return states_BTH and the last states of all directions, each with its weights."""
     dtype = matrix_dtype(sequence_BTE)
     passes = [
-        passing.apply(  # type: ignore[no-untyped-call]
+        function.apply(  # type: ignore[no-untyped-call]
             _in_reading_order(sequence_BTE, direction).to(dtype),
             *(weight.to(dtype) for weight in own),
             *(state_DBH[direction] for state_DBH in start_DBH),
@@ -244,7 +247,7 @@ def _read(
         for direction, own in enumerate(weights)
     ]
     states, *last = zip(*passes, strict=True)
-    return (_side_by_side(states), *(torch.stack(ends) for ends in last))
+    return (_concatenate(states), *(torch.stack(ends) for ends in last))
 
 
 def _zeros(layer: nn.RNNBase, sequence_BTE: Tensor, dtype: torch.dtype) -> Tensor:
@@ -252,39 +255,43 @@ def _zeros(layer: nn.RNNBase, sequence_BTE: Tensor, dtype: torch.dtype) -> Tenso
 
 
 def _in_reading_order(sequence_BTE: Tensor, direction: int) -> Tensor:
-    """Return inputs_TBE in the order that a direction reads them in."""
+    """Return inputs_TBE in the order in which a direction reads them."""
     input_TBE = sequence_BTE.transpose(0, 1)
     return input_TBE.flip(0) if direction else input_TBE
 
 
-def _side_by_side(states: tuple[Tensor, ...]) -> Tensor:
-    """Return states_BTH of all directions, in the order of the sequence."""
-    ours_TBH = [states_TBH.flip(0) if number else states_TBH for number, states_TBH in enumerate(states)]
-    return (ours_TBH[0] if len(ours_TBH) == 1 else torch.cat(ours_TBH, dim=-1)).transpose(0, 1)
+def _concatenate(states: tuple[Tensor, ...]) -> Tensor:
+    """Concatenate the states_BTH of all directions, in the order of the sequence."""
+    directions_TBH = [
+        states_TBH.flip(0) if number else states_TBH for number, states_TBH in enumerate(states)
+    ]
+    return (directions_TBH[0] if len(directions_TBH) == 1 else torch.cat(directions_TBH, dim=-1)).transpose(
+        0, 1
+    )
 
 
-def _with_steps(start_BH: Tensor, steps: int) -> Tensor:
-    """Return a state's room for U = T + 1 steps, with the first in it."""
+def _allocate_states(start_BH: Tensor, steps: int) -> Tensor:
+    """Return a tensor for the states of U = T + 1 steps that contains the first."""
     states_UBH = start_BH.new_empty(steps + 1, *start_BH.shape)
     states_UBH[0] = start_BH
     return states_UBH
 
 
-def _product(input_TBE: Tensor, weight_GE: Tensor, bias_G: Tensor) -> Tensor:
+def _input_gates(input_TBE: Tensor, weight_GE: Tensor, bias_G: Tensor) -> Tensor:
     return torch.addmm(bias_G, input_TBE.flatten(0, 1), weight_GE.t()).view(*input_TBE.shape[:2], -1)
 
 
-def _to_input(ctx: Any, to_gates_TBG: Tensor, weight_GE: Tensor) -> Tensor | None:
-    return to_gates_TBG @ weight_GE if ctx.needs_input_grad[0] else None
+def _grad_input(ctx: Any, grad_gates_TBG: Tensor, weight_GE: Tensor) -> Tensor | None:
+    return grad_gates_TBG @ weight_GE if ctx.needs_input_grad[0] else None
 
 
-def _to_weight(to_gates_TBG: Tensor, read_TBE: Tensor) -> Tensor:
-    """Return the gradient of the weights_GE of all steps, in one product."""
-    return to_gates_TBG.flatten(0, 1).t() @ read_TBE.flatten(0, 1)
+def _grad_weight(grad_gates_TBG: Tensor, input_TBE: Tensor) -> Tensor:
+    """Return the gradient of weights_GE over all steps, in one product."""
+    return grad_gates_TBG.flatten(0, 1).t() @ input_TBE.flatten(0, 1)
 
 
 def _tanh(x: Tensor, out: Tensor) -> Tensor:
-    """tanh x = 2 σ(2x) − 1, in a third of the time that a CPU takes for `torch.tanh`."""
+    """tanh x = 2 σ(2x) − 1, which takes a third of the time of `torch.tanh` on a CPU."""
     return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1)
 
 

@@ -26,7 +26,7 @@ from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, Recurre
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.search.frontier import LOOK_EVERY
+from seq2seq_lab.search.frontier import CHECK_EVERY
 from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import _needed
@@ -165,7 +165,7 @@ def test_searches(overrides: Sequence[str], tokenized: TokenizedCorpus, fake_gpu
     found, waits = searched(build.search(whole), on_gpu(whole, tokenized).eval(), tokenized, fake_gpu)
     assert [len(hypothesis.tokens) for (hypothesis, *_) in found] == [WORDS] * 3
     assert (found[0][0].weights_TS is None) == ("attention=none" in overrides)
-    assert waits < 2 * LOOK_EVERY  # which are done: there is none at each step
+    assert waits < 2 * CHECK_EVERY  # which are done: there is none at each step
 
 
 def searched(
@@ -185,7 +185,7 @@ def test_an_ensemble_does_not_wait_at_each_step(tokenized: TokenizedCorpus, fake
         searched(build.search(whole), model, tokenized, fake_gpu)[1]
         for model in (members[0], Ensemble(members))
     ]
-    assert waits[1] < waits[0] + LOOK_EVERY  # it encodes the source twice
+    assert waits[1] < waits[0] + CHECK_EVERY  # it encodes the source twice
 
 
 @pytest.mark.parametrize("precision", [FP32, BF16, FP16])
