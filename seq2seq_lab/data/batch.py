@@ -10,11 +10,11 @@ class Batch:
     """Token ids of B sentence pairs, with `<sos>` and `<eos>` on both sides.
 
     Attributes:
-        index_B: the sentences' numbers in their split (order, gold alignments, coins, gathering).
-        source_BS: source ids, padded where the lengths differ.
-        source_lengths: the B real source lengths, on the host.
+        index_B: the number of each sentence in its split.
+        source_BS: source ids, padded if the lengths differ.
+        source_lengths: the B source lengths without padding, on the host.
         target_BU: target ids, padded; U = T + 1.
-        target_tokens: how many target tokens are predicted (`<eos>` counted, `<sos>` and padding not), on the host.
+        target_tokens: the number of target tokens to predict (with `<eos>`, without `<sos>` and padding), on the host.
     """
 
     index_B: Tensor
@@ -24,7 +24,7 @@ class Batch:
     target_tokens: int
 
     def twice(self) -> "Batch":
-        """Return the batch with every sentence a second time, after all of them."""
+        """Return the batch followed by a copy of itself."""
         return Batch(
             index_B=self.index_B.repeat(2),
             source_BS=self.source_BS.repeat(2, 1),
@@ -35,10 +35,10 @@ class Batch:
 
     @property
     def inputs_BT(self) -> Tensor:
-        """What the decoder reads under teacher forcing: `<sos>` y_1 … y_{T-1}."""
+        """The input of the decoder under teacher forcing: `<sos>` y_1 … y_{T-1}."""
         return self.target_BU[:, :-1]
 
     @property
     def outputs_BT(self) -> Tensor:
-        """What it is to predict: y_1 … `<eos>`."""
+        """The tokens to predict: y_1 … `<eos>`."""
         return self.target_BU[:, 1:]

@@ -1,7 +1,7 @@
-"""The plan of an epoch: which sentences make an optimizer step, and which of them run together, on which rank.
+"""The plan of an epoch: the sentences of each optimizer step, their batches, and the rank of each.
 
-A batch holds sentences of one exact source length, so nothing is padded on the source side and the fused recurrent
-kernels run on it as it is. Sentences of nearly the same target length stand together.
+All sentences of a batch have the same source length: the source side has no padding, and the fused recurrent kernels
+can process it. Their target lengths are similar.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ StepPlan = list[Index]
 def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[StepPlan]:
     """Return the optimizer steps of an epoch, each a list of batches of sentence numbers.
 
-    The plan is a function of (seed, epoch), the same for any number of ranks. Every sentence occurs once.
+    The plan is a function of (seed, epoch), and does not depend on the number of ranks. Every sentence occurs once.
 
     Args:
-        batch_size: sentences, or target tokens, of one optimizer step; every step but one has as many
-            sentences (of tokens: at most as many, unless one sentence alone has more).
+        batch_size: the number of sentences, or the greatest number of target tokens, of a step. One step may have fewer
+            sentences, and a step of one sentence may have more tokens.
     """
     rng = np.random.default_rng((seed, epoch))
     source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
@@ -43,13 +43,13 @@ def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoc
 
 
 def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[int, StepPlan]:
-    """Return the micro-batches of a step that one rank computes, by their numbers; one may be without a sentence.
+    """Return the micro-batches of a step that one rank computes, by number; a micro-batch may be empty.
 
-    There are as many as asked for, rounded up to a multiple of the ranks, and a rank has every `ranks`-th of them. So
-    two ranks compute what one process computes in two micro-batches, to the last bit.
+    Their number is `micro_batches` rounded up to a multiple of `ranks`, and a rank has every `ranks`-th of them. Two ranks
+    therefore compute exactly what one process computes in two micro-batches.
 
-    The sentences are dealt to them one by one, forth and back (0 1 2 2 1 0 0 …): where neighbours are of nearly the same
-    length every micro-batch gets nearly the same number of tokens.
+    The sentences are distributed in alternating order (0 1 2 2 1 0 0 …). Because neighbours have similar lengths, all
+    micro-batches have similar numbers of tokens.
     """
     count = -(-micro_batches // ranks) * ranks
     own: dict[int, StepPlan] = {number: [] for number in range(rank, count, ranks)}
@@ -67,8 +67,8 @@ def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[
 def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
     """Return batches of at most `batch_size` sentences of similar length; every sentence occurs once.
 
-    Unlike in training the source lengths may differ: a search takes as many steps for a batch of three sentences
-    as for a full one, so few full batches are worth a packed encoder.
+    In contrast to training the source lengths may differ: a search takes as many steps for three sentences as for a full
+    batch, and a few full batches with packed sequences are faster.
     """
     order = np.lexsort((text.target_lengths.numpy(), text.source_lengths.numpy()))
     return _split(order, batch_size)
@@ -83,7 +83,7 @@ def _by_source_length(source_lengths: Index, order: Index) -> list[Index]:
 
 
 def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[list[Index], Index]:
-    """Cut a shuffled group into full chunks of similar target length and a random rest."""
+    """Split a shuffled group into full chunks of similar target length and a random rest."""
     if unit == "sentences":
         count = len(group) // batch_size * batch_size
         whole = group[:count][np.argsort(target[group[:count]], kind="stable")]
@@ -100,7 +100,7 @@ def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[l
 
 
 def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) -> list[StepPlan]:
-    """Join what is left of the groups into steps of several batches."""
+    """Combine the rests of the groups into steps of several batches."""
     steps: list[StepPlan] = []
     step: StepPlan = []
     room = batch_size
@@ -127,11 +127,11 @@ def _split(chunk: Index, size: int) -> list[Index]:
 
 
 class BatchMaker:
-    """Makes batches of one split, whose tokens lie as a whole on the device.
+    """Creates batches of one split, with all its tokens in the memory of the device.
 
     Args:
         text: the split.
-        device: where the batches are to be.
+        device: the device of the batches.
     """
 
     def __init__(self, text: TokenizedText, device: torch.device) -> None:
@@ -148,7 +148,7 @@ class BatchMaker:
         """Return the batch of the given sentences, in their order."""
         index_B = torch.from_numpy(index)
         if self.device.type == "cuda":
-            index_B = index_B.pin_memory()  # copied from there without waiting for the device
+            index_B = index_B.pin_memory()  # asynchronous copy
         index_B = index_B.to(self.device, non_blocking=True)
         source_lengths, target_lengths = self._source_lengths[index], self._target_lengths[index]
         return Batch(
@@ -160,7 +160,7 @@ class BatchMaker:
         )
 
     def target_tokens(self, step: StepPlan) -> int:
-        """Return how many target tokens a step predicts, on all ranks together."""
+        """Return the number of target tokens of a step, on all ranks together."""
         return sum(int((self._target_lengths[index] - 1).sum()) for index in step)
 
     def all(self, plan: Sequence[Index]) -> Iterator[Batch]:

@@ -1,10 +1,10 @@
-"""What a data set gives: pairs of plain text, in splits, with gold word alignments where they are known."""
+"""The result of a data set: pairs of plain text in splits, with gold word alignments if they are known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-# How decoded text shows an unknown token (SentencePiece's convention). BLEU, chrF and TER count it as one wrong token;
+# An unknown token in decoded text (SentencePiece's convention). BLEU, chrF and TER count it as one wrong token;
 # "<unk>" would be three wrong tokens under sacreBLEU's tokenization.
 UNKNOWN = "\N{DOUBLE QUESTION MARK}"
 
@@ -13,9 +13,8 @@ UNKNOWN = "\N{DOUBLE QUESTION MARK}"
 class Gold:
     """The gold word alignment of one sentence pair.
 
-    The words stand in the plain sentence in this order, each a substring of it; `links` holds
-    (source word, target word) pairs, counted from 0. Every link is sure (S = P in the terms of
-    Och and Ney 2003).
+    Each word is a substring of the plain sentence, in this order. `links` are pairs (source word, target word), counted
+    from 0. All links are sure (S = P in the terms of Och and Ney 2003).
     """
 
     source_words: tuple[str, ...]
@@ -27,8 +26,8 @@ class Gold:
 class ParallelText:
     """Sentence pairs of one split: `source[i]` corresponds to `target[i]` (and to `gold[i]`, `phenomena[i]`).
 
-    `phenomena` names what a pair shows ("negation", "question"), where the data set knows; scores are
-    reported for each name too.
+    `phenomena` are the names of what a pair shows, such as "negation", if the data set has them. Scores are also reported
+    for each name.
     """
 
     source: Sequence[str]
@@ -47,7 +46,7 @@ class ParallelText:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel corpus in splits. `counts` says what reading it did (dropped pairs and the like)."""
+    """A parallel corpus in splits. `counts` are those of `new_counts` and `near_duplicates`."""
 
     source_language: str
     target_language: str
@@ -58,8 +57,8 @@ class Corpus:
 
 
 class Dataset(Protocol):
-    """Where a corpus comes from; `conf/dataset/*.yaml` each name one."""
+    """A source of a corpus; each `conf/dataset/*.yaml` names one."""
 
     def load(self) -> Corpus:
-        """Read or make the corpus. Raises `UserError` where something the user can mend is wrong."""
+        """Read or generate the corpus. Raises `UserError` for errors that the user can correct."""
         ...

@@ -1,4 +1,4 @@
-"""Pairs that stand more than once in a corpus: counted in bounded memory, at any number of pairs."""
+"""Pairs that occur more than once in a corpus, found by their hashes."""
 
 import hashlib
 import unicodedata
@@ -15,18 +15,19 @@ from seq2seq_lab.data.progress import progress
 
 _CHUNK = 10_000  # pairs looked up at a time
 
-# Sentences are compared by 128 bits of their hash: among a thousand million, two different ones have the same
-# with a probability below 1e-20. Bytes, which numpy sorts and searches as strings.
+# Sentences are compared by 128 bits of a hash: the probability that two of 10^9 sentences have the same is below 1e-20.
+# NumPy sorts and searches the bytes as strings.
 _KEY_BYTES = 16
 Keys = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
 class Repeats(NamedTuple):
-    """Which pairs repeat others; one truth value a pair.
+    """Masks over the pairs that repeat others.
 
-    `duplicates`, of train and then each held-out split: the pair equals an earlier one of its split.
-    `leaks`, of train: the source side stands in a held-out split, after normalisation.
+    Attributes:
+        duplicates: for train and each held-out split: the pair equals an earlier pair of its split.
+        leaks: for train: the source side is in a held-out split, after normalisation.
     """
 
     duplicates: list[Mask]
@@ -34,11 +35,11 @@ class Repeats(NamedTuple):
 
 
 def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts: Counter[str]) -> Repeats:
-    """Find, and keep, pairs that repeat an earlier pair of their split and held-out pairs seen in training.
+    """Find and count pairs that repeat an earlier pair of their split, and held-out pairs that are in training.
 
-    Duplicates are exact. A leaked pair is a held-out pair that equals a training pair after NFC, case folding
-    and the collapsing of white space, so exact ones are among them; a leaked source is a held-out pair whose
-    source side stands in training, with whatever target, so leaked pairs are among those.
+    - `duplicate_pairs`: pairs that equal an earlier pair of their split exactly
+    - `leaked_pairs`: held-out pairs that equal a training pair after normalisation (NFC, case folding, white space)
+    - `leaked_sources`: held-out pairs whose source side equals that of a training pair after normalisation
     """
     known_pairs, known_sources = Known(), Known()
     for split in held_out:
@@ -53,51 +54,51 @@ def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts:
         known_pairs.mark(pairs)
     repeats = Repeats(list(map(_duplicates, (train, *held_out))), np.concatenate(leaks))
     counts["duplicate_pairs"] += sum(int(mask.sum()) for mask in repeats.duplicates)
-    counts["leaked_pairs"] += known_pairs.marked()
-    counts["leaked_sources"] += known_sources.marked()
+    counts["leaked_pairs"] += known_pairs.count_seen()
+    counts["leaked_sources"] += known_sources.count_seen()
     return repeats
 
 
 class Known:
-    """Keys in sorted order, and which of them have been seen elsewhere."""
+    """A sorted set of keys that records which of them were seen elsewhere."""
 
     def __init__(self) -> None:
         self._added: list[Keys] = []
 
     def add(self, keys: Keys) -> None:
-        """Add keys, all of one type."""
+        """Add keys of the same type."""
         self._added.append(keys)
 
     def sort(self) -> None:
-        """Prepare the keys for `mark`; none can be added from now on."""
+        """Prepare the keys for `mark`; no keys can be added after this."""
         added = np.concatenate(self._added) if self._added else np.zeros(0, np.uint64)
         self._keys, self._places = np.unique(added, return_inverse=True)
         self._added.clear()
         self._seen = np.zeros(len(self._keys), np.bool_)
 
     def mark(self, keys: Keys) -> Mask:
-        """Say which of the keys are known, and remember those as seen."""
+        """Return which of the given keys are in the set, and record them as seen."""
         if not len(self._keys):
             return np.zeros(len(keys), np.bool_)
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        found: Mask = self._keys[place] == keys
-        self._seen[place[found]] = True
-        return found
+        known: Mask = self._keys[place] == keys
+        self._seen[place[known]] = True
+        return known
 
     def seen(self) -> Mask:
-        """Return of each key, in the order in which they were added, whether it was seen."""
+        """Return for each added key, in the order of addition, whether it was seen."""
         seen: Mask = self._seen[self._places]
         return seen
 
-    def marked(self) -> int:
-        """The number of keys added that were seen; one added twice counts twice."""
+    def count_seen(self) -> int:
+        """Return the number of added keys that were seen; a key that was added twice counts twice."""
         return int(self.seen().sum())
 
 
 def _duplicates(split: ParallelText) -> Mask:
-    """Say of each pair whether it equals an earlier one."""
+    """Return for each pair whether it equals an earlier one."""
     pairs = progress(zip(split.source, split.target, strict=True), "Looking for duplicates", len(split))
-    # The length says where the source ends, whatever the sentences hold.
+    # The length shows the end of the source, whatever characters the sentences contain.
     keys = _keys(f"{len(source)} {source}{target}" for source, target in pairs)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -107,11 +108,11 @@ def _duplicates(split: ParallelText) -> Mask:
 
 
 def _normalised_keys(split: ParallelText, description: str) -> Iterator[tuple[Keys, Keys]]:
-    """Yield the keys of the source sides and of the pairs, normalised, some at a time."""
+    """Yield the keys of the normalised source sides and pairs, in chunks."""
     pairs = progress(zip(split.source, split.target, strict=True), description, len(split))
     while chunk := list(islice(pairs, _CHUNK)):
         sources = [_normalised(source) for source, _ in chunk]
-        # No normalised sentence holds a line break: it says where the source ends.
+        # A normalised sentence contains no line break: it shows the end of the source.
         both = (f"{left}\n{_normalised(target)}" for left, (_, target) in zip(sources, chunk, strict=True))
         yield _keys(sources), _keys(both)
 

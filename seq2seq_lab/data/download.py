@@ -8,10 +8,12 @@ import tempfile
 import urllib.request
 import zipfile
 import zlib
+from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from seq2seq_lab import files
+from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.connectivity import find_connection_problem
 
@@ -83,17 +85,8 @@ def fetch_member(url: str, member: str, sha256: str, folder: Path, remedy: str) 
 
 
 def _download(url: str, destination: Path) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with (
-        urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
-        destination.open("wb") as file,
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-    ):
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, destination.open("wb") as file:
         size = response.headers["Content-Length"]
-        task = progress.add_task(f"Downloading {url}", total=int(size) if size else None)
-        while block := response.read(1 << 16):
+        blocks = iter(partial(response.read, 1 << 16), b"")
+        for block in progress(blocks, f"Downloading {url}", int(size) if size else None, file.tell):
             file.write(block)
-            progress.advance(task, len(block))

@@ -9,15 +9,12 @@ from typing import Any
 from seq2seq_lab.data.download import check_reachable
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tables import candidate, check_columns
-from seq2seq_lab.data.text import OnBadPair, SplitName, usable_pairs
+from seq2seq_lab.data.text import SPLITS, OnBadPair, SplitName, usable_pairs
 from seq2seq_lab.errors import UserError
 
 _BATCH = 1000  # rows converted at a time
-_NAMES: dict[SplitName, tuple[str, ...]] = {
-    "train": ("train",),
-    "validation": ("validation", "val", "dev"),
-    "test": ("test",),
-}
+_NAMES: dict[SplitName, tuple[str, ...]] = {split: (split,) for split in SPLITS}
+_NAMES["validation"] = ("validation", "val", "dev")
 
 
 def read_hub(

@@ -1,4 +1,4 @@
-"""Lines of text in one buffer."""
+"""A compact sequence of lines."""
 
 import hashlib
 from array import array
@@ -13,9 +13,9 @@ _BLOCK = 10_000  # lines whose offsets are Python numbers at a time
 
 
 class Lines(Sequence[str]):
-    """An immutable sequence of lines over one UTF-8 buffer: each costs its bytes and 8 more.
+    """An immutable sequence of lines in one UTF-8 buffer; a line takes 8 bytes more than its text.
 
-    A line may hold any character, line breaks and NUL included.
+    A line may contain any character, including line breaks and NUL.
     """
 
     def __init__(self, buffer: bytes | bytearray, offsets: npt.NDArray[np.int64]) -> None:
@@ -27,9 +27,9 @@ class Lines(Sequence[str]):
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> "Lines":
-        """Return the lines; those that are `Lines` already as they are.
+        """Return the lines as `Lines`, which are not copied.
 
-        Raises `UnicodeEncodeError` for a lone surrogate, which UTF-8 cannot hold.
+        Raises `UnicodeEncodeError` for a lone surrogate, which UTF-8 cannot encode.
         """
         if isinstance(lines, Lines):
             return lines
@@ -55,7 +55,7 @@ class Lines(Sequence[str]):
         first, stop, step = index.indices(len(self))
         if step != 1:
             return Lines.of(self[i] for i in range(first, stop, step))
-        # A copy: a short slice shall not keep, or pickle, the whole buffer.
+        # A copy, for a short slice not to keep or pickle the whole buffer.
         offsets = self._offsets[first : max(first, stop) + 1]
         return Lines(self._buffer[offsets[0] : offsets[-1]], offsets - offsets[0])
 
@@ -76,7 +76,7 @@ class Lines(Sequence[str]):
         return f"<{len(self)} lines: {', '.join(map(repr, self[:3]))}{more}>"
 
     def digest(self) -> bytes:
-        """Return a SHA-256 that the same lines always share, and no others."""
+        """Return a SHA-256 of the lines and their number."""
         digest = hashlib.sha256(len(self).to_bytes(8, "little"))
         digest.update(np.diff(self._offsets).astype("<i8").tobytes())
         digest.update(self._buffer)
@@ -84,7 +84,7 @@ class Lines(Sequence[str]):
 
 
 class LinesBuilder:
-    """Takes lines one by one; `build` makes `Lines` of them and ends it."""
+    """Collects lines and builds `Lines` from them."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -94,10 +94,10 @@ class LinesBuilder:
         return len(self._offsets) - 1
 
     def append(self, line: str) -> None:
-        """Add a line. Raises `UnicodeEncodeError` for a lone surrogate, which UTF-8 cannot hold."""
+        """Add a line. Raises `UnicodeEncodeError` for a lone surrogate, which UTF-8 cannot encode."""
         self._buffer += line.encode()
         self._offsets.append(len(self._buffer))
 
     def build(self) -> Lines:
-        """Return the lines over the buffer itself, uncopied; nothing can be appended from now on."""
+        """Return the lines without copying the buffer; no line can be appended after this."""
         return Lines(self._buffer, np.frombuffer(self._offsets, np.int64))

@@ -1,4 +1,4 @@
-"""How close held-out pairs are to training pairs: counted in one pass over the training split, in bounded memory."""
+"""Held-out pairs that are similar to training pairs, counted in one pass over the training split."""
 
 import hashlib
 import json
@@ -23,10 +23,10 @@ from seq2seq_lab.files import write_atomically
 
 log = logging.getLogger(__name__)
 
-# Increase it whenever a change of the code changes the counts.
+# Increase it when a change of the code changes the counts.
 _FORMAT = 1
 _CHUNK = 10_000  # sentences hashed at a time
-_CACHED = 1 << 18  # words whose hash is kept
+_CACHED = 1 << 18  # words whose hash is cached
 
 # A sentence's hash is Σ word(i) · BASE^i modulo 2^64, with words hashed to 64 random bits. Replacing or deleting a word
 # then costs a few operations, whatever the length of the sentence. Two different sentences have the same hash with a
@@ -37,19 +37,8 @@ _ANY_WORD = np.uint64(0xD1B54A32D192ED03)
 
 _WORD = re.compile(r"\w+")
 _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|m|d|s)\b")
-_EXPANDED = {
-    "won't": "will not",
-    "can't": "cannot",
-    "shan't": "shall not",
-    "let's": "let us",
-    "n't": " not",
-    "'ll": " will",
-    "'ve": " have",
-    "'re": " are",
-    "'m": " am",
-    "'d": " would",
-    "'s": " is",
-}
+_EXPANDED = {"won't": "will not", "can't": "cannot", "shan't": "shall not", "let's": "let us", "n't": " not"}
+_EXPANDED |= {"'ll": " will", "'ve": " have", "'re": " are", "'m": " am", "'d": " would", "'s": " is"}
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -58,7 +47,7 @@ NEAR_DUPLICATES = ("source_in_train", "reference_in_train", "source_within_one_w
 
 
 def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
-    """Return a corpus with the counts of `near_duplicates`, which are kept in `cache` by the text of the corpus."""
+    """Return the corpus with the counts of `near_duplicates`, which are cached by the text of the corpus."""
     held_out = {"validation": corpus.validation, **corpus.tests}
     digest = hashlib.sha256(json.dumps([_FORMAT, *held_out]).encode())
     for text in (corpus.train, *held_out.values()):
@@ -73,41 +62,41 @@ def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
             write_atomically(entry, json.dumps(counts))
         except OSError as error:
             log.warning(
-                "%s cannot be written (%s): the next run counts near-duplicates again.", entry, error.strerror
+                "%s cannot be written (%s): the near-duplicates are not cached.", entry, error.strerror
             )
     return replace(corpus, counts={**corpus.counts, **counts})
 
 
 def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -> dict[str, int]:
-    """Count the held-out pairs that are close to a training pair, or to each other.
+    """Count the held-out pairs that are similar to a training pair or to each other.
 
-    Of each split SPLIT, these are numbers of pairs:
+    The keys and the pairs of each split SPLIT that they count:
 
-    - `SPLIT/source_in_train`, `SPLIT/reference_in_train`: the side equals that side of a training pair after
-      normalisation (Unicode NFC, case, punctuation, white space, English contractions: "I'm" is "I am").
-    - `SPLIT/source_within_one_word`: after normalisation, at most one replaced, inserted or deleted word distinguishes the
-      source from a training source, and they have another word in common.
+    - `SPLIT/source_in_train`, `SPLIT/reference_in_train`: the side equals that of a training pair after normalisation
+      (Unicode NFC, case, punctuation, white space, English contractions: "I'm" is "I am").
+    - `SPLIT/source_within_one_word`: after normalisation, the source differs from a training source by at most one
+      replaced, inserted or deleted word, and they have another word in common.
     - `SPLIT/shared_source`: another pair of the split has exactly the same source.
 
-    Without training pairs, only the last one is counted.
+    Without training pairs, only the last one is present.
     """
-    found = _found(train, list(held_out.values())) if train else {}
+    masks = _find(train, list(held_out.values())) if train else {}
     start, counts = 0, {}
     for name, text in held_out.items():
         part = slice(start, start + len(text))
         start += len(text)
-        for what, mask in found.items():
-            counts[f"{name}/{what}"] = int(mask[part].sum())
+        for key, mask in masks.items():
+            counts[f"{name}/{key}"] = int(mask[part].sum())
         copies = Counter(text.source)
         counts[f"{name}/shared_source"] = sum(count for count in copies.values() if count > 1)
     return counts
 
 
-def _found(train: ParallelText, held_out: Sequence[ParallelText]) -> dict[str, Mask]:
-    """Return a mask over the pairs of all held-out splits for each kind of near-duplicate."""
+def _find(train: ParallelText, held_out: Sequence[ParallelText]) -> dict[str, Mask]:
+    """Return, for each kind of near-duplicate, a mask over the pairs of all held-out splits."""
     whole, replaced, deleted, references, longer = Known(), Known(), Known(), Known(), Known()
     word_hashes = _WordHashes()
-    word_pair = [np.zeros(0, np.int64)]  # the pair that each word is in
+    word_pair = [np.zeros(0, np.int64)]  # the pair of each word
     pairs = 0
     for text in held_out:
         for source, target in _chunks(text, word_hashes, "Hashing held-out pairs"):
@@ -124,7 +113,7 @@ def _found(train: ParallelText, held_out: Sequence[ParallelText]) -> dict[str, M
         whole.mark(source.whole_N)
         replaced.mark(source.replaced_W)
         deleted.mark(source.whole_N)
-        longer.mark(source.deleted_W)  # training sentences with one word more
+        longer.mark(source.deleted_W)  # training sentences with one more word
         references.mark(target.whole_N)
     near = whole.seen() | longer.seen()
     near[np.concatenate(word_pair)[replaced.seen() | deleted.seen()]] = True
@@ -136,13 +125,13 @@ def _found(train: ParallelText, held_out: Sequence[ParallelText]) -> dict[str, M
 
 
 class _Sentences(NamedTuple):
-    """Hashes of N sentences; W is the number of words in those of more than one word.
+    """Hashes of N sentences; W is the number of words in the sentences with more than one word.
 
     Attributes:
-        whole_N: of each sentence.
-        replaced_W: of the sentence with this word replaced by a placeholder.
-        deleted_W: of the sentence without this word.
-        sentence_W: the number of the sentence that this word is in.
+        whole_N: the hash of each sentence.
+        replaced_W: the hash of the sentence with this word replaced with a placeholder.
+        deleted_W: the hash of the sentence without this word.
+        sentence_W: the number of the word's sentence.
     """
 
     whole_N: Hashes
@@ -154,7 +143,7 @@ class _Sentences(NamedTuple):
 def _chunks(
     text: ParallelText, known: "_WordHashes", description: str
 ) -> Iterator[tuple[_Sentences, _Sentences]]:
-    """Yield the hashes of both sides, some pairs at a time."""
+    """Yield the hashes of both sides, in chunks of pairs."""
     pairs = progress(zip(text.source, text.target, strict=True), description, len(text))
     while chunk := list(islice(pairs, _CHUNK)):
         sources, targets = zip(*chunk, strict=True)
@@ -162,14 +151,13 @@ def _chunks(
 
 
 class _WordHashes(dict[str, int]):
-    """The hash of each word, computed when it is first looked up."""
+    """The hash of each word, computed on the first access."""
 
     def __missing__(self, word: str) -> int:
         if len(self) >= _CACHED:
             self.clear()
-        found = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-        self[word] = found
-        return found
+        self[word] = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        return self[word]
 
 
 def _hashes(lines: Sequence[str], known: _WordHashes) -> _Sentences:

@@ -1,4 +1,4 @@
-"""How far long work over data is."""
+"""Progress bars for long work on data."""
 
 import logging
 import time
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-AFTER_SECONDS = 2.0  # shorter work shows none
+AFTER_SECONDS = 2.0  # no bar before this
 REFRESH_SECONDS = 0.25
-LINE_SECONDS = 15.0  # between two lines where no bar can be drawn
+LINE_SECONDS = 15.0  # between two log lines, without a terminal
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ def progress(
     total: int | None = None,
     position: Callable[[], int] | None = None,
 ) -> Iterator[Item]:
-    """Yield the items; where they take more than 2 s, with a bar on standard error.
+    """Yield the items, with a progress bar on standard error after 2 s.
 
-    Where standard error is no terminal, with a log line now and then. `total` and `position()`, how far the
-    work is, are in any unit; without `position` it is items.
+    If standard error is not a terminal, log lines replace the bar. `total` and `position()` have the same unit; without
+    `position` it is items.
     """
     due = time.monotonic() + AFTER_SECONDS
     bar: Progress | None = None
@@ -56,9 +56,9 @@ def _bar(description: str, total: int | None) -> "Progress":
     from seq2seq_lab.runtime.console import console
 
     shown = Console(stderr=True)
-    # The console is quiet on all ranks but the first, which shows the bar for all.
+    # The console is quiet on all ranks except the first.
     hidden = console().quiet or not shown.is_interactive
-    # Without a refreshing thread: nothing is drawn but in `progress`.
+    # Without a refresh thread: only `progress` draws.
     bar = Progress(console=shown, auto_refresh=False, transient=True, disable=hidden)
     bar.add_task(escape(description), total=total)
     bar.start()

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 OnBadPair = Literal["error", "drop"]
 SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 _DROPS_IN_DETAIL = 3
 
@@ -32,16 +33,8 @@ def new_counts() -> Counter[str]:
     - `pairs_over_max_tokens`: excluded because of their length
     - `duplicate_pairs`, `leaked_pairs`, `leaked_sources`: see `count_repeats`
     """
-    names = (
-        "byte_order_marks",
-        "carriage_returns",
-        "dropped_pairs",
-        "pairs_over_max_tokens",
-        "duplicate_pairs",
-        "leaked_pairs",
-        "leaked_sources",
-    )
-    return Counter(dict.fromkeys(names, 0))
+    removed = ("byte_order_marks", "carriage_returns", "dropped_pairs", "pairs_over_max_tokens")
+    return Counter(dict.fromkeys((*removed, "duplicate_pairs", "leaked_pairs", "leaked_sources"), 0))
 
 
 def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
@@ -155,11 +148,7 @@ def divide(
     pairs: Iterable[tuple[str, str]], split_of: Callable[[str], SplitName], limit: int | None
 ) -> dict[SplitName, ParallelText]:
     """Return the pairs of each split, as `split_of(source)` chooses; `limit` keeps the first pairs of train."""
-    builders: dict[SplitName, tuple[LinesBuilder, LinesBuilder]] = {
-        "train": (LinesBuilder(), LinesBuilder()),
-        "validation": (LinesBuilder(), LinesBuilder()),
-        "test": (LinesBuilder(), LinesBuilder()),
-    }
+    builders = {split: (LinesBuilder(), LinesBuilder()) for split in SPLITS}
     for left, right in pairs:
         split = split_of(left)
         source, target = builders[split]

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar, held_out, lexicon
 from seq2seq_lab.data.grammar.clauses import Clauses
-from seq2seq_lab.data.grammar.noun_kinds import PEOPLE
+from seq2seq_lab.data.grammar.noun_kinds import ANIMALS, KINDS, PEOPLE
 from seq2seq_lab.data.grammar.noun_phrases import PAST, nominal
 from seq2seq_lab.data.grammar.phrase import (
     PHENOMENA,
@@ -133,9 +133,9 @@ def test_the_readings_that_would_have_another_translation_are_left_out() -> None
 
 
 def test_no_english_form_has_two_translations() -> None:
-    tables = [value for name, value in vars(lexicon).items() if name.isupper() and isinstance(value, list)]
-    nouns = {row for table in tables for row in table if isinstance(row, lexicon.Noun)}
-    adjectives = {row for table in tables for row in table if isinstance(row, lexicon.Adjective)}
+    nouns = nouns_of_lexicon()
+    adjectives = {row for kind in KINDS for row in (*kind.before, *kind.after)}
+    tables = [value for value in vars(lexicon).values() if isinstance(value, list)]
     verbs = {row for table in tables for row in table if isinstance(row, lexicon.Verb)}
     assert len(nouns) > 60
     for rows, forms in (
@@ -409,8 +409,7 @@ def test_held_out_combinations_stand_in_the_compositional_test_only(corpus: Corp
 
 
 def nouns_of_lexicon() -> set[lexicon.Noun]:
-    tables = [value for value in vars(lexicon).values() if isinstance(value, list)]
-    return {row for table in tables for row in table if isinstance(row, lexicon.Noun)}
+    return {noun for kind in KINDS for noun in kind.nouns}
 
 
 def test_each_word_keeps_a_combination_however_many_are_held_out() -> None:
@@ -467,8 +466,8 @@ def test_a_million_sentences_can_be_derived() -> None:
     # A part of the grammar at depth 1, where no two derivations give the same words:
     # article + person, then a verb of meeting in one of two tenses, then article + person or animal.
     articles = [len({row.english for row in lexicon.ANY.all[number]}) for number in (0, 1)]
-    people = len(lexicon.PEOPLE) * sum(articles)
-    objects = (len(lexicon.PEOPLE) + len(lexicon.ANIMALS)) * sum(articles)
+    people = len(PEOPLE.nouns) * sum(articles)
+    objects = (len(PEOPLE.nouns) + len(ANIMALS.nouns)) * sum(articles)
     assert people * len(lexicon.MEETING) * 2 * objects >= 10**6
 
 

@@ -128,14 +128,17 @@ def _clitics(section: str) -> list[Clitic]:
     ]
 
 
-def _nouns(section: str) -> list[Noun]:
+def nouns(section: str) -> list[Noun]:
+    """Return the nouns of a section of `lexicon.txt`."""
     return [
         Noun((one, more), (un, des), _GENDER[gender]) for one, more, un, des, gender in _SECTIONS[section]
     ]
 
 
-def _adjectives(section: str) -> list[Adjective]:
-    return [Adjective(english, ((ms, fs), (mp, fp))) for english, ms, fs, mp, fp in _SECTIONS[section]]
+def adjectives(sections: str) -> list[Adjective]:
+    """Return the adjectives of sections of `lexicon.txt`, whose names are separated by spaces."""
+    rows = [row for section in sections.split() for row in _SECTIONS[section]]
+    return [Adjective(english, ((ms, fs), (mp, fp))) for english, ms, fs, mp, fp in rows]
 
 
 def _determiners(section: str, *phenomena: Phenomenon) -> list[Determiner]:
@@ -171,30 +174,6 @@ PRONOUNS = _nominals("PRONOUNS")
 (WHO,) = _nominals("WHO")
 CLITICS_OF_THIRD_PERSON = _clitics("CLITICS_OF_THIRD_PERSON")
 CLITICS = CLITICS_OF_THIRD_PERSON + _clitics("CLITICS_OF_FIRST_PERSON")
-
-PEOPLE = _nouns("PEOPLE")
-KIN = _nouns("KIN")
-ANIMALS = _nouns("ANIMALS")
-THINGS = _nouns("THINGS")
-FURNITURE = _nouns("FURNITURE")
-FOOD = _nouns("FOOD")
-STORIES = _nouns("STORIES")
-WRITINGS = _nouns("WRITINGS")
-PLACES = _nouns("PLACES")
-INSTITUTIONS = _nouns("INSTITUTIONS")
-WATERS = _nouns("WATERS")
-GROUNDS = _nouns("GROUNDS")
-
-ANY_BEFORE = _adjectives("ANY_BEFORE")
-NEW = _adjectives("NEW")
-YOUNG = _adjectives("YOUNG")
-FORMER = _adjectives("FORMER")
-CHARACTERS = _adjectives("CHARACTERS")
-COLOURS = _adjectives("COLOURS")
-CONDITIONS = _adjectives("CONDITIONS")
-WOODEN = _adjectives("WOODEN")
-STRANGE = _adjectives("STRANGE")
-CLOSED = _adjectives("CLOSED")
 
 NUMBERS = _determiners("NUMBERS", "number")
 HOURS = NUMBERS[:10]

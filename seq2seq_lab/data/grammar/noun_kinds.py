@@ -21,22 +21,40 @@ class Kind(NamedTuple):
     portable: bool = False
 
 
-_ANY_OR_NEW = lexicon.ANY_BEFORE + 2 * lexicon.NEW
-_PERSON_BEFORE = lexicon.ANY_BEFORE + lexicon.YOUNG
-_THING_AFTER = lexicon.COLOURS + 3 * lexicon.CONDITIONS + lexicon.STRANGE
-PEOPLE = Kind(lexicon.PEOPLE, _PERSON_BEFORE + lexicon.FORMER, lexicon.CHARACTERS)
-KIN = Kind(lexicon.KIN, _PERSON_BEFORE, lexicon.CHARACTERS, owned=True)
-ANIMALS = Kind(lexicon.ANIMALS, _PERSON_BEFORE, lexicon.COLOURS + lexicon.CHARACTERS, owned=True)
-THINGS = Kind(lexicon.THINGS, _ANY_OR_NEW, _THING_AFTER, owned=True, portable=True)
-FURNITURE = Kind(lexicon.FURNITURE, _ANY_OR_NEW, _THING_AFTER + 2 * lexicon.WOODEN, owned=True)
-FOOD = Kind(lexicon.FOOD, lexicon.ANY_BEFORE, lexicon.COLOURS, owned=True, portable=True)
-STORIES = Kind(lexicon.STORIES, _ANY_OR_NEW, lexicon.STRANGE, owned=True)
-WRITINGS = Kind(lexicon.WRITINGS, _ANY_OR_NEW, lexicon.STRANGE, owned=True, portable=True)
-PLACES = Kind(lexicon.PLACES, _ANY_OR_NEW, lexicon.STRANGE, place=True)
-INSTITUTIONS = Kind(lexicon.INSTITUTIONS, _ANY_OR_NEW + lexicon.FORMER, lexicon.CLOSED, place=True)
-WATERS = Kind(lexicon.WATERS, lexicon.ANY_BEFORE, lexicon.STRANGE, place=True)
-GROUNDS = Kind(lexicon.GROUNDS, _ANY_OR_NEW, lexicon.STRANGE, place=True)
+# A repeated section is drawn as many times more often.
+_ANY_OR_NEW = "ANY_BEFORE NEW NEW"
+_PERSON_BEFORE = "ANY_BEFORE YOUNG"
+_THING_AFTER = "COLOURS CONDITIONS CONDITIONS CONDITIONS STRANGE"
+
+
+def _kind(nouns: str, before: str, after: str, **properties: bool) -> Kind:
+    """Return the class of the nouns and adjectives in sections of `lexicon.txt`."""
+    return Kind(lexicon.nouns(nouns), lexicon.adjectives(before), lexicon.adjectives(after), **properties)
+
+
+PEOPLE = _kind("PEOPLE", f"{_PERSON_BEFORE} FORMER", "CHARACTERS")
+KIN = _kind("KIN", _PERSON_BEFORE, "CHARACTERS", owned=True)
+ANIMALS = _kind("ANIMALS", _PERSON_BEFORE, "COLOURS CHARACTERS", owned=True)
+THINGS = _kind("THINGS", _ANY_OR_NEW, _THING_AFTER, owned=True, portable=True)
+FURNITURE = _kind("FURNITURE", _ANY_OR_NEW, f"{_THING_AFTER} WOODEN WOODEN", owned=True)
+FOOD = _kind("FOOD", "ANY_BEFORE", "COLOURS", owned=True, portable=True)
+STORIES = _kind("STORIES", _ANY_OR_NEW, "STRANGE", owned=True)
+WRITINGS = _kind("WRITINGS", _ANY_OR_NEW, "STRANGE", owned=True, portable=True)
+PLACES = _kind("PLACES", _ANY_OR_NEW, "STRANGE", place=True)
+INSTITUTIONS = _kind("INSTITUTIONS", f"{_ANY_OR_NEW} FORMER", "CLOSED", place=True)
+WATERS = _kind("WATERS", "ANY_BEFORE", "STRANGE", place=True)
+GROUNDS = _kind("GROUNDS", _ANY_OR_NEW, "STRANGE", place=True)
 KINDS = (
-    *(PEOPLE, KIN, ANIMALS, THINGS, FURNITURE, FOOD),
-    *(STORIES, WRITINGS, PLACES, INSTITUTIONS, WATERS, GROUNDS),
+    PEOPLE,
+    KIN,
+    ANIMALS,
+    THINGS,
+    FURNITURE,
+    FOOD,
+    STORIES,
+    WRITINGS,
+    PLACES,
+    INSTITUTIONS,
+    WATERS,
+    GROUNDS,
 )

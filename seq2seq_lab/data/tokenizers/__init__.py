@@ -1,4 +1,4 @@
-"""From plain text to the ids of a vocabulary and back."""
+"""Tokenizers: from plain text to the ids of a vocabulary and back."""
 
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers.base import (
@@ -19,21 +19,6 @@ from seq2seq_lab.data.tokenizers.unigram import UnigramTokenizer
 from seq2seq_lab.data.tokenizers.whitespace import WhitespaceTokenizer
 from seq2seq_lab.data.tokenizers.word import WordTokenizer
 
-__all__ = [
-    "EOS",
-    "PAD",
-    "SOS",
-    "SPECIALS",
-    "UNK",
-    "UNKNOWN",
-    "BpeTokenizer",
-    "CharTokenizer",
-    "SpacyTokenizer",
-    "Tokenizer",
-    "TokenizerPair",
-    "UnigramTokenizer",
-    "WhitespaceTokenizer",
-    "WordTokenizer",
-    "fit_tokenizers",
-    "load_tokenizer",
-]
+__all__ = ["EOS", "PAD", "SOS", "SPECIALS", "UNK", "UNKNOWN", "Tokenizer", "TokenizerPair"]
+__all__ += ["BpeTokenizer", "CharTokenizer", "SpacyTokenizer", "UnigramTokenizer", "WhitespaceTokenizer"]
+__all__ += ["WordTokenizer", "fit_tokenizers", "load_tokenizer"]

@@ -1,4 +1,4 @@
-"""What a tokenizer is, how a pair of them is fitted to a corpus, and how they are kept on disk."""
+"""The interface of tokenizers, how a pair of them is fitted to a corpus, and how it is saved."""
 
 import inspect
 import json
@@ -18,7 +18,7 @@ from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError, did_you_mean
 
-# The library's threads do not survive the fork of a loader's worker: it would warn, or hang.
+# The threads of the library do not survive the fork of a loader's worker: it would warn, or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 UNK, PAD, SOS, EOS = 0, 1, 2, 3
@@ -28,11 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class Tokenizer(ABC):
-    """Turns lines of text into ids and back. Ids 0 to 3 are `SPECIALS` in every vocabulary.
+    """Converts lines of text to ids and back. Ids 0 to 3 are `SPECIALS` in every vocabulary.
 
-    A special's name that stands in the text is text: no line encodes to `<pad>`, `<sos>` or `<eos>`.
-    The vocabulary is held by the `tokenizers` library. A subclass writes what follows from how it cuts a
-    line; its constructor takes exactly what `options` returns.
+    The name of a special token in the text is text: no line is encoded to `<pad>`, `<sos>` or `<eos>`. The `tokenizers`
+    library stores the vocabulary. A subclass keeps each argument of its constructor in an attribute of the same name.
     """
 
     joint: bool
@@ -41,14 +40,14 @@ class Tokenizer(ABC):
     _backend: tokenizers.Tokenizer
     _labels: tuple[str, ...] = ()
 
-    @abstractmethod
     def options(self) -> dict[str, object]:
-        """The constructor's arguments, as plain values."""
+        """Return the constructor's arguments, as plain values."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def use_languages(self, *labels: str) -> None:
-        """Hear the corpus's language labels before training: one, or those of both sides if joint.
+        """Set the language labels of the corpus before training: one, or those of both sides if the tokenizer is joint.
 
-        A subclass with rules of a language looks them up here; the labels are saved with the vocabulary.
+        A subclass with rules for a language overrides this. The labels are saved with the vocabulary.
         """
         self._labels = labels
 
@@ -58,43 +57,43 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, without `<sos>` and `<eos>`."""
+        """Return the ids of each line, without `<sos>` and `<eos>`."""
 
     @abstractmethod
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """The characters of `line`, as (start, end), that each id of `encode` stands for.
+        """Return the characters of `line`, as (start, end), of each id of `encode`.
 
         Spaces around a word are in no span.
         """
 
     @abstractmethod
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """The text of `decode`, and the (start, end) in it of each id; empty where an id adds no text."""
+        """Return the text of `decode`, and the (start, end) in it of each id; empty if an id adds no text."""
 
     @abstractmethod
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """A printable form of each id, for plots and tables."""
+        """Return a printable form of each id, for plots and tables."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Plain text. `<pad>`, `<sos>` and `<eos>` are left out; an unknown token becomes `UNKNOWN`."""
+        """Return plain text without `<pad>`, `<sos>` and `<eos>`; an unknown token becomes `UNKNOWN`."""
         return self.decode_spans(ids)[0]
 
     @property
     def stochastic(self) -> bool:
-        """Whether `sample` draws other segmentations than `encode` gives."""
+        """Whether `sample` returns other ids than `encode`."""
         return False
 
     def sample(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
-        """The ids of each line as training reads them, drawn with `rng` where the tokenizer is stochastic."""
+        """Return the ids of each line for training, drawn with `rng` if the tokenizer is stochastic."""
         return self.encode(lines)
 
     @property
     def size(self) -> int:
-        """The number of types, the specials included."""
+        """The number of types, including the special tokens."""
         return self._backend.get_vocab_size()
 
     def save(self, folder: Path, name: str) -> None:
-        """Write `name.json` (the library's own format) and `name.options.json` (class, options, languages)."""
+        """Write `name.json` (the format of the library) and `name.options.json` (class, options, languages)."""
         folder.mkdir(parents=True, exist_ok=True)
         self._backend.save(str(folder / f"{name}.json"))
         description = {
@@ -105,38 +104,38 @@ class Tokenizer(ABC):
         (folder / f"{name}.options.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
-        """Take over a trained vocabulary; subclasses derive their tables from it here."""
+        """Set the trained vocabulary; subclasses derive their tables from it here."""
         self._backend = backend
 
 
 def load_tokenizer(folder: Path, name: str) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote.
+    """Read a tokenizer that `Tokenizer.save` wrote.
 
-    The class is looked up by name among the subclasses of `Tokenizer` that have been imported, so that a
-    file can name no other code. Raises `UserError` where files are missing or the class is not known.
+    The class must be an imported subclass of `Tokenizer`: a file cannot import other code. Raises `UserError` for missing
+    files, an unknown class, and options that do not match it.
     """
+    path = folder / f"{name}.options.json"
     try:
-        description = json.loads((folder / f"{name}.options.json").read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
         vocabulary = (folder / f"{name}.json").read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise UserError(
-            f"There is no tokenizer {name!r} in {folder}: {Path(error.filename).name} is missing. "
-            "Name the folder `tokenizer` of a run that has started to train."
+            f"There is no tokenizer {name!r} in {folder}: {Path(error.filename).name} is missing. Give the folder "
+            "`tokenizer` of a run that has started to train."
         ) from error
-    # Of classes of one name the last was defined last: a file that was imported anew.
-    known = {_name(kind): kind for kind in _below(Tokenizer) if not inspect.isabstract(kind)}
-    if description["class"] not in known:
+    # If a file was imported again, the last class of a name is the current one.
+    known = {_name(kind): kind for kind in _subclasses(Tokenizer) if not inspect.isabstract(kind)}
+    kind = description["class"]
+    if kind not in known:
         raise UserError(
-            f"{folder / name}.options.json: class={description['class']!r} is no tokenizer that is known "
-            f"({', '.join(sorted(known))}).{did_you_mean(description['class'], known)} "
-            "Import the module that defines it first."
+            f"{path}: class={kind!r} is not a known tokenizer.{did_you_mean(kind, known)} Values: "
+            f"{', '.join(sorted(known))}. Import the module that defines the class first."
         )
     try:
-        tokenizer = known[description["class"]](**description["options"])
+        tokenizer = known[kind](**description["options"])
     except TypeError as error:
         raise UserError(
-            f"{folder / name}.options.json does not fit class={description['class']}: {error}. Use the version "
-            "of the class that the run was made with."
+            f"{path} does not match class={kind}: {error}. Use the version of the class that the run was trained with."
         ) from error
     if description["languages"]:
         tokenizer.use_languages(*description["languages"])
@@ -145,20 +144,19 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
 
 
 def _name(kind: type) -> str:
-    """The name of a class as a tokenizer's options have it."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _below(kind: type[Any]) -> Iterator[type[Tokenizer]]:
-    """All subclasses of `kind`, theirs too."""
+def _subclasses(kind: type[Any]) -> Iterator[type[Tokenizer]]:
+    """Yield all direct and indirect subclasses."""
     for subclass in kind.__subclasses__():
         yield subclass
-        yield from _below(subclass)
+        yield from _subclasses(subclass)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerPair:
-    """The tokenizers of both sides: the same object twice where they share one vocabulary."""
+    """The tokenizers of both sides: the same object if they share one vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
@@ -168,24 +166,24 @@ class TokenizerPair:
 
     @property
     def joint(self) -> bool:
-        """Whether one vocabulary serves both sides."""
+        """Whether both sides share one vocabulary."""
         return self.source.joint
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """The corpus's labels of source and target that they were fitted with; None where they have not kept them."""
+        """The labels of source and target that the tokenizers were fitted with, or None if they are not known."""
         labels = self.source._labels if self.joint else self.source._labels + self.target._labels
         return (labels[0], labels[1]) if len(labels) == 2 else None
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizers `source` and `target`; a joint one stands under `source` alone."""
+        """Write the tokenizers `source` and `target`, or only `source` if they are the same."""
         self.source.save(folder, "source")
         if not self.joint:
             self.target.save(folder, "target")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote. Raises `UserError` where files are missing."""
+        """Read a pair that `save` wrote. Raises `UserError` if files are missing."""
         source = load_tokenizer(folder, "source")
         return cls(source, source if source.joint else load_tokenizer(folder, "target"))
 
@@ -193,34 +191,31 @@ class TokenizerPair:
 def fit_tokenizers(
     make: Callable[[], Tokenizer], train: ParallelText, languages: tuple[str, str]
 ) -> TokenizerPair:
-    """Train one joint tokenizer, or one a side, on the training split.
+    """Train one joint tokenizer, or one per side, on the training split.
 
-    `languages` are the corpus's labels of source and target. Raises `UserError` where the tokenizer has no
-    rules for them.
+    `languages` are the corpus's labels of source and target. Raises `UserError` if the tokenizer has no rules for them.
     """
     source = make()
     if source.joint:
         source.use_languages(*languages)
-        lines = chain(train.source, train.target)
-        source.train(progress(lines, "Learning the vocabulary", 2 * len(train)))
+        source.train(progress(chain(train.source, train.target), "Learning the vocabulary", 2 * len(train)))
         pair = TokenizerPair(source, source)
     else:
-        target = make()
-        source.use_languages(languages[0])
-        target.use_languages(languages[1])
-        source.train(progress(train.source, "Learning the source vocabulary", len(train)))
-        target.train(progress(train.target, "Learning the target vocabulary", len(train)))
-        pair = TokenizerPair(source, target)
+        pair = TokenizerPair(source, make())
+        pair.source.use_languages(languages[0])
+        pair.target.use_languages(languages[1])
+        pair.source.train(progress(train.source, "Learning the source vocabulary", len(train)))
+        pair.target.train(progress(train.target, "Learning the target vocabulary", len(train)))
     logger.info("Vocabulary: %d source types, %d target types", pair.source.size, pair.target.size)
     return pair
 
 
-def check_min_frequency(value: int, remedy: str) -> None:
-    """Raise `UserError` for a smallest frequency below 1; `remedy` says what to set instead."""
+def check_min_frequency(value: int) -> None:
+    """Raise `UserError` for a smallest frequency below 1."""
     if value < 1:
-        raise UserError(f"tokenizer.min_frequency={value} must be 1 or more; {remedy}.")
+        raise UserError(f"tokenizer.min_frequency={value}: give 1 or more.")
 
 
 def visible(text: str) -> str:
-    """`text` with each character that would not print written as its code point, for example <U+202F>."""
+    """Return `text` with each character that is not printable as its code point, for example <U+202F>."""
     return "".join(letter if letter.isprintable() else f"<U+{ord(letter):04X}>" for letter in text)

@@ -17,44 +17,40 @@ from seq2seq_lab.data.tokenizers.base import SPECIALS, check_min_frequency
 from seq2seq_lab.data.tokenizers.byte_level import ByteLevelTokenizer
 from seq2seq_lab.errors import UserError
 
-# White space and what follows it up to the next: the library cuts each such stretch alike wherever it stands.
-# U+001C to U+001F are white space to Python and not to the library.
+# White space and the text up to the next: the library always cuts such a stretch in the same way.
+# U+001C to U+001F are white space for Python but not for the library.
 _STRETCH = re.compile(r"[^\S\x1c-\x1f]+[\S\x1c-\x1f]*")
-# Stretches whose segmentation `sample` keeps, all of which it drops when there are more.
+# The size of the cache of segmentations in `sample`, which is cleared when it is full.
 _CACHED = 1 << 18
-# The rank of a pair that is not merged, and the place of a merge where none is kept: above all others.
+# The rank of a pair that is not merged: greater than all others.
 _NEVER = sys.maxsize
 
 
 class BpeTokenizer(ByteLevelTokenizer):
-    """Frequent byte sequences within words; every text has an encoding and comes back exactly.
+    """Frequent byte sequences within words; every text has an encoding, and decoding returns the exact text.
 
-    With dropout (Provilkov 2020, arXiv:1910.13267) `sample` draws another segmentation at each call; `encode`
-    knows no dropout.
+    With dropout (Provilkov 2020, arXiv:1910.13267) `sample` draws a segmentation at each call; `encode` uses no dropout.
     """
 
     def __init__(
         self, joint: bool, lowercase: bool, vocab_size: int, min_frequency: int, dropout: float
     ) -> None:
-        """Merge pairs seen at least `min_frequency` times until there are `vocab_size` types.
+        """Set the bounds of the vocabulary, and the dropout.
 
-        The specials and the 256 bytes are among them; a small corpus may end with fewer. `dropout` is the
-        probability of a possible merge to be left out at a step of `sample`. Raises `UserError` for values out
-        of range.
+        Args:
+            vocab_size: the greatest number of types, including the special tokens and the 256 bytes.
+            min_frequency: pairs with fewer occurrences are not merged.
+            dropout: the probability that `sample` omits a possible merge at a step.
+
+        Raises:
+            UserError: a value is out of range.
         """
         super().__init__(joint, lowercase, vocab_size)
-        check_min_frequency(min_frequency, "2 is usual")
+        check_min_frequency(min_frequency)
         if not 0 <= dropout <= 1:
-            raise UserError(
-                f"tokenizer.dropout={dropout} is a probability, from 0 (always the same segmentation) to 1 "
-                "(bytes); 0.1 is usual."
-            )
+            raise UserError(f"tokenizer.dropout={dropout}: give a probability, for example 0.1.")
         self.min_frequency = min_frequency
         self.dropout = dropout
-
-    def options(self) -> dict[str, object]:
-        """The constructor's arguments, as plain values."""
-        return super().options() | {"min_frequency": self.min_frequency, "dropout": self.dropout}
 
     def train(self, lines: Iterable[str]) -> None:
         """Learn the merges. The same lines give the same vocabulary."""
@@ -71,49 +67,49 @@ class BpeTokenizer(ByteLevelTokenizer):
 
     @property
     def stochastic(self) -> bool:
-        """Whether there is dropout."""
+        """Whether the dropout is above 0."""
         return self.dropout > 0
 
     def sample(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
-        """The ids of each line with dropout: a function of the lines and the generator's state.
+        """Return the ids of each line with dropout: a function of the lines and the state of the generator.
 
-        At each step each possible merge is left out with the probability `dropout` and the best of the rest is
-        applied, until none is left.
+        Each step omits each possible merge with the probability `dropout` and applies the best of the others, until there
+        are none.
         """
         if not self.stochastic:
             return self.encode(lines)
         rows = [[self._stretch(text) for text in _STRETCH.findall(self._normalized(line))] for line in lines]
         stretches = list(chain.from_iterable(rows))
-        # As long as the best merge is kept, the outcome is that of `encode`: draw how many steps that is so.
+        # While no best merge is omitted, the result is that of `encode`: draw the number of such steps.
         steps = np.fromiter((stretch.steps for stretch in stretches), np.int64, len(stretches))
         kept = rng.geometric(self.dropout, len(stretches)) - 1
         deviating = np.flatnonzero(kept < steps)
-        left_out = _left_out(self.dropout, rng)
+        omitted = _draw_omitted(self.dropout, rng)
         pieces = [stretch.ids for stretch in stretches]
         for number, same in zip(deviating.tolist(), kept[deviating].tolist(), strict=True):
-            pieces[number] = self._deviate(stretches[number], same, left_out)
-        made = iter(pieces)
-        return [list(chain.from_iterable(islice(made, len(row)))) for row in rows]
+            pieces[number] = self._deviate(stretches[number], same, omitted)
+        remaining = iter(pieces)
+        return [list(chain.from_iterable(islice(remaining, len(row)))) for row in rows]
 
-    def _deviate(self, stretch: "_Stretch", same: int, left_out: Iterator[int]) -> list[int]:
-        """The ids of a stretch of which the first `same` steps are those of `encode`, and the next is not."""
+    def _deviate(self, stretch: "_Stretch", same: int, omitted: Iterator[int]) -> list[int]:
+        """Return the ids of a stretch whose first `same` steps are those of `encode`, and the next is not."""
         ids: list[int] = []
         words = iter(stretch.words)
         for word in words:
             if same < word.steps:
-                ids += self._merge(word, chain(repeat(0, same), (1 + next(left_out),), left_out))
+                ids += self._merge(word, chain(repeat(0, same), (1 + next(omitted),), omitted))
                 break
             same -= word.steps
             ids += word.ids
         for word in words:
-            ids += self._merge(word, left_out)
+            ids += self._merge(word, omitted)
         return ids
 
-    def _merge(self, word: "_Word", left_out: Iterable[int]) -> list[int]:
-        """The ids of a word where so many of the best merges are left out at each step."""
+    def _merge(self, word: "_Word", omitted: Iterable[int]) -> list[int]:
+        """Return the ids of a word; `omitted` is the number of best merges that each step omits."""
         state, ranks = list(word.bytes), list(word.ranks)
         rank_of = self._rank_of.get
-        for number in left_out:
+        for number in omitted:
             if number:
                 possible = sorted((rank, place) for place, rank in enumerate(ranks) if rank < _NEVER)
                 if number >= len(possible):
@@ -134,7 +130,7 @@ class BpeTokenizer(ByteLevelTokenizer):
         return state
 
     def _stretch(self, text: str) -> "_Stretch":
-        """How `encode` cuts a stretch of text."""
+        """Return the segmentation of `encode` of a stretch of text."""
         stretch = self._stretches.get(text)
         if stretch is None:
             if len(self._stretches) >= _CACHED:
@@ -163,7 +159,7 @@ class BpeTokenizer(ByteLevelTokenizer):
 
 
 class _Word(NamedTuple):
-    """What merges stay within: its bytes, the ranks of their pairs, its ids by `encode` and the merges to these."""
+    """A word: its bytes, the ranks of their pairs, the ids of `encode` and the number of merges to get them."""
 
     bytes: list[int]
     ranks: list[int]
@@ -172,15 +168,15 @@ class _Word(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """The words of a stretch of text, their ids by `encode`, and all their steps."""
+    """The words of a stretch of text, their ids, and the number of merges of all."""
 
     words: list[_Word]
     ids: list[int]
     steps: int
 
 
-def _left_out(dropout: float, rng: np.random.Generator) -> Iterator[int]:
-    """Without end: how many of the best merges of a step are left out before one is kept."""
+def _draw_omitted(dropout: float, rng: np.random.Generator) -> Iterator[int]:
+    """Yield, without end, how many of the best merges a step omits before it applies one."""
     if dropout == 1:
         yield from repeat(_NEVER)
     while True:

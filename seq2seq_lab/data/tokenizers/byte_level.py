@@ -1,4 +1,4 @@
-"""What tokenizers over bytes share: every text has an encoding and comes back exactly."""
+"""Base of tokenizers over bytes: every text has an encoding, and decoding returns the exact text."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ NUM_BYTES = 256
 
 
 def byte_letters() -> dict[str, int]:
-    """The letter that stands for each byte in the library's vocabulary (GPT-2's table), to the byte."""
+    """Return the byte of each letter in the library's vocabulary (GPT-2's table)."""
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     other = [byte for byte in range(NUM_BYTES) if byte not in own]
     return {chr(byte): byte for byte in own} | {chr(0x100 + i): byte for i, byte in enumerate(other)}
@@ -23,57 +23,56 @@ def byte_letters() -> dict[str, int]:
 class ByteLevelTokenizer(Tokenizer):
     """Sequences of bytes within words.
 
-    A word's first token holds the space before it. One space is put before each line, and taken away by
-    `decode`, so that a word is the same type at the start of a line. A subclass trains one of the library's
-    models.
+    The first token of a word contains the space before it. A space is added before each line, and removed by `decode`: a
+    word is the same type at the start of a line. A subclass trains one of the library's models.
     """
 
     def __init__(self, joint: bool, lowercase: bool, vocab_size: int) -> None:
-        """`vocab_size` bounds the types, the specials and the 256 bytes included; a small corpus may give fewer.
+        """Set the bounds of the vocabulary.
 
-        Raises `UserError` if there is no room for these.
+        Args:
+            vocab_size: the greatest number of types, including the special tokens and the 256 bytes.
+
+        Raises:
+            UserError: `vocab_size` is too small for these.
         """
         smallest = len(SPECIALS) + NUM_BYTES
         if vocab_size < smallest:
             raise UserError(
-                f"tokenizer.vocab_size={vocab_size} must be {smallest} or more: "
-                f"the {len(SPECIALS)} specials and the {NUM_BYTES} bytes are always types."
+                f"tokenizer.vocab_size={vocab_size}: give {smallest} or more: the {len(SPECIALS)} special tokens and "
+                f"the {NUM_BYTES} bytes are always types."
             )
         self.joint = joint
         self.lowercase = lowercase
         self.vocab_size = vocab_size
 
-    def options(self) -> dict[str, object]:
-        """The constructor's arguments, as plain values."""
-        return {"joint": self.joint, "lowercase": self.lowercase, "vocab_size": self.vocab_size}
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, without `<sos>` and `<eos>`."""
+        """Return the ids of each line, without `<sos>` and `<eos>`."""
         encodings = self._backend.encode_batch_fast(list(lines), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """The characters of `line`, as (start, end), that each id of `encode` stands for.
+        """Return the characters of `line`, as (start, end), of each id of `encode`.
 
-        The spaces that begin a token are not in its span. Where a character's bytes are spread over several
-        tokens, it is in the span of each.
+        The spaces at the start of a token are not in its span. A character whose bytes are in several tokens is in the span
+        of each.
         """
         spans = self.decode_spans(self.encode([line])[0])[1]
         if not self.lowercase:
             return spans
-        # Lowercased, "İ" is two characters: `ends[k]` is where the first k lowercased ones end in `line`.
+        # "İ" becomes two characters: `ends[k]` is the end in `line` of the first k lowercased characters.
         ends = [0, *(i + 1 for i, letter in enumerate(line) for _ in self._normalized(letter)[1:])]
         return [(ends[start + 1] - 1 if start < end else ends[end], ends[end]) for start, end in spans]
 
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """The text of `decode`, and the (start, end) in it of each id; empty where an id adds no text.
+        """Return the text of `decode`, and the (start, end) in it of each id; empty if an id adds no text.
 
-        Spans are cut as in `spans`. A byte that belongs to no character, as a model may produce, is "�".
+        The spans are those of `spans`. A byte that is not part of a character, as a model may predict, becomes "�".
         """
-        written = {PAD: b"", SOS: b"", EOS: b"", UNK: UNKNOWN.encode()}
-        pieces = [written.get(number, self._bytes[number]) for number in ids]
+        special = {PAD: b"", SOS: b"", EOS: b"", UNK: UNKNOWN.encode()}
+        pieces = [special.get(number, self._bytes[number]) for number in ids]
         letters = b"".join(pieces).decode("utf-8", errors="surrogateescape")
-        # The place in `letters` of each byte; an undecodable byte is one lone surrogate there.
+        # The place in `letters` of each byte; an invalid byte is a lone surrogate.
         place = [i for i, letter in enumerate(letters) for _ in letter.encode("utf-8", "surrogateescape")]
         prefix = 1 if letters.startswith(" ") else 0
         spans = []
@@ -90,7 +89,7 @@ class ByteLevelTokenizer(Tokenizer):
         return text[prefix:], spans
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The text of each id, a space as "▁" and a part of a character as its bytes: <0xF0>."""
+        """Return the text of each id, with "▁" for a space and <0xF0> for a byte of a character."""
         return [_readable(self._bytes[number]) for number in ids]
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
@@ -102,27 +101,24 @@ class ByteLevelTokenizer(Tokenizer):
         self._bytes += [bytes(byte_of[letter] for letter in name) for name in names]
 
     def _around(self, model: Model) -> tokenizers.Tokenizer:
-        """The library's tokenizer around `model`.
-
-        A trained one finds the specials' names in the text; one made anew has them as ids only.
-        """
+        """Return a new tokenizer of the library with `model`, which does not find the special tokens in the text."""
         backend = tokenizers.Tokenizer(model)
         prepend = normalizers.Prepend(" ")
         lowercase = normalizers.Sequence([normalizers.Lowercase(), prepend])
         backend.normalizer = lowercase if self.lowercase else prepend
-        # Its own add_prefix_space leaves out the space before a line that begins with one: not exact.
+        # add_prefix_space adds no space before a line that begins with one: decoding would not be exact.
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
         return backend
 
     def _normalized(self, text: str) -> str:
-        """`text` as the library lowercases it, after the space it puts in front (not in front of nothing)."""
+        """Return `text` as the library normalizes it: lowercased, and after a space unless it is empty."""
         normalized: str = self._backend.normalizer.normalize_str(text)
         return normalized
 
 
 def _readable(piece: bytes) -> str:
-    """`piece` with spaces as "▁", and bytes that are no whole character as numbers."""
+    """Return `piece` with "▁" for a space, and numbers for bytes of incomplete characters."""
     return "".join(
         f"<0x{ord(letter) - 0xDC00:02X}>" if "\udc80" <= letter <= "\udcff" else visible(letter)
         for letter in piece.decode("utf-8", errors="surrogateescape").replace(" ", "▁")

@@ -6,17 +6,14 @@ from seq2seq_lab.data.tokenizers.vocabulary import VocabularyTokenizer
 
 
 class CharTokenizer(VocabularyTokenizer):
-    """Each character, spaces included, is a token.
+    """Each character, including spaces, is a token.
 
-    A character is a Unicode code point, not what a reader sees as one: "é" written with a combining accent is
-    two tokens, a family emoji seven. So the vocabulary stays as small as the scripts in the text, and a
-    cluster never seen is known by its parts.
-
-    Decoding gives back the text exactly, every kind of white space too, but for unknown characters.
+    A character is a Unicode code point: "é" with a combining accent is two tokens, a family emoji seven. The vocabulary is
+    therefore as small as the scripts of the text. Decoding returns the exact text, except for unknown characters.
     """
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
-        # Lowercased by the character, not by the line: "İ" becomes two, and the spans are those of `line`.
+        # Lowercased by character, because the spans are those of `line` and "İ" becomes two characters.
         return (
             (token, place, place + 1)
             for place, letter in enumerate(line)

@@ -10,21 +10,21 @@ from tokenizers.trainers import UnigramTrainer
 from seq2seq_lab.data.tokenizers.base import SPECIALS, UNK
 from seq2seq_lab.data.tokenizers.byte_level import NUM_BYTES, ByteLevelTokenizer
 
-# The library spreads the bytes it has not seen over this much above the lowest score, as a hash table has them.
+# The library gives the bytes it has not seen scores in this range above the lowest score, in the order of a hash table.
 _SPREAD = 1e-4 * (NUM_BYTES + 1)
 
 
 class UnigramTokenizer(ByteLevelTokenizer):
-    """The most probable pieces of a word, each with a probability of its own; every text comes back exactly.
+    """The most probable pieces of a word, each with its own probability; decoding returns the exact text.
 
-    A piece of more than a byte stands in at least two different words: so the library finds candidates.
+    A piece of more than one byte occurs in at least two different words: so the library finds candidates.
     """
 
     def train(self, lines: Iterable[str]) -> None:
         """Learn the pieces and their log-probabilities. The same lines give the same vocabulary.
 
-        The library adds in the order of a hash table, so that its scores differ in the last digits from call
-        to call. They are rounded to 0.001 nats, and the pieces numbered by falling score, then alphabetically.
+        The library adds in the order of a hash table: the last digits of its scores differ between calls. Therefore they
+        are rounded to 0.001 nats, and the pieces are numbered by decreasing score, then alphabetically.
         """
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())
         trainer = UnigramTrainer(
@@ -37,14 +37,14 @@ class UnigramTokenizer(ByteLevelTokenizer):
         backend = self._around(Unigram())
         backend.train_from_iterator(lines, trainer)
         learnt: list[tuple[str, float | None]] = json.loads(backend.to_str())["model"]["vocab"]
-        # Without any text the library's scores are no numbers.
+        # Without any text the library's scores are None.
         found = {piece: score for piece, score in learnt[len(SPECIALS) :] if score is not None}
         lowest = min(found.values(), default=0.0)
         scores = {
             piece: round(lowest if score < lowest + _SPREAD else score, 3) for piece, score in found.items()
         }
         ordered = sorted(scores, key=lambda piece: (-scores[piece], piece))
-        # On tiny corpora the library gives more pieces than it was asked for.
+        # On tiny corpora the library returns more pieces than requested.
         longer = [piece for piece in ordered if len(piece) > 1]
         kept = {*letters, *longer[: self.vocab_size - len(SPECIALS) - len(letters)]}
         floor = round(lowest, 3)

@@ -1,4 +1,4 @@
-"""What tokenizers with a counted vocabulary share: one type for each token that is frequent enough."""
+"""Base of tokenizers with a counted vocabulary: one type for each token that is frequent enough."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -21,44 +21,39 @@ from seq2seq_lab.data.tokenizers.base import (
 from seq2seq_lab.errors import UserError
 
 JOINER = "￭"
-# Every joiner of the text is written so in a token; no token of the text begins or ends with a bare one.
+# A joiner in the text is replaced with this, because a token may begin or end with a joiner.
 ESCAPED_JOINER = f"<{JOINER}>"
 
 
 class VocabularyTokenizer(Tokenizer):
-    """Tokens that are types as they are; a token that is too rare, or was never seen, is unknown.
+    """Each token is a type; a token that is rare or new is unknown.
 
-    A subclass writes how a line is cut (`_pieces`) and between which tokens a space stands (`_apart`).
+    A subclass implements how a line is cut (`_pieces`) and which tokens have a space between them (`_apart`).
     """
 
     def __init__(self, joint: bool, lowercase: bool, min_frequency: int, max_size: int | None) -> None:
-        """Tokens seen less than `min_frequency` times are unknown.
+        """Set the bounds of the vocabulary.
 
-        `max_size` bounds the number of types, the four specials included; None is no bound. Raises
-        `UserError` for values out of range.
+        Args:
+            min_frequency: tokens with fewer occurrences are unknown.
+            max_size: the greatest number of types, including the four special tokens; None is no bound.
+
+        Raises:
+            UserError: a value is out of range.
         """
-        check_min_frequency(min_frequency, "1 keeps every token")
+        check_min_frequency(min_frequency)
         if max_size is not None and max_size <= len(SPECIALS):
             raise UserError(
-                f"tokenizer.max_size={max_size} leaves no room beside the {len(SPECIALS)} specials; "
-                "give a greater number, or null for no bound."
+                f"tokenizer.max_size={max_size}: give more than {len(SPECIALS)}, the number of special tokens, or null for "
+                "no bound."
             )
         self.joint = joint
         self.lowercase = lowercase
         self.min_frequency = min_frequency
         self.max_size = max_size
 
-    def options(self) -> dict[str, object]:
-        """The constructor's arguments, as plain values."""
-        return {
-            "joint": self.joint,
-            "lowercase": self.lowercase,
-            "min_frequency": self.min_frequency,
-            "max_size": self.max_size,
-        }
-
     def train(self, lines: Iterable[str]) -> None:
-        """Number the tokens by falling frequency, equally frequent ones in alphabetical order."""
+        """Number the tokens by decreasing frequency, tokens of equal frequency alphabetically."""
         counts: Counter[str] = Counter()
         for line in lines:
             counts.update(self._cut(line))
@@ -69,16 +64,16 @@ class VocabularyTokenizer(Tokenizer):
         self._use(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line, without `<sos>` and `<eos>`."""
+        """Return the ids of each line, without `<sos>` and `<eos>`."""
         number_of = self._ids.get
         return [[number_of(token, UNK) for token in self._cut(line)] for line in lines]
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """The characters of `line`, as (start, end), that each id of `encode` stands for."""
+        """Return the characters of `line`, as (start, end), of each id of `encode`."""
         return [(start, end) for _, start, end in self._pieces(line)]
 
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """The text of `decode`, and the (start, end) in it of each id; empty where an id adds no text."""
+        """Return the text of `decode`, and the (start, end) in it of each id; empty if an id adds no text."""
         text = ""
         spans = []
         previous = None
@@ -96,23 +91,23 @@ class VocabularyTokenizer(Tokenizer):
         return text, spans
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The text of each id, a space as "▁"."""
+        """Return the text of each id, with "▁" for a space."""
         return [visible(self._plain(self._tokens[number]).replace(" ", "▁")) for number in ids]
 
     @abstractmethod
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
-        """Each token, and the start and end of its characters in `line`."""
+        """Return each token with the start and end of its characters in `line`."""
 
     @abstractmethod
     def _apart(self, left: str, right: str) -> bool:
-        """Whether a space stands between two neighbouring tokens."""
+        """Return whether there is a space between two neighbouring tokens."""
 
     def _cut(self, line: str) -> Iterable[str]:
-        """The tokens of `_pieces`; overridden where they can be had faster."""
+        """Return the tokens of `_pieces`; a subclass may override it with a faster method."""
         return [token for token, _, _ in self._pieces(line)]
 
     def _plain(self, token: str) -> str:
-        """What a token stands for in the text."""
+        """Return the text of a token."""
         return token
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
@@ -120,12 +115,12 @@ class VocabularyTokenizer(Tokenizer):
         vocabulary = backend.get_vocab(with_added_tokens=False)
         names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
         self._tokens = [*SPECIALS, *map(_read, names)]
-        # Without the specials: "<eos>" in the text is a token of the text.
+        # Without the special tokens: "<eos>" in the text is an ordinary token.
         self._ids = {token: number for number, token in enumerate(self._tokens) if number >= len(SPECIALS)}
 
 
 class JoinedTokenizer(VocabularyTokenizer):
-    """Tokens of which some carry a joiner "￭" where they touch a neighbour.
+    """Tokens with a joiner "￭" where no space separates them from a neighbour.
 
     Decoding puts a space between two tokens unless there is a joiner between them.
     """
@@ -139,15 +134,15 @@ class JoinedTokenizer(VocabularyTokenizer):
 
 
 def is_word_letter(letter: str) -> bool:
-    """Whether a character belongs to words: letters, digits, and the underscore."""
+    """Return whether a character is a letter, a digit or the underscore."""
     return letter.isalnum() or letter == "_"
 
 
 def _stored(token: str) -> str:
-    """A token's name in the library's vocabulary: one that reads as a special's name begins with a space."""
+    """Return the name of a token in the vocabulary. The name of a token equal to a special token begins with a space."""
     return f" {token}" if token in SPECIALS else token
 
 
 def _read(name: str) -> str:
-    """The token that `_stored` gave this name."""
+    """Return the token with this name: the inverse of `_stored`."""
     return name[1:] if name[1:] in SPECIALS and name[0] == " " else name
