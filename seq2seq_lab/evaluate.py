@@ -78,12 +78,12 @@ def add_opening(to: argparse.ArgumentParser) -> None:
         help="as in checkpoints/; NAME,NAME or last:N for the mean of their weights (default: the best)",
     )
     to.add_argument(
-        "--with",
+        "--ensemble",
         dest="others",
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another run of the same vocabulary, for an ensemble; may be given several times",
+        help="another run with the same vocabulary, whose probabilities are averaged with those of FOLDER; may be repeated",
     )
     to.add_argument(
         "--config-dir", metavar="FOLDER", help="of your own parts, as in training; giving it trusts its files"

@@ -297,7 +297,7 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
 
 def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = scored(str(run.folder))
-    twice = scored(str(run.folder), "--with", str(run.folder))
+    twice = scored(str(run.folder), "--ensemble", str(run.folder))
     assert twice["test/bleu"] == alone["test/bleu"]
     assert twice["test/loss_teacher_forced"] == pytest.approx(alone["test/loss_teacher_forced"], rel=1e-5)
     assert twice["checkpoint"].count("step_") == 2
@@ -312,5 +312,5 @@ def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.Ca
         evaluate.main([str(stranger.folder), "--replace-unknown"])
     assert "and this model does not attend. Leave replace_unknown" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        evaluate.main([str(run.folder), "--with", str(stranger.folder)])
+        evaluate.main([str(run.folder), "--ensemble", str(stranger.folder)])
     assert f"{stranger.folder} has another vocabulary than {run.folder}" in capsys.readouterr().err

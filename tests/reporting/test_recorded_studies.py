@@ -97,7 +97,7 @@ def test_evaluations_are_compared_where_they_are_given(
 ) -> None:
     first, second = sorted(recorded.glob("sweeps/mine/*/"))
     evaluate.main([str(first), "search=beam", "search.size=2"])
-    evaluate.main([str(first), "--with", str(second)])
+    evaluate.main([str(first), "--ensemble", str(second)])
     evaluate.main([str(first), "--checkpoint", "last:1", "--precision", "bf16"])
     assert len(find_runs([recorded / "sweeps"])[0]) == 2
     greedy, beam = group_runs(find_runs([first, first / "evaluations" / "1"])[0])
