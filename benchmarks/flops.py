@@ -1,9 +1,9 @@
-"""Model FLOPs: the matrix products that a model's formulas need, for what is credited to whoever computes them.
+"""Model FLOPs: the operations of the matrix products that the formulas of a model need.
 
-Counted are products alone, an m×k by k×n one as 2·m·n·k; embeddings, cells' pointwise parts and softmax are not.
-What does not change over time is counted once a sentence (the keys of an attention, Cho's context), and padding not
-at all, so that an implementation earns nothing by computing more than it has to. A training step is three forward
-passes: the backward pass has two products for each of the forward one. Teacher forcing's extra pass earns nothing.
+An m×k by k×n product counts as 2·m·n·k. Embeddings, pointwise operations and softmax do not count. A product that does not
+change over time counts once per sentence (the keys of attention, Cho's context), and padding does not count, so an
+implementation gains nothing by computing more than necessary. A training step counts as three forward passes, because the
+backward pass has two products for each product of the forward pass. The extra pass of teacher forcing does not count.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ LSTM, GRU = 4, 3  # gates
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """How much text: sentences, real tokens of each side, and pairs of a source and a target token of a sentence."""
+    """Numbers of sentences, of real tokens on each side, and of pairs of a source and a target token of one sentence."""
 
     sentences: int
     source: int
@@ -25,7 +25,7 @@ class Tokens:
 
     @classmethod
     def of(cls, source_lengths: Sequence[int], target_lengths: Sequence[int]) -> "Tokens":
-        """Count the tokens of sentences; of a target those that are predicted (`<eos>` counted, `<sos>` not)."""
+        """Count the tokens of sentences; target lengths include `<eos>` but not `<sos>`."""
         return cls(
             len(source_lengths),
             sum(source_lengths),
@@ -40,7 +40,7 @@ def product(rows: int, inner: int, columns: int) -> int:
 
 
 def recurrent(tokens: int, gates: int, input_size: int, hidden: int) -> int:
-    """Return the operations of a recurrent layer over so many tokens."""
+    """Return the operations of a recurrent layer over `tokens` positions."""
     return product(tokens, input_size + hidden, gates * hidden)
 
 
@@ -91,5 +91,5 @@ def luong(sizes: Sizes, text: Tokens) -> int:
 
 
 def training(forward: int) -> int:
-    """Return the operations of a training step from those of its forward pass."""
+    """Return the operations of a training step, given those of its forward pass."""
     return 3 * forward

@@ -1,53 +1,248 @@
-"""Measure and test a GPU with one command of less than ten minutes.
+"""Tests and measures a GPU with one command of less than ten minutes.
 
     python -m benchmarks.gpu
 
-measures the machine, runs the GPU's tests, measures training, decoding, memory and kernel launches, checks checkpoints and
-ranks, and runs the main command and two epochs of a Multi30k-sized run. It needs no network, no corpus and no package
-besides the program's own. Each part runs in its own process with a time limit; its results so far are kept if it
-crashes, hangs or is stopped. The report, `report.json` and `report.md` in `--out`, is written after each part.
+measures the machine, runs the tests marked `gpu`, measures training, decoding and memory, and runs the main command. It
+needs no network, no corpus and no other package. Each part runs in its own process with a time limit; if it crashes, hangs
+or is stopped, its results so far are kept. `report.json` and `report.md` in `--out` are written after each part.
 
-`--device cpu` runs all of it without a GPU, in the smallest sizes.
+`--device cpu` runs everything without a GPU, in the smallest sizes.
 """
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import gpu_parts
-from benchmarks.gpu_parts import ROOT, Figures, Work
-from benchmarks.machine import machine
+from benchmarks import cli, decoding, training
+from benchmarks.learners import MODELS, MULTI30K_PAIRS, Data, Package, synthetic
+from benchmarks.machine import DTYPES, bandwidth, machine, matrix_product_peak
 from benchmarks.page import filled, table
-from seq2seq_lab.config.schema import Device
+from benchmarks.reference import Sizes
+from benchmarks.training import Arm
+from seq2seq_lab.config.schema import Device, Precision
+from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import write_atomically
-from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
-from seq2seq_lab.tracking.git import git_commit, git_is_dirty
+from seq2seq_lab.files import read_result, write_atomically
+from seq2seq_lab.runtime.device import (
+    choose_device,
+    limit_primitive_cache,
+    memory_in_use,
+    peak_memory,
+    reset_peak_memory,
+    set_tf32,
+)
 
 COMMAND = "python -m benchmarks.gpu"
-TIME_TO_WRITE = 0.1  # share of a part's time that is left to it to end by itself
-LOG_END = 6000  # characters of the output of a part that failed
+ROOT = Path(__file__).parents[1]
+LOG_END = 6000  # characters of the output of a failed part
+RESULTS = ("test/bleu", "test/aer", "train/seconds", "val/seconds", "peak_memory_mib", "device", "precision")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a part gets. It writes each result to its file at once.
+
+    Attributes:
+        folder: of the report and of the runs that a part starts.
+        found: notes (paragraphs), tables by title, and values for programs.
+    """
+
+    name: str
+    device: torch.device
+    folder: Path
+    found: dict[str, Any]
+
+    @property
+    def small(self) -> bool:
+        """Whether everything has the smallest sizes."""
+        return self.device.type == "cpu"
+
+    @property
+    def batch_size(self) -> int:
+        """Sentences per training step."""
+        return 8 if self.small else 128
+
+    def data(self) -> tuple[Data, Sizes]:
+        """Return the training text and the sizes of the models."""
+        data = synthetic(60 if self.small else MULTI30K_PAIRS, 1)
+        return data, data.sizes(8, 8) if self.small else data.sizes()
+
+    def note(self, text: str) -> None:
+        """Add a paragraph."""
+        self._add("notes", len(self.found.get("notes", {})), text)
+
+    def table(self, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> None:
+        """Add or replace a table whose first columns are names."""
+        self._add("tables", title, {"heads": heads, "rows": list(rows), "names": names})
+
+    def value(self, name: str, value: Any) -> None:
+        """Add a value for programs that read the report."""
+        self._add("values", name, value)
+
+    def _add(self, kind: str, key: str | int, value: Any) -> None:
+        self.found.setdefault(kind, {})[key] = value
+        write_atomically(self.folder / f"{self.name}.json", json.dumps(self.found) + "\n")
+
+
+def describe_machine(work: Work) -> None:
+    """Report hardware and software, and measure matrix products and memory bandwidth."""
+    values = {"host": machine(), "python": platform.python_version(), "torch": torch.__version__}
+    if not work.small:
+        properties = torch.cuda.get_device_properties(work.device)
+        values |= {
+            "GPU": f"{torch.cuda.device_count()} × {properties.name}",
+            "compute capability": f"{properties.major}.{properties.minor}",
+            "memory": f"{properties.total_memory / 2**30:.1f} GiB",
+            "CUDA, cuDNN": f"{torch.version.cuda}, {torch.backends.cudnn.version()}",  # type: ignore[no-untyped-call]
+        }
+    work.table("Hardware and software", ("what", "value"), values.items(), 2)
+    rows = [[f"matrix products, {name}", f"{peak / 1e12:,.2f} TFLOP/s"] for name, peak in peaks(work).items()]
+    for name, dtype in DTYPES.items():
+        rate = bandwidth(dtype, work.device, 2**24 if work.small else 2**30)
+        rows.append([f"reading memory, {name}", f"{rate / 1e9:,.0f} GB/s"])
+    work.table("Peaks", ("what", "at most"), rows)
+
+
+def peaks(work: Work) -> dict[str, float]:
+    """Return the operations per second of the fastest matrix products, by precision."""
+    dtypes = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    found = {}
+    for name in DTYPES if work.small else dtypes:
+        set_tf32(name == "tf32")
+        found[name] = matrix_product_peak(dtypes[name], work.device, (256,) if work.small else ())
+    set_tf32(False)
+    work.value("peak_flops_per_second", found)
+    return found
+
+
+def run_tests(work: Work) -> None:
+    """Run the tests marked `gpu`.
+
+    Raises:
+        RuntimeError: some failed; with the end of pytest's output.
+    """
+    if importlib.util.find_spec("pytest") is None:
+        work.note("Not run: pytest is not installed.")
+        return
+    # The options in pyproject.toml need plug-ins; warnings do not count as failures.
+    options = ("-m", "gpu", "-q", "--tb=short", "-o", "addopts=", "-W", "default", "-p", "no:cacheprovider")
+    environment = os.environ | {"SEQ2SEQ_LAB_GPU_TESTS": work.device.type}
+    command = [sys.executable, "-m", "pytest", *options, "tests/gpu/test_gpu.py"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    work.note(ended.stdout.strip().split("\n")[-1].strip("= ") + ".")
+    if ended.returncode:
+        raise RuntimeError(f"pytest ended with status {ended.returncode}\n{ended.stdout[-LOG_END:]}")
+
+
+def arms(work: Work) -> list[Arm]:
+    """Return the tutorial's loop, and the package in each precision."""
+    precisions = (Precision.fp32, *(() if work.small else (Precision.tf32,)), Precision.bf16)
+    return [
+        Arm("reference", "loop", "random", Precision.fp32),
+        *(Arm("package", "package", "exact length", precision) for precision in precisions),
+    ]
+
+
+def measure_training(work: Work) -> None:
+    """Measure target tokens per second, share of the peak and memory of each model and precision, at two ratios."""
+    data, sizes = work.data()
+    at_most, rounds, steps = peaks(work), *((1, 1) if work.small else (3, 5))
+    work.note(
+        f"{data.name}, batches of {work.batch_size}. Medians of {rounds} rounds of {steps} steps, in turns."
+    )
+    rows: dict[str, list[training.Row]] = {}
+    for ratio in (1.0, 0.5):
+        for name in list(MODELS)[: 1 if work.small else None]:
+            options = Namespace(
+                seed=1, batch_size=work.batch_size, ratios=[ratio], rounds=rounds, steps=steps, warm_up=rounds
+            )
+            own = rows.setdefault(name, [])
+            own += training.measure(name, data, options, work.device, ways=arms(work), sizes=sizes)
+            cells = [row.cells(own[0], at_most) for row in own]
+            work.table(training.title(own[0]), training.HEADS, cells, 2)
+            work.value("rows", [asdict(row) for some in rows.values() for row in some])
+
+
+def measure_decoding(work: Work) -> None:
+    """Measure greedy and beam search at several batch sizes, and a tutorial's loop."""
+    data, sizes = work.data()
+    size = 2**24 if work.small else 2**30
+    rates = {name: bandwidth(dtype, work.device, size) for name, dtype in DTYPES.items()}
+    work.note(
+        f"{data.name}. {decoding.rates_line(rates)}. Random weights; each output is as long as its source."
+    )
+    options = Namespace(rounds=1, batches=1) if work.small else Namespace(rounds=3, batches=3)
+    for batch_size in (8,) if work.small else (64, 1, 256):
+        load = decoding.workload(data, batch_size, work.device, rates, sizes)
+        rows = decoding.measure(load, options)
+        title = f"Luong 2015, batches of {batch_size}"
+        work.table(title, decoding.HEADS, [row.cells() for row in rows])
+        work.value(title, list(map(asdict, rows)))
+
+
+def measure_memory(work: Work) -> None:
+    """Train two epochs over all shapes of batches; memory should not grow from the first to the second."""
+    data, sizes = work.data()
+    package = Package("bahdanau", data, work.device, sizes=sizes, batch_size=work.batch_size)
+    precision = Precision.fp32 if work.small else Precision.bf16
+    title = f"Bahdanau 2014, ratio 0.5, {precision.value}, batches of {work.batch_size}; {data.name}"
+    rows = []
+    for epoch in range(2):
+        plan = plan_epoch(data.text, work.batch_size, "sentences", 1, epoch)
+        reset_peak_memory(work.device)
+        for number, step in enumerate(plan, start=1):
+            package.train_step(step, 0.5, precision)
+            if number % max(1, len(plan) // 4) == 0:
+                sizes_now = (memory_in_use(work.device), peak_memory(work.device))
+                rows.append(
+                    [f"{epoch + number / len(plan):.2f}", *(f"{size / 2**20:,.0f}" for size in sizes_now)]
+                )
+                work.table(title, ("epoch", "in use, MiB", "peak of the epoch, MiB"), rows)
+
+
+def run_main_command(work: Work) -> None:
+    """Run the command of the README, and report its result.
+
+    Raises:
+        RuntimeError: it failed; with the end of its output.
+    """
+    folder = work.folder.absolute() / "run"
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier report
+    small = (
+        "dataset.train=60",
+        "dataset.test_compositional=0",
+        "trainer.max_epochs=1",
+        "model.hidden_size=8",
+    )
+    words = ("-m", "seq2seq_lab", "model=attn", "attention=additive", *(small if work.small else ()))
+    work.note(f"`python {' '.join(words)}`")
+    command = [sys.executable, *words, f"hydra.run.dir='{folder}'"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"status {ended.returncode}\n{(ended.stdout + ended.stderr)[-LOG_END:]}")
+    result = read_result(folder)
+    work.value("result", {key: result.get(key) for key in RESULTS})
+    work.table("Result", ("what", "value"), [(key, str(result.get(key))) for key in RESULTS])
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the report.
-
-    Attributes:
-        seconds: its share of the nine minutes; time that a part does not use is left to later parts.
-    """
+    """A part of the report. `seconds` is its share of nine minutes; time that it does not use goes to later parts."""
 
     title: str
     seconds: int
@@ -55,86 +250,60 @@ class Part:
 
 
 PARTS = {
-    "machine": Part("The machine", 30, gpu_parts.describe_machine),
-    "training": Part("Training speed", 110, gpu_parts.measure_training),
-    "decoding": Part("Decoding speed", 40, gpu_parts.measure_decoding),
-    "tests": Part("Tests on the GPU", 70, gpu_parts.run_tests),
-    "checkpoint": Part("Checkpoints between GPU and CPU", 60, gpu_parts.check_checkpoint),
-    "ranks": Part("Two ranks", 50, gpu_parts.check_ranks),
-    "profile": Part("Kernel launches of the step loops", 35, gpu_parts.profile_loops),
-    "memory": Part("Memory over all shapes of batches", 40, gpu_parts.measure_memory),
-    "main": Part("The main command", 55, gpu_parts.run_main_command),
-    "multi30k": Part("Two epochs of a Multi30k-sized run", 50, gpu_parts.run_multi30k),
+    "machine": Part("The machine", 30, describe_machine),
+    "tests": Part("Tests on the GPU", 80, run_tests),
+    "training": Part("Training speed", 180, measure_training),
+    "decoding": Part("Decoding speed", 80, measure_decoding),
+    "memory": Part("Memory over all shapes of batches", 80, measure_memory),
+    "run": Part("The main command", 90, run_main_command),
 }
 
 
 def main() -> None:
-    """Run the parts that the command line asks for, or, in a process that was started for it, one of them."""
-    options = parser().parse_args()
-    if options.part:
-        run_part(options)
-        return
+    """Run the parts, or one of them in the process that was started for it."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: the smallest sizes")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit (default: 9)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="(default: all)")
+    parser.add_argument("--out", type=Path, default=Path("outputs/gpu"), help="(default: outputs/gpu)")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
     try:
         device = choose_device(Device(options.device))
     except UserError as error:
-        sys.exit(f"{error} To try out the command without a GPU: {COMMAND} --device cpu")
-    # A signal that stops a batch job also stops the running part.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        sys.exit(f"error: {error} To try the command without a GPU: {COMMAND} --device cpu")
+    if options.part:
+        limit_primitive_cache()
+        PARTS[options.part].measure(Work(options.part, device, options.out, {}))
+        return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # also stops the current part
     report = measure(options, device)
     print(f"Report: {options.out / 'report.md'} and {options.out / 'report.json'}")
     if any(part["status"].startswith("failed") for part in report["parts"].values()):
         sys.exit(1)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    made = argparse.ArgumentParser(prog=COMMAND, description=__doc__.split("\n")[0])
-    made.add_argument(
-        "--device", choices=["cuda", "cpu"], default="cuda", help="cpu: the smallest sizes (default: cuda)"
-    )
-    made.add_argument("--minutes", type=float, default=9.0, help="in all (default: 9)")
-    made.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of them (default: all)"
-    )
-    made.add_argument(
-        "--out", type=Path, default=Path("outputs/gpu"), help="folder of the report (default: outputs/gpu)"
-    )
-    made.add_argument(
-        "--multi30k", type=Path, metavar="DIR", help="use the corpus instead of random text of its size"
-    )
-    made.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
-    made.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
-    return made
-
-
 def measure(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Run each part in its own process and return the report, which is written after each part."""
+    """Run each part in its own process and return the report."""
     parts: dict[str, Any] = {}
-    report = {
-        "command": command(options),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": machine(device),
-        "torch": torch.__version__,
-        "commit": git_commit(),
-        "changed_since": git_is_dirty(),
-        "parts": parts,
-    }
+    report = {"command": COMMAND, **cli.environment(device), "parts": parts}
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:  # of an earlier report
-        (options.out / f"{name}.json").unlink(missing_ok=True)
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {}
-    start, share = time.monotonic(), 0.0
-    for name in options.parts:
-        share += PARTS[name].seconds / sum(PARTS[part].seconds for part in options.parts)
-        seconds = start + 60 * options.minutes * share - time.monotonic()
-        path, arguments = options.out / f"{name}.json", part_arguments(name, options, seconds)
+    end = time.monotonic() + 60 * options.minutes
+    for number, name in enumerate(options.parts):
+        left = sum(PARTS[later].seconds for later in options.parts[number:])
+        seconds = (end - time.monotonic()) * PARTS[name].seconds / left
+        path = options.out / f"{name}.json"
+        path.unlink(missing_ok=True)  # of an earlier report
         parts[name] = {"status": "cut off"}
         write(report, options.out)
         print(f"{PARTS[name].title} (at most {seconds:.0f} s) …", flush=True)
+        arguments = ("--part", name, "--device", options.device, "--out", str(options.out.absolute()))
         began = time.monotonic()
         try:
-            parts[name] = run_limited(arguments, seconds, options.out / f"{name}.log", hidden)
-        finally:  # also where this process is stopped
+            parts[name] = run_limited(
+                [sys.executable, "-m", "benchmarks.gpu", *arguments], seconds, path.with_suffix(".log")
+            )
+        finally:  # also if this process is stopped
             parts[name]["seconds"] = round(time.monotonic() - began, 1)
             if path.is_file():
                 parts[name] |= json.loads(path.read_text("utf-8"))
@@ -143,31 +312,12 @@ def measure(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     return report
 
 
-def command(options: argparse.Namespace) -> str:
-    """Return the command line of a report, without paths of the machine."""
-    chosen = "" if options.parts == list(PARTS) else f" --parts {' '.join(options.parts)}"
-    minutes = "" if options.minutes == parser().get_default("minutes") else f" --minutes {options.minutes:g}"
-    device = "" if options.device == "cuda" else f" --device {options.device}"
-    return f"{COMMAND}{device}{minutes}{chosen}{' --multi30k DIR' if options.multi30k else ''}"
-
-
-def part_arguments(name: str, options: argparse.Namespace, seconds: float) -> list[str]:
-    """Return the command of a part's own process."""
-    arguments = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--device", options.device]
-    arguments += ["--out", str(options.out.absolute())]
-    arguments += ["--deadline", str(time.time() + (1 - TIME_TO_WRITE) * seconds)]
-    return [*arguments, *(["--multi30k", str(options.multi30k.absolute())] if options.multi30k else [])]
-
-
-def run_limited(
-    arguments: Sequence[str], seconds: float, log: Path, environment: Mapping[str, str]
-) -> dict[str, Any]:
-    """Run a command with a limit of time, and end all processes that it leaves; return how it ended."""
+def run_limited(arguments: Sequence[str], seconds: float, log: Path) -> dict[str, Any]:
+    """Run a command with a time limit, and end all processes that it leaves; return how it ended."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             arguments,
             cwd=ROOT,
-            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -188,25 +338,6 @@ def run_limited(
     return {"status": ended, "error": printed.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "")}
 
 
-def run_part(options: argparse.Namespace) -> None:
-    """Measure one part in this process."""
-    limit_primitive_cache()
-    folder = options.out / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    measured = options.out / "machine.json"
-    values = json.loads(measured.read_text("utf-8"))["values"] if measured.is_file() else {}
-    PARTS[options.part].measure(
-        Work(
-            device=choose_device(Device(options.device)),
-            multi30k=options.multi30k,
-            deadline=options.deadline,
-            peaks=values.get("peak_flops_per_second", {}),
-            folder=folder,
-            figures=Figures(options.out / f"{options.part}.json"),
-        )
-    )
-
-
 def write(report: Mapping[str, Any], folder: Path) -> None:
     """Write the report as JSON and as Markdown."""
     write_atomically(folder / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
@@ -214,19 +345,21 @@ def write(report: Mapping[str, Any], folder: Path) -> None:
 
 
 def markdown(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a report, below a heading of the first or second level."""
-    about = f"{report['device']}; torch {report['torch']}, commit {(report['commit'] or 'unknown')[:7]}"
+    """Return the lines of a report, without a heading."""
     changed = " with changes" if report["changed_since"] else ""
-    lines = ["```", report["command"], "```", "", *filled(f"{about}{changed}; {report['date']}.")]
+    commit = (report["commit"] or "unknown")[:7]
+    lines = [
+        f"`{report['command']}`: {report['machine']}; torch {report['torch']}, commit {commit}{changed}."
+    ]
     for name, part in report["parts"].items():
         lines += ["", f"### {PARTS[name].title}", ""]
-        for note in [
+        for note in (
             f"{part['status'].capitalize()}, {part.get('seconds', 0):.0f} s.",
-            *part.get("notes", []),
-        ]:
-            lines += [*(note.split("\n") if note.startswith("```") else filled(note)), ""]
-        for title, made in part.get("tables", {}).items():
-            lines += [f"**{title}**", "", *table(made["heads"], made["rows"], made["names"]), ""]
+            *part.get("notes", {}).values(),
+        ):
+            lines += [*filled(note), ""]
+        for title, found in part.get("tables", {}).items():
+            lines += [f"**{title}**", "", *table(found["heads"], found["rows"], found["names"]), ""]
         if part.get("error"):
             lines += ["```", *part["error"].strip().split("\n"), "```", ""]
         lines.pop()

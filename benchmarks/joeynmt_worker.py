@@ -1,20 +1,21 @@
-"""Times JoeyNMT's own training step and search on the data of a benchmark, in an environment that has JoeyNMT.
+"""Measures training steps and search of JoeyNMT on the data of a benchmark, in an environment that has JoeyNMT.
 
     PYTHON benchmarks/joeynmt_worker.py DATA.npz SETTINGS.json
 
-is started by `benchmarks.training --joeynmt PYTHON` and `benchmarks.decoding --joeynmt PYTHON`; it needs torch, numpy and
-joeynmt 2.3, and nothing of this package. The model is JoeyNMT's recurrent one: a bidirectional GRU, additive attention
-after the decoder's GRU, whose attention vector is fed into the next step, and an output layer over that vector. A step is
-JoeyNMT's: `Batch`, `TrainManager._train_step`, its clipping and its Adam, in float32. A line "FIRST COUNT" on standard
-input asks for so many updates from the given batch on, "FIRST COUNT BEAM" for the translation of so many batches by
-`joeynmt.search` (1: greedy), each output as long as the batch's longest source; a line of JSON on standard output answers.
-In between the process waits without computing, and it ends when its input does.
+`benchmarks.training --joeynmt PYTHON` and `benchmarks.decoding --joeynmt PYTHON` start it. It needs torch, numpy and joeynmt
+2.3, and nothing of this package. The model is the recurrent one of JoeyNMT: a bidirectional GRU, additive attention after
+the step of the decoder's GRU, and input feeding. A training step uses JoeyNMT's `Batch`, `TrainManager._train_step`, its
+clipping and its Adam, in float32. A line "BEAM FIRST COUNT" on standard input requests the translation of COUNT batches from
+batch FIRST on by `joeynmt.search` (1: greedy), where each output has the length of the batch's longest source; if BEAM is 0,
+COUNT training steps. The answer is a line of JSON on standard output. The process waits between requests, and ends with its
+input.
 """
 
 import json
 import resource
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
@@ -29,21 +30,16 @@ from joeynmt.search import search  # type: ignore[import-not-found]
 from joeynmt.training import TrainManager  # type: ignore[import-not-found]
 from joeynmt.vocabulary import Vocabulary  # type: ignore[import-not-found]
 
-PAD, EOS = 1, 3  # the data's numbers of the special tokens, and JoeyNMT's
+PAD, EOS = 1, 3  # of the data and of JoeyNMT
 SPECIAL: dict[str, Any] = {
-    **{
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": None,
-    },
-    **{"unk_id": 0, "pad_id": PAD, "bos_id": 2, "eos_id": EOS, "sep_id": None, "lang_tags": []},
+    **{"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"},
+    **{"unk_id": 0, "pad_id": PAD, "bos_id": 2, "eos_id": EOS},
+    **{"sep_token": None, "sep_id": None, "lang_tags": []},
 }
 
 
 def main() -> None:
-    """Build the model, say how many parameters it has, and answer requests for updates."""
+    """Build the model, report the number of its parameters, and answer requests."""
     arrays = np.load(sys.argv[1])
     data = {name: arrays[name] for name in arrays.files}
     settings = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
@@ -54,16 +50,14 @@ def main() -> None:
         manager = train_manager(settings, device, Path(folder))
         answer({"parameters": sum(parameter.numel() for parameter in manager.model.parameters())})
         for line in sys.stdin:
-            first, count, *beam = map(int, line.split())
-            if beam:
-                answer(translate(manager, data, first, count, beam[0], device))
-            else:
-                answer(measure(manager, data, first, count, device))
+            beam, first, count = map(int, line.split())
+            batches = (make_batch(data, number, device) for number in range(first - 1, first + count))
+            answer(translate(manager, batches, beam) if beam else train(manager, batches))
         manager.tb_writer.close()
 
 
 def train_manager(settings: dict[str, Any], device: torch.device, folder: Path) -> TrainManager:
-    """Return JoeyNMT's trainer with its recurrent model of the sizes given, as its configuration files build it."""
+    """Return the trainer of JoeyNMT with its recurrent model, as its configuration files build it."""
     source, target = (
         Vocabulary(
             [f"{side}{i}" for i in range(settings[f"{side}_vocabulary"] - 4)], SimpleNamespace(**SPECIAL)
@@ -88,7 +82,7 @@ def train_manager(settings: dict[str, Any], device: torch.device, folder: Path) 
         "learning_rate": settings["learning_rate"],
         "clip_grad_norm": settings["clip_norm"],
         "normalization": "tokens",
-        "scheduling": "exponential",  # by epochs: of no effect here; torch no longer takes its plateau's arguments
+        "scheduling": "exponential",  # per epoch: no effect here; its plateau schedule needs an older torch
         "batch_type": "sentence",
         "batch_size": settings["batch_size"],
         "early_stopping_metric": "loss",
@@ -103,34 +97,22 @@ def train_manager(settings: dict[str, Any], device: torch.device, folder: Path) 
     )
 
 
-def measure(
-    manager: TrainManager, data: dict[str, Any], first: int, count: int, device: torch.device
-) -> dict[str, float]:
-    """Do `count` updates from batch `first` on, after one uncounted: target tokens, seconds, peak memory in bytes."""
-    batches = data["batches"]
-    update(manager, make_batch(data, batches[(first - 1) % len(batches)], device))
-    tokens = 0
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = perf_counter()
-    for number in range(first, first + count):
-        batch = make_batch(data, batches[number % len(batches)], device)
-        update(manager, batch)
+def train(manager: TrainManager, batches: Iterator[Batch]) -> dict[str, float]:
+    """Train on the batches after the first, which is not measured."""
+    train_step(manager, next(batches))
+    tokens, start = 0, now()
+    for batch in batches:
+        train_step(manager, batch)
         tokens += batch.ntokens
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    seconds = perf_counter() - start
-    return {"tokens": tokens, "seconds": seconds, "peak_bytes": peak_memory()}
+    return {"tokens": tokens, "seconds": now() - start, "peak_bytes": peak_memory()}
 
 
-def translate(
-    manager: TrainManager, data: dict[str, Any], first: int, count: int, beam: int, device: torch.device
-) -> dict[str, float]:
-    """Translate `count` batches from batch `first` on: target tokens asked for, seconds, peak memory in bytes."""
-    model, batches = manager.model.eval(), data["batches"]
-    tokens, start = 0, perf_counter()
-    for number in range(first, first + count):
-        batch = make_batch(data, batches[number % len(batches)], device)
+def translate(manager: TrainManager, batches: Iterator[Batch], beam: int) -> dict[str, float]:
+    """Translate the batches after the first; a beam of 1 is greedy search."""
+    model = manager.model.eval()
+    next(batches)
+    tokens, start = 0, now()
+    for batch in batches:
         batch.sort_by_src_length()  # as `joeynmt.prediction` does
         longest = int(batch.src_length.max())
         outputs, _, _ = search(
@@ -143,18 +125,23 @@ def translate(
         )
         assert outputs.shape == (len(batch.src), longest), outputs.shape
         tokens += int(batch.src_length.sum())
-    if device.type == "cuda":
+    return {"tokens": tokens, "seconds": now() - start, "peak_bytes": peak_memory()}
+
+
+def now() -> float:
+    """Return the time at which a GPU has computed everything."""
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return {"tokens": tokens, "seconds": perf_counter() - start, "peak_bytes": peak_memory()}
+    return perf_counter()
 
 
 def peak_memory() -> int:
-    """Return the most memory so far, in bytes: the GPU's, or the process's."""
+    """Return the peak memory of the GPU or of the process in bytes."""
     return torch.cuda.max_memory_allocated() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def update(manager: TrainManager, batch: Batch) -> None:
-    """Do one update as `TrainManager.train_and_validate` does."""
+def train_step(manager: TrainManager, batch: Batch) -> None:
+    """Train one step, as `TrainManager.train_and_validate` does."""
     manager.model.train()
     manager._train_step(batch)
     manager.clip_grad_fun(parameters=manager.model.parameters())
@@ -166,8 +153,9 @@ def update(manager: TrainManager, batch: Batch) -> None:
     manager.model.zero_grad()
 
 
-def make_batch(data: dict[str, Any], index: Any, device: torch.device) -> Batch:
-    """Return the batch of the given sentences, padded on both sides."""
+def make_batch(data: dict[str, Any], number: int, device: torch.device) -> Batch:
+    """Return a batch, padded on both sides; after the last batch the first one follows."""
+    index = data["batches"][number % len(data["batches"])]
     source, lengths = padded(data["source_tokens"], data["source_offsets"], index)
     target, _ = padded(data["target_tokens"], data["target_offsets"], index)
     return Batch(source, lengths, None, target, None, torch.from_numpy(index), device, PAD, EOS)
@@ -183,7 +171,7 @@ def padded(tokens: Any, offsets: Any, index: Any) -> tuple[torch.Tensor, torch.T
 
 
 def answer(values: dict[str, float]) -> None:
-    """Write one line of JSON for whoever asked."""
+    """Print an answer as one line of JSON."""
     print(json.dumps(values), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.training` trains: the data, the references and the package's own models, a step of each."""
+"""What the benchmarks train: the data, the reference models and the models of the package, and a training step of each."""
 
 import random
 import re
@@ -43,7 +43,7 @@ ALONE = Ranks()
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of the table: its loop, the package's bundle of the same parts, its operations."""
+    """A reference model, and the operations of its forward pass. The model bundle of the package has the same name."""
 
     title: str
     reference: type[Reference]
@@ -62,7 +62,7 @@ MODELS = {
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The training pairs, and how large the vocabularies are."""
+    """Training pairs and the sizes of the vocabularies."""
 
     name: str
     text: TokenizedText
@@ -70,36 +70,31 @@ class Data:
     target_vocabulary: int
 
     def sizes(self, embedding: int = 256, hidden: int = 512) -> Sizes:
-        """Return the sizes of a model for this data; by default those of the published tables."""
+        """Return the sizes of a model for this data."""
         return Sizes(self.source_vocabulary, self.target_vocabulary, embedding, hidden)
 
     def tokens(self, step: StepPlan) -> Tokens:
-        """Count the real tokens of an update."""
+        """Count the real tokens of a step."""
         index = torch.from_numpy(np.concatenate(step))
         source, target = self.text.source_lengths[index], self.text.target_lengths[index] - 1
         return Tokens.of(source.tolist(), target.tolist())
 
 
-def multi30k(folder: Path, *tokenizer: str) -> Data:
-    """Return Multi30k German to English, by default in lowercased spaCy tokens, as the tutorials have it."""
+def multi30k(folder: Path) -> Data:
+    """Return Multi30k German to English in lowercased spaCy tokens, as in the tutorials."""
     settings = composed(
-        "dataset=multi30k",
-        f"dataset.path='{folder}'",
-        *(tokenizer or ("tokenizer=spacy", "tokenizer.lowercase=true", "tokenizer.joiners=false")),
+        *("dataset=multi30k", f"dataset.path='{folder}'"),
+        *("tokenizer=spacy", "tokenizer.lowercase=true", "tokenizer.joiners=false"),
     )
-    tokenized = tokenize_corpus(
-        build.dataset(settings).load(),
-        build.tokenizer(settings),
-        settings.tokenizer,
-        cache_folder(settings.cache_dir),
-    )
+    corpus, cache = build.dataset(settings).load(), cache_folder(settings.cache_dir)
+    tokenized = tokenize_corpus(corpus, build.tokenizer(settings), settings.tokenizer, cache)
     pair = tokenized.tokenizers
-    kind = "words" if tokenizer else "spaCy tokens"
-    return Data(f"Multi30k de-en, lowercased {kind}", tokenized.train, pair.source.size, pair.target.size)
+    name = "Multi30k de-en, lowercased spaCy tokens"
+    return Data(name, tokenized.train, pair.source.size, pair.target.size)
 
 
 def synthetic(pairs: int, seed: int) -> Data:
-    """Return random ids; source and target lengths are spread as Multi30k's, and as much alike."""
+    """Return random ids whose source and target lengths have the distribution and the correlation of Multi30k's."""
     generator = np.random.default_rng(seed)
     source = np.clip(generator.gamma(8.87, 1.402, pairs).round(), 1, 44).astype(np.int64)
     spread = generator.normal(2.66, 2.08, pairs)
@@ -116,21 +111,21 @@ def synthetic(pairs: int, seed: int) -> Data:
 
 
 def random_plan(text: TokenizedText, batch_size: int, seed: int) -> list[StepPlan]:
-    """Return an epoch as the tutorials plan it: sentences in random order, so many an update, what is left over left out.
+    """Return the steps of an epoch as in the tutorials: full batches of sentences in random order.
 
     Raises:
-        UserError: there are not enough sentences for one update.
+        UserError: there are not enough sentences for one batch.
     """
     if len(text) < batch_size:
         raise UserError(
-            f"--batch-size={batch_size}: there are {len(text)} pairs. Ask for fewer sentences an update."
+            f"--batch-size={batch_size}: there are only {len(text)} pairs. Choose a smaller batch."
         )
     order = np.random.default_rng(seed).permutation(len(text))
     return [[order[i : i + batch_size]] for i in range(0, len(text) - batch_size + 1, batch_size)]
 
 
 class Loop:
-    """The training step of a reference: its loop, the mean loss over real tokens, fused Adam, clipping; no logging."""
+    """The training step of a reference: mean loss over real tokens, fused Adam, clipping, no logging."""
 
     def __init__(self, model: Reference, data: Data, device: torch.device, seed: int) -> None:
         self.model = model.to(device).train()
@@ -138,10 +133,10 @@ class Loop:
         self.loss = nn.CrossEntropyLoss(ignore_index=PAD)
         self.optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
         self.device = device
-        self.coins = random.Random(seed)
+        self.generator = random.Random(seed)
 
-    def update(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
-        """Do one update; return its mean loss, which stays on the device."""
+    def train_step(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
+        """Train one step; return its mean loss on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         batches = [self.batches(index) for index in step]
         tokens = sum(batch.target_tokens for batch in batches)
@@ -156,25 +151,25 @@ class Loop:
         return total
 
     def batch_loss(self, batch: Batch, ratio: float) -> torch.Tensor:
-        """Return the mean loss over a batch's real tokens."""
+        """Return the mean loss over the real tokens of a batch."""
         target_UB = batch.target_BU.t()
-        logits_TBV = self.model(batch.source_BS.t(), batch.source_lengths, target_UB, ratio, self.coins)
+        logits_TBV = self.model(batch.source_BS.t(), batch.source_lengths, target_UB, ratio, self.generator)
         return self.loss(logits_TBV.flatten(0, 1), target_UB[1:].flatten())
 
 
 class Package:
-    """The package's own training step, of a bundle at the reference's sizes; the coin is thrown per step there too."""
+    """The training step of the package for a model bundle; the teacher forcing mask is drawn per step, as in `Loop`."""
 
     def __init__(
         self,
         name: str,
-        sizes: Sizes,
-        dropout: float,
         data: Data,
-        batch_size: int,
         device: torch.device,
-        seed: int,
         *overrides: str,
+        sizes: Sizes,
+        dropout: float = DROPOUT,
+        batch_size: int = 128,
+        seed: int = 1,
         ranks: Ranks = ALONE,
     ) -> None:
         settings = package_config(name, sizes, dropout, batch_size, seed, *overrides)
@@ -199,8 +194,8 @@ class Package:
             ranks=ranks,
         )
 
-    def update(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
-        """Do one update; return its mean loss, which stays on the device."""
+    def train_step(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
+        """Train one step; return its mean loss on the device."""
         self.task.teacher_forcing = Constant(ratio, "step")
         self.trainer.precision = precision
         total, _, tokens = self.trainer.step(step)
@@ -211,28 +206,19 @@ class Package:
 def package_config(
     name: str, sizes: Sizes, dropout: float, batch_size: int, seed: int, *overrides: str
 ) -> Config:
-    """Return the configuration of a run of a bundle that trains as the reference does."""
+    """Return the configuration of a model bundle that trains as its reference does."""
     return composed(
-        f"model={name}",
-        f"model.embedding_size={sizes.embedding}",
-        f"model.encoder_hidden_size={sizes.hidden}",
-        f"model.hidden_size={sizes.hidden}",
+        *(f"model={name}", f"model.embedding_size={sizes.embedding}", f"model.hidden_size={sizes.hidden}"),
+        *(f"model.encoder_hidden_size={sizes.hidden}", f"model.dropout={dropout}", "model.state_dropout=0"),
         *([f"model.attentional_size={sizes.hidden}"] if name.startswith("luong") else []),
-        f"model.dropout={dropout}",
-        "model.state_dropout=0",
-        f"optimizer.lr={LEARNING_RATE}",
-        "optimizer.betas=[0.9,0.999]",
-        "schedule=constant",
-        f"trainer.batch_size={batch_size}",
-        f"trainer.clip_norm={CLIP_NORM}",
-        "logger=none",
-        f"seed={seed}",
-        *overrides,
+        *(f"optimizer.lr={LEARNING_RATE}", "optimizer.betas=[0.9,0.999]", "schedule=constant"),
+        *(f"trainer.batch_size={batch_size}", f"trainer.clip_norm={CLIP_NORM}", "logger=none"),
+        *(f"seed={seed}", *overrides),
     )
 
 
 def composed(*overrides: str) -> Config:
-    """Return the configuration that these overrides give on the command line."""
+    """Return the configuration of a command line with these overrides."""
     with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
         settings = config.typed(hydra.compose("config", list(overrides)))
     config.check(settings)
@@ -247,41 +233,43 @@ def num_parameters(model: nn.Module) -> int:
 
 def loss_curves(
     name: str,
-    sizes: Sizes,
     data: Data,
-    updates: int,
-    batch_size: int,
-    seed: int,
+    steps: int,
+    *,
+    sizes: Sizes,
+    batch_size: int = 128,
+    seed: int = 1,
     device: torch.device,
     bound: float | None = None,
 ) -> tuple[list[float], list[float]]:
-    """Return the losses of reference and package on the same batches, from the same weights, without dropout, in float64.
+    """Return the losses of reference and package with equal weights, batches and no dropout, in float64.
 
-    In float32 training amplifies the rounding of one order of sums or another: after 300 updates two curves of the same
-    computation may be 0.04 nats apart.
+    In float32 training amplifies differences of rounding: after 300 steps two curves of the same computation may differ
+    by 0.04 nats.
 
-    The weights are the reference's own, or drawn from U(-bound, bound): from its own small ones every source position
-    is attended to alike, and a mistake in the scores changes little.
+    Args:
+        bound: draw the weights from U(-bound, bound). With the small weights of the reference, attention is nearly uniform
+            and an error in the scores has little effect.
     """
     torch.manual_seed(seed)
     loop = Loop(MODELS[name].reference(sizes, 0.0), data, device, seed)
     if bound is not None:
         for weight in loop.model.parameters():
             nn.init.uniform_(weight, -bound, bound)
-    package = Package(name, sizes, 0.0, data, batch_size, device, seed)
+    package = Package(name, data, device, sizes=sizes, dropout=0.0, batch_size=batch_size, seed=seed)
     copy_weights(loop.model, package.model)
     loop.model.double()
     package.model.double()
     plan = plan_epoch(data.text, batch_size, "sentences", seed, 0)
     curves: tuple[list[float], list[float]] = ([], [])
-    for number in progress(range(updates), f"{name}: updates", updates):
+    for number in progress(range(steps), f"{name}: steps", steps):
         step = plan[number % len(plan)]
-        curves[0].append(float(loop.update(step, 1.0, Precision.fp32)))
-        curves[1].append(float(package.update(step, 1.0, Precision.fp32)))
+        curves[0].append(float(loop.train_step(step, 1.0, Precision.fp32)))
+        curves[1].append(float(package.train_step(step, 1.0, Precision.fp32)))
     return curves
 
 
-# From the names of a reference's weights to those of the package's model.
+# From names of weights in a reference to names in the package.
 RENAMED = (
     (r"^(source|target)_embedding\.", r"\1_embedding.table."),
     (r"^(encoder|decoder)\.(\w+)_l(\d)(_reverse)?$", r"\1.layers.layers.\3.\2_l0\4"),
@@ -292,7 +280,7 @@ RENAMED = (
 
 
 def copy_weights(reference: nn.Module, package: nn.Module) -> None:
-    """Give the package's model the weights of its reference."""
+    """Copy the weights of a reference into the model of the package."""
     weights = {}
     for name, weight in reference.state_dict().items():
         for pattern, replacement in RENAMED:

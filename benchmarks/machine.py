@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on: its name, and how fast it multiplies matrices."""
+"""The machine that a benchmark runs on: its name, and the speed of matrix products and memory."""
 
 import os
 from collections.abc import Callable
@@ -9,8 +9,7 @@ import torch
 
 from seq2seq_lab.runtime.device import device_name
 
-# Edges of the square matrices: large enough to fill the machine, small enough for a measurement of seconds.
-CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)
+CPU_SIZES, GPU_SIZES = (1024, 2048, 4096), (4096, 8192, 16384)  # of square matrices
 TIMES = 5
 CPU = torch.device("cpu")
 BANDWIDTH_BYTES = 2**28  # of the matrix that is read
@@ -18,12 +17,12 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def machine(device: torch.device = CPU) -> str:
-    """Name the machine: its cores and processor, or its GPU."""
+    """Return the number of cores and the processor, or the GPU."""
     return device_name(device) if device.type == "cuda" else f"{os.cpu_count()} cores, {device_name(device)}"
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return how long the device works on it: between two events on a GPU, by the clock elsewhere."""
+    """Return the time that the device needs: between two events on a GPU, by the clock otherwise."""
     if device.type == "cuda":
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -38,11 +37,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def matrix_product_peak(dtype: torch.dtype, device: torch.device, sizes: tuple[int, ...] = ()) -> float:
-    """Return the most operations a second of a square matrix product, over several large sizes.
-
-    Args:
-        sizes: the edges to try; empty for those that suit the device.
-    """
+    """Return the highest number of operations per second of square matrix products of several sizes."""
     fastest = 0.0
     for size in sizes or (GPU_SIZES if device.type == "cuda" else CPU_SIZES):
         a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))

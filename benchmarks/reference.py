@@ -1,11 +1,9 @@
-"""The models as the tutorials write them: what `benchmarks.training` sets the package beside.
+"""The models as tutorials write them, with which `benchmarks.training` compares the package.
 
-One Python loop over the target's positions; embedding, recurrent layer, attention with the projection of its keys,
-and output layer run at every step; the model's own choice is read where the coin of the step says so. Time comes
-first in all tensors, which is what torch's recurrent layers compute in. Nothing here is slowed down: the logits of
-the steps are stacked once (writing them into a slice of a large tensor, as some tutorials do, doubles the cost of
-the output layer), the query and the keys of the additive attention are two products (not one of a long
-concatenation), and nothing is read from the device inside a step.
+A Python loop over the target positions calls embedding, recurrent layer, attention (with the projection of its keys) and
+output layer at each step, and feeds back the prediction of the model if the step is not teacher-forced. Time is the first
+axis of all tensors, as in torch's recurrent layers. Nothing is slower than necessary: the logits of the steps are stacked
+once, query and keys of the additive attention have separate products, and no value is read from the device in a step.
 """
 
 import random
@@ -24,7 +22,7 @@ State = Tensor | tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a model: of the vocabularies, E of an embedding, H of a state (of each direction in an encoder)."""
+    """Sizes of the vocabularies, of an embedding, and of a state (of each direction in an encoder)."""
 
     source_vocabulary: int
     target_vocabulary: int
@@ -33,7 +31,7 @@ class Sizes:
 
 
 class Reference(nn.Module, ABC):
-    """An encoder-decoder that reads its target in a loop.
+    """An encoder-decoder with a loop over the target.
 
     Args:
         dropout: probability on the embeddings of both sides, and between stacked layers.
@@ -47,16 +45,21 @@ class Reference(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, source_SB: Tensor, lengths: Sequence[int]) -> tuple[State, tuple[Tensor, ...]]:
-        """Return (the decoder's first state, what it looks up at every step)."""
+        """Return the first state of the decoder, and the tensors that each step uses."""
 
     @abstractmethod
     def step(self, embedded_1BE: Tensor, state: State, lookup: tuple[Tensor, ...]) -> tuple[Tensor, State]:
-        """Read one token: return (logits_BV of the next, the next state)."""
+        """Return logits_BV of the next token, and the next state."""
 
     def forward(
-        self, source_SB: Tensor, lengths: Sequence[int], target_UB: Tensor, ratio: float, coins: random.Random
+        self,
+        source_SB: Tensor,
+        lengths: Sequence[int],
+        target_UB: Tensor,
+        ratio: float,
+        generator: random.Random,
     ) -> Tensor:
-        """Return logits_TBV; the coin of a step is thrown for the whole batch, with `ratio` for the reference."""
+        """Return logits_TBV. Each step of the whole batch is teacher-forced with probability `ratio`."""
         state, lookup = self.encode(source_SB, lengths)
         token_B = target_UB[0]
         logits = []
@@ -64,7 +67,7 @@ class Reference(nn.Module, ABC):
             embedded_1BE = self.dropout(self.target_embedding(token_B))[None]
             logits_BV, state = self.step(embedded_1BE, state, lookup)
             logits.append(logits_BV)
-            forced = ratio >= 1 or coins.random() < ratio
+            forced = ratio >= 1 or generator.random() < ratio
             token_B = reference_B if forced else logits_BV.argmax(-1)
         return torch.stack(logits)
 
@@ -74,7 +77,7 @@ class Reference(nn.Module, ABC):
 
 
 class Sutskever(Reference):
-    """Two LSTM layers a side; the encoder's final states start the decoder (Sutskever 2014, arXiv:1409.3215)."""
+    """Two LSTM layers on each side; the final encoder states start the decoder (Sutskever 2014, arXiv:1409.3215)."""
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__(sizes, dropout)
@@ -94,7 +97,7 @@ class Sutskever(Reference):
 
 
 class Cho(Reference):
-    """A GRU a side; decoder and output layer see the encoder's final state at every step (Cho 2014, arXiv:1406.1078)."""
+    """A GRU on each side; the final encoder state is an input of each step and of the output (Cho 2014, arXiv:1406.1078)."""
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__(sizes, dropout)
@@ -115,34 +118,34 @@ class Cho(Reference):
 
 
 class AdditiveAttention(nn.Module):
-    """v tanh(W s + U h_j + b), its keys U h_j + b projected at every step (Bahdanau 2014, A.1.2)."""
+    """v tanh(W s + U h_j + b), with the keys U h_j + b projected at each step (Bahdanau 2014, A.1.2)."""
 
-    def __init__(self, query_size: int, memory_size: int, size: int) -> None:
+    def __init__(self, query_size: int, output_size: int, size: int) -> None:
         super().__init__()
-        self.key = nn.Linear(memory_size, size)
+        self.key = nn.Linear(output_size, size)
         self.query = nn.Linear(query_size, size, bias=False)
         self.energy = nn.Linear(size, 1, bias=False)
 
-    def forward(self, query_BQ: Tensor, memory_SBM: Tensor) -> Tensor:
+    def forward(self, query_BQ: Tensor, outputs_SBM: Tensor) -> Tensor:
         """Return scores_BS."""
-        return self.energy((self.query(query_BQ) + self.key(memory_SBM)).tanh())[..., 0].t()
+        return self.energy((self.query(query_BQ) + self.key(outputs_SBM)).tanh())[..., 0].t()
 
 
 class MultiplicativeAttention(nn.Module):
-    """h_j W s, its keys projected at every step (Luong 2015, "general"); W is V / √Q as in the package."""
+    """h_j W s, with the keys projected at each step (Luong 2015, "general"); W is V / √Q as in the package."""
 
-    def __init__(self, query_size: int, memory_size: int) -> None:
+    def __init__(self, query_size: int, output_size: int) -> None:
         super().__init__()
-        self.key = nn.Linear(memory_size, query_size, bias=False)
+        self.key = nn.Linear(output_size, query_size, bias=False)
 
-    def forward(self, query_BQ: Tensor, memory_SBM: Tensor) -> Tensor:
+    def forward(self, query_BQ: Tensor, outputs_SBM: Tensor) -> Tensor:
         """Return scores_BS."""
-        scores_BS = torch.bmm(self.key(memory_SBM).transpose(0, 1), query_BQ[..., None])[..., 0]
+        scores_BS = torch.bmm(self.key(outputs_SBM).transpose(0, 1), query_BQ[..., None])[..., 0]
         return scores_BS / query_BQ.shape[1] ** 0.5
 
 
 class Bahdanau(Reference):
-    """Attention before the GRU's step over a packed bidirectional GRU (Bahdanau 2014, arXiv:1409.0473)."""
+    """Attention before the step of a GRU, over a packed bidirectional GRU (Bahdanau 2014, arXiv:1409.0473)."""
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__(sizes, dropout)
@@ -158,20 +161,20 @@ class Bahdanau(Reference):
         packed = pack_padded_sequence(
             self.embed_source(source_SB), torch.tensor(lengths), enforce_sorted=False
         )
-        memory, last_2BH = self.encoder(packed)
-        memory_SBM, _ = pad_packed_sequence(memory)
-        return first_state(self.bridge, last_2BH), (memory_SBM, (source_SB != PAD).t())
+        outputs, last_2BH = self.encoder(packed)
+        outputs_SBM, _ = pad_packed_sequence(outputs)
+        return first_state(self.bridge, last_2BH), (outputs_SBM, (source_SB != PAD).t())
 
     def step(self, embedded_1BE: Tensor, state: State, lookup: tuple[Tensor, ...]) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)
-        memory_SBM, mask_BS = lookup
-        context_1BM = weighted_sum(self.attention(state[0], memory_SBM), memory_SBM, mask_BS)
+        outputs_SBM, mask_BS = lookup
+        context_1BM = weighted_sum(self.attention(state[0], outputs_SBM), outputs_SBM, mask_BS)
         states_1BH, state = self.decoder(torch.cat([embedded_1BE, context_1BM], dim=-1), state)
         return self.output(torch.cat([states_1BH, context_1BM, embedded_1BE], dim=-1)[0]), state
 
 
 class Luong(Reference):
-    """Bilinear attention after the GRU's step, without input feeding (Luong 2015, arXiv:1508.04025)."""
+    """Bilinear attention after the step of a GRU, without input feeding (Luong 2015, arXiv:1508.04025)."""
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__(sizes, dropout)
@@ -186,13 +189,13 @@ class Luong(Reference):
             nn.init.uniform_(parameter, -0.1, 0.1)
 
     def encode(self, source_SB: Tensor, lengths: Sequence[int]) -> tuple[State, tuple[Tensor, ...]]:
-        memory_SBM, last_2BH = self.encoder(self.embed_source(source_SB))
-        return first_state(self.bridge, last_2BH), (memory_SBM, (source_SB != PAD).t())
+        outputs_SBM, last_2BH = self.encoder(self.embed_source(source_SB))
+        return first_state(self.bridge, last_2BH), (outputs_SBM, (source_SB != PAD).t())
 
     def step(self, embedded_1BE: Tensor, state: State, lookup: tuple[Tensor, ...]) -> tuple[Tensor, State]:
-        memory_SBM, mask_BS = lookup
+        outputs_SBM, mask_BS = lookup
         states_1BH, state = self.decoder(embedded_1BE, state)
-        context_1BM = weighted_sum(self.attention(states_1BH[0], memory_SBM), memory_SBM, mask_BS)
+        context_1BM = weighted_sum(self.attention(states_1BH[0], outputs_SBM), outputs_SBM, mask_BS)
         combined_1BH = self.combine(torch.cat([context_1BM, states_1BH], dim=-1)).tanh()
         return self.output(combined_1BH[0]), state
 
@@ -202,10 +205,10 @@ def first_state(bridge: nn.Linear, last_2BH: Tensor) -> Tensor:
     return bridge(torch.cat([last_2BH[0], last_2BH[1]], dim=-1)).tanh()[None]
 
 
-def weighted_sum(scores_BS: Tensor, memory_SBM: Tensor, mask_BS: Tensor) -> Tensor:
-    """Return context_1BM: the memory weighted by the softmax of the scores, padding left out."""
+def weighted_sum(scores_BS: Tensor, outputs_SBM: Tensor, mask_BS: Tensor) -> Tensor:
+    """Return context_1BM: the encoder outputs weighted by the masked softmax of the scores."""
     weights_BS = scores_BS.masked_fill(~mask_BS, float("-inf")).softmax(-1)
-    return torch.bmm(weights_BS[:, None].to(memory_SBM.dtype), memory_SBM.transpose(0, 1)).transpose(0, 1)
+    return torch.bmm(weights_BS[:, None].to(outputs_SBM.dtype), outputs_SBM.transpose(0, 1)).transpose(0, 1)
 
 
 def draw_normal(model: nn.Module) -> None:

@@ -2,7 +2,9 @@
 
 import shlex
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from benchmarks.page import filled, table, update
@@ -10,13 +12,15 @@ from benchmarks.results import EVALUATE, PROGRAM, RESULTS, Line, current, read_l
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.console import mean_and_deviation
 
+Cell = Callable[[Sequence[Line]], str]
+
 README_RUNS = {  # the rows of the README's table
     "`model=attn attention=additive`": "python -m seq2seq_lab model=attn attention=additive",
     "`model=vanilla`": "python -m seq2seq_lab model=vanilla",
 }
 SWEEPS: dict[
     str, tuple[str, ...]
-] = {  # the settings that all runs of a table of decoders and attention functions have
+] = {  # data and number of epochs of a table of decoders and attention functions
     "grammar sweep": ("trainer.max_epochs=5",),
     "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
@@ -35,12 +39,13 @@ SCORES = {
     "aer": ("AER", ".3f"),
     "bleu_unknown_replaced": ("sacreBLEU, unknown words replaced", ".2f"),
 }
+SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional "}
 TESTS = ("test", "test/compositional")  # of the grammar
 NOT_SHOWN = ("seed=", "logger=", "dataset.path=")  # words of a command that a label leaves out
 UNKNOWN = "‡"  # marks a score that counts `<unk>` as three tokens
 UNKNOWN_NOTE = (
-    "Scored with `<unk>` as three tokens, about 0.2 BLEU too low. The translations no longer exist, so it cannot be "
-    "corrected."
+    f"{UNKNOWN} Scored with `<unk>` as three tokens, about 0.2 BLEU too low. The translations no longer exist, so it "
+    "cannot be corrected."
 )
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
@@ -80,27 +85,29 @@ def score(runs: Sequence[Line], name: str) -> str:
     return f"{shown} {UNKNOWN}" if marked and any(run.unknown for run in runs) else shown
 
 
+def score_columns(*names: str) -> dict[str, Cell]:
+    """Return the columns of scores."""
+    parts = {name: name.rpartition("/") for name in names}
+    return {
+        f"{SPLITS[split]}{SCORES[last][0]}": partial(score, name=name)
+        for name, (split, _, last) in parts.items()
+    }
+
+
 def mean(values: Iterable[float | None], form: str) -> str:
     """Format the mean of the values that are known."""
     known = [value for value in values if value is not None]
     return f"{statistics.mean(known):{form}}" if known else "–"
 
 
-def parameters(run: Line) -> str:
-    """Format the number of parameters, and the number of trained ones if it differs."""
-    if run.parameters is None or run.trainable_parameters in (None, run.parameters):
-        return "–" if run.parameters is None else f"{run.parameters:,}"
-    return f"{run.parameters:,}, {run.trainable_parameters:,} of them trained"
+def mean_column(name: str, form: str, unit: float = 1) -> Cell:
+    """Return a column of means of a field of `Line`."""
 
+    def cell(runs: Sequence[Line]) -> str:
+        values = (getattr(run, name) for run in runs)
+        return mean((None if value is None else value / unit for value in values), form)
 
-def label(run: Line) -> str:
-    """Return the choices of a run, or of the runs of an ensemble."""
-
-    def choices(command: str) -> str:
-        words = shlex.split(command)[len(PROGRAM) :]
-        return f"`{' '.join(word for word in words if not word.startswith(NOT_SHOWN))}`"
-
-    return " + ".join(map(choices, (run.command, *run.others)))
+    return cell
 
 
 def distinct(values: Iterable[str]) -> list[str]:
@@ -108,176 +115,157 @@ def distinct(values: Iterable[str]) -> list[str]:
     return [value for value in dict.fromkeys(values) if value]
 
 
-def facts(runs: Sequence[Line], *scores: str, without_machine: bool = False) -> list[str]:
-    """Return the lines below a table: machine, signatures, notes."""
-    signatures = {
-        SCORES[name.rpartition("/")[2]][0]: distinct(
-            f"`{run.signatures[name]}`" for run in runs if name in run.signatures
-        )
-        for name in scores
-    }
-    machines = {} if without_machine else {"machine": distinct(run.machine for run in runs)}
-    values = {**machines, **signatures}
+def parameters(runs: Sequence[Line]) -> str:
+    """Format the number of parameters, and the number of trained ones if it differs."""
+    run = runs[0]
+    if run.parameters is None:
+        return "–"
+    differs = run.trainable_parameters not in (None, run.parameters)
+    return f"{run.parameters:,}" + (f", {run.trainable_parameters:,} of them trained" if differs else "")
+
+
+def commits(runs: Sequence[Line]) -> str:
+    """Format the commits of runs."""
+    return ", ".join(distinct(run.commit[:7] for run in runs))
+
+
+def label(runs: Sequence[Line]) -> str:
+    """Return what a run chooses, or the runs of an ensemble."""
+    words = (shlex.split(command)[len(PROGRAM) :] for command in (runs[0].command, *runs[0].others))
+    return " + ".join(
+        f"`{' '.join(word for word in choices if not word.startswith(NOT_SHOWN))}`" for choices in words
+    )
+
+
+def rows_of(groups: Iterable[Sequence[Line]], columns: Mapping[str, Cell], names: int = 1) -> list[str]:
+    """Return a table with a row for each group of runs."""
+    return table([*columns], [[cell(runs) for cell in columns.values()] for runs in groups], names)
+
+
+def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]:
+    """Return the lines below a table: machine, signatures, the mark of scores."""
+    values = {"machine": distinct(run.machine for run in runs if machine)}
+    for name in scores:
+        found = distinct(f"`{run.signatures[name]}`" for run in runs if name in run.signatures)
+        values[SCORES[name.rpartition("/")[2]][0]] = found
     lines = [
         line
         for name, texts in values.items()
         if texts
         for line in filled(f"- {name}: {'; '.join(texts)}", "  ")
     ]
-    unknown = ["", *filled(f"{UNKNOWN} {UNKNOWN_NOTE}")] if any(run.unknown for run in runs) else []
-    return ["", *lines, *unknown]
+    return ["", *lines, *(["", *filled(UNKNOWN_NOTE)] if any(run.unknown for run in runs) else [])]
 
 
-def by_experiment(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def by_experiment(lines: Sequence[Line]) -> list[list[Line]]:
     """Return the runs of each experiment."""
-    names = distinct(line.experiment or "" for line in current(lines))
-    return {name: current(lines, name) for name in names}
+    return [current(lines, name) for name in distinct(line.experiment or "" for line in current(lines))]
 
 
 def experiments(lines: Sequence[Line]) -> list[str]:
     """Return the test scores of every experiment, and validation BLEU."""
-    names = [
-        *("test/bleu", "test/chrf", "test/bleu_lowercased_tokenised", "test/ter"),
-        *("test/perplexity_teacher_forced", "test/perplexity_free_running"),
-        *("val/bleu", "val/bleu_lowercased_tokenised"),
-    ]
-    heads = [SCORES[name.rpartition("/")[2]][0] for name in names[:-2]]
-    rows = [
-        [f"`{name}`", ", ".join(str(run.seed) for run in runs), *(score(runs, measure) for measure in names)]
-        for name, runs in by_experiment(lines).items()
-    ]
-    every = [run for runs in by_experiment(lines).values() for run in runs]
-    shown = table(
-        ["experiment", "seed", *heads, "validation: sacreBLEU", "… lowercased and tokenised"], rows, 1
-    )
-    return [*shown, *facts(every, *names[:4], without_machine=True)]
+    names = [f"test/{name}" for name in [*SCORES][:6]]
+    runs = by_experiment(lines)
+    columns: dict[str, Cell] = {
+        "experiment": lambda runs: f"`{runs[0].experiment}`",
+        "seed": lambda runs: ", ".join(str(run.seed) for run in runs),
+        **score_columns(*names, "val/bleu", "val/bleu_lowercased_tokenised"),
+    }
+    return [*rows_of(runs, columns), *facts([*chain(*runs)], *names[:4], machine=False)]
 
 
 def costs(lines: Sequence[Line]) -> list[str]:
     """Return size, time and memory of every experiment, with the command and the machine."""
-    found = by_experiment(lines)
-    machines = distinct(run.machine for runs in found.values() for run in runs)
+    runs = by_experiment(lines)
+    machines = distinct(run.machine for same in runs for run in same)
     marks = dict(zip(machines, MARKS[: len(machines)], strict=True))
-    rows = []
-    for runs in found.values():
-        minutes = [None if run.train_seconds is None else run.train_seconds / 60 for run in runs]
-        memory = [None if run.peak_memory_mib is None else run.peak_memory_mib / 1024 for run in runs]
-        rows.append(
-            [
-                f"`{' '.join(unseeded(runs[0].command)[3:])}`",
-                " ".join(distinct(map(parameters, runs))),
-                mean((run.steps for run in runs), ",.0f"),
-                mean(minutes, ".1f"),
-                mean((run.target_tokens_per_second for run in runs), ",.0f"),
-                mean(memory, ".2f"),
-                " ".join(distinct(f"{run.commit[:7]} {marks[run.machine]}" for run in runs)),
-            ]
-        )
-    heads = [
-        "settings",
-        *("parameters", "steps", "training, min", "target tokens/s", "peak memory, GiB", "commit"),
-    ]
+    columns: dict[str, Cell] = {
+        "settings": lambda runs: f"`{' '.join(unseeded(runs[0].command)[3:])}`",
+        "parameters": parameters,
+        "steps": mean_column("steps", ",.0f"),
+        "training, min": mean_column("train_seconds", ".1f", 60),
+        "target tokens/s": mean_column("target_tokens_per_second", ",.0f"),
+        "peak memory, GiB": mean_column("peak_memory_mib", ".2f", 1024),
+        "commit": lambda runs: f"{commits(runs)} {' '.join(distinct(marks[run.machine] for run in runs))}",
+    }
     notes = (line for machine in machines for line in filled(f"- {marks[machine]} {machine}", "  "))
-    return [*table(heads, rows, 1), "", *notes]
+    return [*rows_of(runs, columns), "", *notes]
 
 
 def sweep(lines: Sequence[Line], name: str) -> list[str]:
-    """Return the means over seeds of the runs that have the settings of a sweep, and differ in model and attention."""
-    common = SWEEPS[name]
-    runs = [
-        run
-        for run in current(lines)
-        if {
-            word
-            for word in unseeded(run.command)[3:]
-            if word.split("=")[0] in ("dataset", "trainer.max_epochs")
-        }
-        == {*common}
-    ]
-    measures = [
-        *("test/bleu", "test/compositional/bleu", "test/bleu_lowercased_tokenised", "test/aer"),
-    ]
-    measures = [measure for measure in measures if any(measure in run.scores for run in runs)]
+    """Return the means over seeds of the runs with the data and epochs of a sweep, for each model and attention."""
     groups: dict[str, list[Line]] = {}
-    for run in runs:
-        key = " ".join(word for word in label(run).strip("`").split() if word not in common)
-        groups.setdefault(f"`{key}`", []).append(run)
-    heads = ["settings", "seeds", *(column(measure) for measure in measures), "parameters"]
-    timed = any(run.target_tokens_per_second for run in runs)
-    rows = [
-        [
-            key,
-            str(len(same)),
-            *(score(same, measure) for measure in measures),
-            *distinct(map(parameters, same)),
-            *([mean((run.target_tokens_per_second for run in same), ",.0f")] if timed else []),
-            ", ".join(distinct(run.commit[:7] for run in same)),
-        ]
-        for key, same in groups.items()
-    ]
+    for run in current(lines):
+        words = unseeded(run.command)[3:]
+        common = {word for word in words if word.startswith(("dataset=", "trainer.max_epochs="))}
+        if common == {*SWEEPS[name]}:
+            own = (word for word in words if word not in common and not word.startswith(NOT_SHOWN))
+            groups.setdefault(f"`{' '.join(own)}`", []).append(run)
+    runs = [*chain(*groups.values())]
+    names = ("test/bleu", "test/compositional/bleu", "test/bleu_lowercased_tokenised", "test/aer")
+    measured = [name for name in names if any(name in run.scores for run in runs)]
+    speed: dict[str, Cell] = {"target tokens/s": mean_column("target_tokens_per_second", ",.0f")}
+    columns: dict[str, Cell] = {
+        "settings": lambda same: next(key for key, runs in groups.items() if runs is same),
+        "seeds": lambda same: str(len(same)),
+        **score_columns(*measured),
+        "parameters": parameters,
+        **(speed if any(run.target_tokens_per_second for run in runs) else {}),
+        "commit": commits,
+    }
     bounds = distinct(aer_bounds(run, "test") for run in runs)
-    shown = table([*heads, *(["target tokens/s"] if timed else []), "commit"], rows, 1)
-    return [*shown, *facts(runs, *measures), *(f"- AER on this test set: {text}" for text in bounds)]
-
-
-def column(measure: str) -> str:
-    """Return the head of a score's column."""
-    split, _, name = measure.rpartition("/")
-    return ("compositional " if split == "test/compositional" else "") + SCORES[name][0]
+    below = (f"- AER on this test set: {text}" for text in bounds)
+    return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below]
 
 
 def published(lines: Sequence[Line]) -> list[str]:
     """Return perplexity and BLEU of the models of papers beside those of a tutorial."""
-    rows = []
-    for name, (perplexity, bleu) in PUBLISHED.items():
-        runs = current(lines, name)
-        ours = [
-            score(runs, f"test/{measure}")
-            for measure in ("perplexity_free_running", "bleu_lowercased_tokenised")
-        ]
-        rows.append([f"`{name}`", perplexity, ours[0], bleu, ours[1], parameters(runs[0])])
-    heads = ["experiment", "perplexity, published", "here", "BLEU, published", "here", "parameters"]
-    return table(heads, rows, 1)
+    columns: dict[str, Cell] = {
+        "experiment": lambda runs: f"`{runs[0].experiment}`",
+        "perplexity, published": lambda runs: PUBLISHED[runs[0].experiment or ""][0],
+        "perplexity, here": partial(score, name="test/perplexity_free_running"),
+        "BLEU, published": lambda runs: PUBLISHED[runs[0].experiment or ""][1],
+        "BLEU, here": partial(score, name="test/bleu_lowercased_tokenised"),
+        "parameters": parameters,
+    }
+    return rows_of([current(lines, name) for name in PUBLISHED], columns)
 
 
-def search(run: Line) -> str:
+def search(runs: Sequence[Line]) -> str:
     """Return the settings of an evaluation's search."""
-    words = shlex.split(run.evaluation or "")[len(EVALUATE) :]
+    words = shlex.split(runs[0].evaluation or "")[len(EVALUATE) :]
     words = [word for word in words if word not in ("--ensemble", "RUN", "--replace-unknown")]
     return f"`{' '.join(words)}`" if words else "greedy"
 
 
 def evaluations(lines: Sequence[Line]) -> list[str]:
     """Return the scores of other searches, of ensembles, and with unknown words replaced."""
-    names = ("bleu", "bleu_lowercased_tokenised", "ter", "bleu_unknown_replaced")
+    names = [f"test/{name}" for name in ("bleu", "bleu_lowercased_tokenised", "ter", "bleu_unknown_replaced")]
     runs = [line for line in lines if line.evaluation and not line.superseded]
     notes = distinct(run.note or "" for run in runs)
-    marks = {**dict(zip(notes, MARKS[: len(notes)], strict=True)), None: ""}
-    rows = [
-        [
-            label(run),
-            str(run.seed),
-            search(run),
-            *(score([run], f"test/{name}") for name in names),
-            f"{run.commit[:7]} {marks[run.note]}".strip(),
-        ]
-        for run in runs
-    ]
-    heads = ["run, or ensemble", "seed", "search", *(SCORES[name][0] for name in names), "commit"]
+    marks = {**dict(zip(notes, MARKS[: len(notes)], strict=True)), "": ""}
+    columns: dict[str, Cell] = {
+        "run, or ensemble": label,
+        "seed": lambda runs: str(runs[0].seed),
+        "search": search,
+        **score_columns(*names),
+        "commit": lambda runs: f"{commits(runs)} {marks[runs[0].note or '']}".strip(),
+    }
     below = (line for note in notes for line in ("", *filled(f"{marks[note]} {note}")))
-    return [*table(heads, rows, 3), *facts(runs, *(f"test/{name}" for name in names)), *below]
+    return [*rows_of([[run] for run in runs], columns, 3), *facts(runs, *names), *below]
 
 
 def earlier(lines: Sequence[Line]) -> list[str]:
     """Return the validation and test scores of the lines that newer ones have superseded."""
     names = ("val/bleu", "val/bleu_lowercased_tokenised", "test/bleu", "test/bleu_lowercased_tokenised")
-    rows = [
-        [label(run), search(run), run.note or "", *(score([run], name) for name in names), run.commit[:7]]
-        for run in lines
-        if run.superseded
-    ]
-    heads = ["validation BLEU", "… lowercased, tokenised", "test BLEU", "… lowercased, tokenised", "commit"]
-    return table(["run", "search", "what was different", *heads], rows, 3)
+    columns: dict[str, Cell] = {
+        "run": label,
+        "search": search,
+        "what was different": lambda runs: runs[0].note or "",
+        **score_columns(*names),
+        "commit": commits,
+    }
+    return rows_of([[line] for line in lines if line.superseded], columns, 3)
 
 
 def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
@@ -294,10 +282,7 @@ def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
                 f"docs/results.jsonl has {len(same)} runs of {command!r}, not 1. Run it and add its folder."
             )
         found[name] = same[0]
-    one, other = (
-        {name: [(group["group"], group["count"]) for group in groups] for name, groups in run.groups.items()}
-        for run in found.values()
-    )
+    one, other = ({name: counts(run, name) for name in run.groups} for run in found.values())
     if one != other:
         raise UserError(
             f"docs/results.jsonl: the runs of {' and '.join(found)} have different groups of test sentences. Run both at "
@@ -328,30 +313,29 @@ def aer_bounds(run: Line, split: str) -> str:
 def two_runs(lines: Sequence[Line]) -> list[str]:
     """Return BLEU by source length, and AER, of the README's two runs."""
     found = readme_runs(lines)
-    first = next(iter(found.values()))
+    runs = [*found.values()]
     rows = []
     for split in TESTS:
-        sizes = counts(first, f"{split}/bleu_by_length")
-        numbers = [f"{sum(sizes.values()):,}", *(f"{size:,}" for size in sizes.values())]
-        rows.append([f"{split}: sentences", *numbers, aer_bounds(first, split)])
+        sizes = [*counts(runs[0], f"{split}/bleu_by_length").values()]
+        numbers = [f"{size:,}" for size in (sum(sizes), *sizes)]
+        rows.append([f"{split}: sentences", *numbers, aer_bounds(runs[0], split)])
         for name, run in found.items():
             values = grouped(run, f"{split}/bleu_by_length").values()
             rows.append([name, score([run], f"{split}/bleu"), *values, score([run], f"{split}/aer")])
-    heads = ["BLEU by source words", "all", *counts(first, "test/bleu_by_length"), "AER"]
+    heads = ["BLEU by source words", "all", *counts(runs[0], "test/bleu_by_length"), "AER"]
     times = "; ".join(
         f"{name} {run.train_seconds:.0f} s of training and {run.validation_seconds:.0f} s of validation"
         for name, run in found.items()
     )
-    commits = ", ".join(distinct(run.commit[:7] for run in found.values()))
-    seeds = ", ".join(distinct(str(run.seed) for run in found.values()))
-    more = [*filled(f"- time: {times}", "  "), f"- seed {seeds}, commit {commits}"]
-    return [*table(heads, rows, 1), *facts([*found.values()], "test/bleu"), *more]
+    seeds = ", ".join(distinct(str(run.seed) for run in runs))
+    more = [*filled(f"- time: {times}", "  "), f"- seed {seeds}, commit {commits(runs)}"]
+    return [*table(heads, rows, 1), *facts(runs, "test/bleu"), *more]
 
 
 def phenomena(lines: Sequence[Line]) -> list[str]:
     """Return the share of exact translations by phenomenon of the README's two runs."""
     found = readme_runs(lines)
-    heads, columns = ["exact translations"], []
+    heads, columns = ["exact translations"], list[dict[str, str]]()
     for split in TESTS:
         key = f"{split}/accuracy_by_phenomenon"
         heads += [f"{split}: sentences", *found]
@@ -364,8 +348,5 @@ def by_length(lines: Sequence[Line]) -> list[str]:
     """Return BLEU by source length of `tatoeba_en_fr`."""
     (run,) = current(lines, "tatoeba_en_fr")
     sizes = counts(run, "test/bleu_by_length")
-    rows = [
-        ["BLEU", *grouped(run, "test/bleu_by_length").values()],
-        ["sentences", *(f"{size:,}" for size in sizes.values())],
-    ]
+    rows = [["BLEU", *grouped(run, "test/bleu_by_length").values()], ["sentences", *map(str, sizes.values())]]
     return table(["source words", *sizes], rows, 1)

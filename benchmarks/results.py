@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from omegaconf import OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq_lab.config import schema
 from seq2seq_lab.errors import UserError
@@ -34,6 +34,13 @@ from seq2seq_lab.files import (
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 EVALUATE = ["python", "-m", "seq2seq_lab.evaluate", "RUN"]
+COSTS = {  # by their names in `result.json`
+    "steps": "updates",
+    "train_seconds": "train/seconds",
+    "validation_seconds": "val/seconds",
+    "target_tokens_per_second": "train/target_tokens_per_second",
+    "peak_memory_mib": "peak_memory_mib",
+}
 NO_EXPERIMENT = "None"  # the choice of the group `experiment` if none is given
 OWN_PATH = re.compile(r"(^|[=\[{,:'\"])(/|~|\.\.?/)")
 PLACEHOLDER = re.compile(r"[A-Z]+")  # of a path in a command: DIR, FILE
@@ -168,7 +175,7 @@ def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
     record = read_record(folder)
     if "evaluation" in record:
         raise UserError(f"{folder}: this is an evaluation. Give its command with --evaluation.")
-    config = schema.plain(OmegaConf.load(folder / "config.yaml"))
+    config = schema.plain(DictConfig(OmegaConf.load(folder / "config.yaml")))
     if config["trainer"]["fast_dev_run"]:
         raise UserError(f"{folder}: trainer.fast_dev_run=true. Only whole runs can be added.")
     experiment = record["choices"]["experiment"]
@@ -186,11 +193,7 @@ def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
         machine=options.machine,
         parameters=result["num_parameters"],
         trainable_parameters=result.get("num_trainable_parameters"),
-        steps=result["updates"],
-        train_seconds=result["train/seconds"],
-        validation_seconds=result["val/seconds"],
-        target_tokens_per_second=result["train/target_tokens_per_second"],
-        peak_memory_mib=result["peak_memory_mib"],
+        **{name: result[key] for name, key in COSTS.items()},
         **scored(result),
     )
 
@@ -210,34 +213,27 @@ def read_evaluation(options: argparse.Namespace) -> Line:
         raise UserError(
             f"--evaluation={options.evaluation!r}: it has to start with `{shlex.join(EVALUATE)}`."
         )
-    if words.count("--ensemble") != len(options.member):
-        raise UserError(
-            f"--evaluation={options.evaluation!r} has --ensemble {words.count('--ensemble')} times, and --member is given "
-            f"{len(options.member)} times. Give the command of each other run."
-        )
     search = [word for word in words if word.startswith("search")]
     settings, _ = composed(shlex.join([*shlex.split(options.command), *search]))
-    actual = dict(schema.dotted_settings({"search": result["search"]}))
     wanted = {key: value for key, value in settings.items() if key.startswith("search.")}
-    if wanted != actual:
-        raise UserError(f"--evaluation={options.evaluation!r} gives {wanted}. The evaluation has {actual}.")
-    provenance = result.get("provenance", {})
-    trained = read_run(options, run)
-    return Line(
-        experiment=trained.experiment,
-        command=trained.command,
-        commit=commit_of(folder, provenance, options.commit),
-        seed=trained.seed,
-        machine=options.machine,
-        parameters=trained.parameters,
-        trainable_parameters=trained.trainable_parameters,
-        evaluation=options.evaluation,
-        others=options.member,
+    actual = dict(schema.dotted_settings({"search": result["search"]}))
+    if wanted != actual or words.count("--ensemble") != len(options.member):
+        raise UserError(
+            f"--evaluation={options.evaluation!r} --member={options.member}: the evaluation has {actual}. Give its command, "
+            f"and a --member for each --ensemble."
+        )
+    changes: dict[str, Any] = {
+        **dict.fromkeys(COSTS),
         **scored(result),
-    )
+        "commit": commit_of(folder, result.get("provenance", {}), options.commit),
+        "settings": {},
+        "evaluation": options.evaluation,
+        "others": options.member,
+    }
+    return replace(read_run(options, run), **changes)
 
 
-def scored(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def scored(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return scores, signatures and groups of a `result.json`."""
     suffix = "_signature"
     measured = {name: value for name, value in result.items() if name.startswith(("test/", "val/"))}
@@ -255,20 +251,18 @@ def scored(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def commit_of(folder: Path, record: Mapping[str, Any], given: str | None) -> str:
-    """Return the commit of a run's code: the recorded one, or the given one if none is recorded or the code had changes.
+    """Return the recorded commit of a run's code, or the given one if the record has none or the code had changes.
 
     Raises:
         UserError: the commit is not known, or the two disagree.
     """
-    recorded = record.get("commit")
-    if recorded is not None and not record["dirty"]:
-        if given is not None and not str(recorded).startswith(given):
-            raise UserError(f"--commit={given}: {folder} records commit {recorded}. Leave out --commit.")
+    recorded = None if record.get("dirty", True) else record.get("commit")
+    if recorded is not None and recorded.startswith(given or ""):
         return str(recorded)
-    if given is None or not re.fullmatch(r"[0-9a-f]{7,40}", given):
-        state = "no commit" if recorded is None else f"uncommitted changes to {recorded}"
+    if recorded is not None or given is None or not re.fullmatch(r"[0-9a-f]{7,40}", given):
         raise UserError(
-            f"--commit={given}: {folder} records {state}. Give 7 to 40 hexadecimal digits of the commit that has the code."
+            f"--commit={given}: {folder} records commit {record.get('commit')}, dirty={record.get('dirty')}. Give 7 to 40 "
+            f"hexadecimal digits of the commit that has the code, or leave out --commit if a clean one is recorded."
         )
     return given
 

@@ -30,13 +30,8 @@ RUNS: dict[str, tuple[str, ...]] = {
     "default": GRAMMAR,
     "vanilla": (*GRAMMAR, "model=vanilla"),
     "bahdanau at ratio 0.5 per token": (
-        *(
-            *GRAMMAR,
-            "model=bahdanau",
-            "decoder=bahdanau",
-            "teacher_forcing.ratio=0.5",
-            "teacher_forcing.scope=token",
-        ),
+        *(*GRAMMAR, "model=bahdanau", "decoder=bahdanau"),
+        *("teacher_forcing.ratio=0.5", "teacher_forcing.scope=token"),
     ),
     "luong_feeding with R-Drop and label smoothing": (
         *(*GRAMMAR, "decoder=luong_feeding", "trainer.r_drop=5", "trainer.label_smoothing=0.1"),
@@ -45,13 +40,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         *(*GRAMMAR, "decoder=conditional", "model.locked_dropout=true", "model.dropout=0.3"),
     ),
     "BPE-dropout on a parallel file": (
-        *(
-            "dataset=parallel",
-            "dataset.train=pairs.tsv",
-            "dataset.validation_share=0.1",
-            "dataset.test_share=0.1",
-        ),
-        *("tokenizer=bpe_dropout", "tokenizer.vocab_size=300"),
+        *("dataset=parallel", "dataset.train=pairs.tsv", "dataset.validation_share=0.1"),
+        *("dataset.test_share=0.1", "tokenizer=bpe_dropout", "tokenizer.vocab_size=300"),
     ),
     "two ranks": (*GRAMMAR, "trainer.devices=2"),
     "resumed": GRAMMAR,
@@ -97,20 +87,10 @@ def numbers(tree: Path, folder: Path, name: str, settings: Sequence[str]) -> dic
     print(f"{tree.name}: {name}", file=sys.stderr, flush=True)
     run = folder / "runs" / name.replace(" ", "_")
     program = ("-m", "seq2seq_lab")
-    # A run's length changes its schedule, so the first part of the resumed run is shorter in both commits alike.
+    # The number of steps changes the schedule, so the first part of the resumed run is shorter in both commits.
     first = STEPS // 2 if name == "resumed" else STEPS
-    python(
-        *(
-            tree,
-            folder,
-            *program,
-            *SETTINGS,
-            *settings,
-            f"trainer.max_steps={first}",
-            "trainer.max_epochs=1000",
-        ),
-        f"hydra.run.dir={run}",
-    )
+    length = (f"trainer.max_steps={first}", "trainer.max_epochs=1000")
+    python(tree, folder, *program, *SETTINGS, *settings, *length, f"hydra.run.dir={run}")
     if name == "resumed":
         python(tree, folder, *program, f"resume={run}", f"trainer.max_steps={STEPS}")
     rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text("utf-8").split("\n")[:-1]]

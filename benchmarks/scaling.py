@@ -1,29 +1,25 @@
-"""How the time of an update falls with the number of ranks, and what their communication costs.
+"""Measures how the time of a training step depends on the number of ranks, and the cost of their communication.
 
     python -m benchmarks.scaling --ranks 1 2 --threads 1
     python -m benchmarks.scaling --device cuda --batch-size 1024 --json scaling.json
 
-The same updates (the plan is that of one process) on 1, 2, … ranks of this machine: with the gradients shared, without,
-and the sum over the ranks of a tensor of the gradients' size alone. Then, on paper, more ranks on a link of given speed.
+runs the same steps (planned for one process) on each number of ranks of this machine: with and without the exchange of
+gradients, and only the sum of a tensor of their size over the ranks.
 """
 
 import argparse
-import json
 import statistics
-import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
+from benchmarks import cli
 from benchmarks.learners import MODELS, MULTI30K_PAIRS, Package, num_parameters, synthetic
-from benchmarks.machine import machine, seconds
-from benchmarks.training import WIDTH, positive
+from benchmarks.machine import seconds
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.launching.launch import joined, spawn
@@ -35,8 +31,10 @@ from seq2seq_lab.runtime.device import (
 )
 from seq2seq_lab.runtime.ranks import Ranks
 
-LINKS = (12.5, 50.0)  # gigabytes a second that a GPU sends and receives: 100 and 400 Gbit/s
-ON_PAPER = (8, 64)
+HEADS = (
+    *("ranks", "ms per step", "target tokens/s", "efficiency"),
+    *("without exchange, ms", "sum of the gradients alone, ms"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,90 +48,78 @@ class Settings:
     threads: int | None
     device: str
     seed: int
+    precision: str = "auto"
     pairs: int = MULTI30K_PAIRS
     embedding: int = 256
     hidden: int = 512
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Medians over the updates, of rank 0.
+class Row:
+    """Medians over the steps, of rank 0.
 
     Attributes:
-        seconds: of an update.
-        alone: of the same update when no gradients are shared.
-        sharing: of a sum over the ranks of as many numbers as the model has, by itself.
-        target_tokens: of an update, in the mean.
-        parameters: that are trained.
+        seconds: per step.
+        without_exchange: seconds of the same step without the exchange of gradients.
+        exchange: seconds of a sum over the ranks of as many numbers as the model has parameters.
+        target_tokens: mean per step.
     """
 
     ranks: int
     seconds: float
-    alone: float
-    sharing: float
+    without_exchange: float
+    exchange: float
     target_tokens: float
     parameters: int
 
+    def cells(self, first: "Row") -> list[str]:
+        """Return the row of a table with `HEADS`."""
+        return [
+            str(self.ranks),
+            f"{1000 * self.seconds:.1f}",
+            f"{self.target_tokens / self.seconds:,.0f}",
+            f"{efficiency(self, first):.0%}",
+            f"{1000 * self.without_exchange:.1f}",
+            f"{1000 * self.exchange:.1f}" if self.ranks > 1 else "–",
+        ]
 
-class Silent(Ranks):
-    """Ranks that keep their gradients to themselves."""
+
+class SilentRanks(Ranks):
+    """Ranks that do not exchange gradients."""
 
     def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
-        """Share with no backward pass."""
+        """Exchange in no backward pass."""
         return super().gradient_sync(module, last=False)
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Add nothing."""
+        """Return the tensor of this rank."""
         return tensor
 
 
 def main() -> None:
-    """Measure what the command line asks for and print it."""
-    options = parser().parse_args()
+    """Measure what the command line asks for."""
+    parser = cli.new_parser("benchmarks.scaling", (__doc__ or "").split("\n")[0], batch_size=128)
+    parser.add_argument("--ranks", nargs="+", type=cli.positive, default=[1, 2], help="(default: 1 2)")
+    parser.add_argument("--model", choices=list(MODELS), default="luong")
+    parser.add_argument("--steps", type=cli.positive, default=20, help="measured steps (default: 20)")
+    parser.add_argument("--warm-up", type=cli.positive, default=5, help="steps before (default: 5)")
+    cli.run(parser, compare)
+
+
+def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Measure each number of ranks, print a table, and return the report."""
     settings = Settings(
-        options.model,
-        options.batch_size,
-        options.steps,
-        options.warm_up,
-        options.threads,
-        options.device,
-        options.seed,
+        *(options.model, options.batch_size, options.steps, options.warm_up),
+        *(options.threads, options.device, options.seed),
     )
     rows = [spawn(count, on_a_rank, settings)[0] for count in options.ranks]
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    name = torch.cuda.get_device_name() if options.device == "cuda" else machine()
-    console.print(
-        f"{MODELS[options.model].title}, {rows[0].parameters:,} parameters, batches of {options.batch_size} sentences "
-        f"whatever the ranks; {name}, torch {torch.__version__}, threads a rank: {options.threads or 'its share'}"
-    )
-    console.print(table(rows))
-    console.print(on_paper(rows[0]))
-    if options.json:
-        report = {"machine": name, "torch": torch.__version__, "settings": asdict(settings)}
-        options.json.write_text(
-            json.dumps({**report, "rows": list(map(asdict, rows))}, indent=2) + "\n", "utf-8"
-        )
+    title = f"{MODELS[options.model].title}, {rows[0].parameters:,} parameters, {options.batch_size} sentences per step"
+    cli.print_table(title, HEADS, [row.cells(rows[0]) for row in rows], 0)
+    return {"settings": asdict(settings), "rows": list(map(asdict, rows))}
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__.splitlines()[0])
-    made.add_argument("--ranks", nargs="+", type=positive, default=[1, 2], help="how many (default: 1 2)")
-    made.add_argument("--model", choices=list(MODELS), default="luong")
-    made.add_argument(
-        "--batch-size", type=positive, default=128, help="sentences of an update (default: 128)"
-    )
-    made.add_argument("--steps", type=positive, default=20, help="updates (default: 20)")
-    made.add_argument("--warm-up", type=positive, default=5, help="updates before (default: 5)")
-    made.add_argument("--threads", type=positive, help="of each rank (default: its share of the cores)")
-    made.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    made.add_argument("--seed", type=int, default=1)
-    made.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures as JSON too")
-    return made
-
-
-def on_a_rank(settings: Settings) -> Measured:
-    """Measure together with the other ranks; each calls this."""
+def on_a_rank(settings: Settings) -> Row:
+    """Measure as one of the ranks."""
     with joined() as ranks:
         if settings.threads:
             torch.set_num_threads(settings.threads)
@@ -141,11 +127,14 @@ def on_a_rank(settings: Settings) -> Measured:
         device = choose_device(Device(settings.device), ranks.local_rank)
         ranks = ranks.with_backend(Backend.auto, device)
         keep_freed_memory(device)
-        precision = ranks.broadcast(lambda: choose_precision(Precision.auto, device))
+        precision = ranks.broadcast(lambda: choose_precision(Precision(settings.precision), device))
         data = synthetic(settings.pairs, settings.seed)
-        sizes = data.sizes(settings.embedding, settings.hidden)
         package = Package(
-            settings.model, sizes, 0.5, data, settings.batch_size, device, settings.seed, ranks=ranks
+            *(settings.model, data, device),
+            sizes=data.sizes(settings.embedding, settings.hidden),
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            ranks=ranks,
         )
         package.trainer.open_epoch(0)
         plan = plan_epoch(data.text, settings.batch_size, "sentences", settings.seed, 0)
@@ -156,73 +145,25 @@ def on_a_rank(settings: Settings) -> Measured:
             times = []
             for step in plan[:count]:
                 ranks.barrier()
-                times.append(seconds(lambda step=step: package.update(step, 1.0, precision), device))
+                times.append(seconds(partial(package.train_step, step, 1.0, precision), device))
             return statistics.median(times[settings.warm_up :])
 
         gradients = torch.zeros(num_parameters(package.model), device=device)
-        sharing = [seconds(lambda: ranks.all_reduce(gradients), device) for _ in range(10)]
+        exchange = [seconds(lambda: ranks.all_reduce(gradients), device) for _ in range(10)]
         tokens = [data.tokens(step).target for step in plan[settings.warm_up : count]]
-        return Measured(
+        return Row(
             ranks.size,
             median(ranks),
-            median(Silent(ranks.rank, ranks.size, ranks.local_rank, ranks.group)),
-            statistics.median(sharing[2:]) if ranks.size > 1 else 0.0,
+            median(SilentRanks(ranks.rank, ranks.size, ranks.local_rank, ranks.group)),
+            statistics.median(exchange[2:]) if ranks.size > 1 else 0.0,
             statistics.mean(tokens),
             num_parameters(package.model),
         )
 
 
-def efficiency(row: Measured, first: Measured) -> float:
-    """Return how much of a rank's time is as well used as in the first row: 1 where twice the ranks halve the time."""
+def efficiency(row: Row, first: Row) -> float:
+    """Return the speed-up per rank: 1 if twice the ranks halve the time."""
     return (first.seconds * first.ranks) / (row.seconds * row.ranks)
-
-
-def table(rows: Sequence[Measured]) -> Table:
-    """Return the figures as a table."""
-    made = Table(title="One update")
-    for head in (
-        "ranks",
-        "ms",
-        "target tokens/s",
-        "efficiency",
-        "without sharing, ms",
-        "sum of gradients alone, ms",
-    ):
-        made.add_column(head, justify="right")
-    for row in rows:
-        made.add_row(
-            str(row.ranks),
-            f"{1000 * row.seconds:.1f}",
-            f"{row.target_tokens / row.seconds:,.0f}",
-            f"{efficiency(row, rows[0]):.0%}",
-            f"{1000 * row.alone:.1f}",
-            f"{1000 * row.sharing:.1f}" if row.ranks > 1 else "–",
-        )
-    return made
-
-
-def sharing_on_paper(parameters: int, ranks: int, link: float) -> float:
-    """Return the seconds of a ring's sum over the ranks: each sends 2 (n - 1) / n of the gradients in float32.
-
-    Args:
-        link: gigabytes a second.
-    """
-    return 2 * (ranks - 1) / ranks * 4 * parameters / (link * 1e9)
-
-
-def on_paper(row: Measured) -> Table:
-    """Return what more ranks would come to, each with as many sentences as one rank had here."""
-    alone = row.alone
-    made = Table(
-        title=f"On paper: each rank with {1000 * alone:.1f} ms of its own an update, sharing not overlapped"
-    )
-    for head in ("ranks", "link, GB/s", "sharing, ms", "efficiency"):
-        made.add_column(head, justify="right")
-    for ranks in ON_PAPER:
-        for link in LINKS:
-            time = sharing_on_paper(row.parameters, ranks, link)
-            made.add_row(str(ranks), f"{link:g}", f"{1000 * time:.2f}", f"{alone / (alone + time):.0%}")
-    return made
 
 
 if __name__ == "__main__":

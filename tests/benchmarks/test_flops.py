@@ -1,4 +1,4 @@
-"""The formulas of model FLOPs, against what torch counts while the references run."""
+"""The formulas of model FLOPs against the operations that torch counts while the references run."""
 
 import random
 from collections.abc import Callable
@@ -16,7 +16,7 @@ B, S, T = 3, 5, 7
 
 
 def repeated_context(sizes: Sizes) -> int:
-    """What the loop computes again at every step: Cho's context into the GRU and into the output layer."""
+    """Products that the loop repeats at each step: Cho's context in the GRU and in the output layer."""
     return product(B, sizes.hidden, 3 * sizes.hidden) + product(B, sizes.hidden, sizes.target_vocabulary)
 
 
@@ -34,7 +34,7 @@ def repeated_keys(sizes: Sizes) -> int:
     ],
 )
 @pytest.mark.parametrize("steps", [1, T])
-def test_the_formulas_are_what_torch_counts(
+def test_the_formulas_match_the_operations_that_torch_counts(
     model: type[Reference],
     formula: Callable[[Sizes, Tokens], int],
     repeated: Callable[[Sizes], int],
@@ -49,7 +49,7 @@ def test_the_formulas_are_what_torch_counts(
     expected = formula(SIZES, Tokens.of([S] * B, [steps] * B))
     again = (steps - 1) * repeated(SIZES)
     assert forward == expected + again
-    # An encoder's first state is no parameter: the product with it has no gradient to be carried on.
+    # The first state of an encoder is not a parameter: the product with it needs no gradient of it.
     first_states = sum(
         product(B, SIZES.hidden, weight.shape[0])
         for name, weight in made.named_parameters()
@@ -58,5 +58,5 @@ def test_the_formulas_are_what_torch_counts(
     assert counter.get_total_flops() == flops.training(expected + again) - first_states
 
 
-def test_padding_is_not_credited() -> None:
+def test_padding_does_not_count() -> None:
     assert Tokens.of([2, 5], [3, 1]) == Tokens(sentences=2, source=7, target=4, pairs=11)

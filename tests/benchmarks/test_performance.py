@@ -1,109 +1,58 @@
-"""docs/performance.md shows what was measured."""
+"""docs/performance.md shows the reports in docs/."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gpu, performance
+from benchmarks import cli, decoding, gpu, performance, training
 from benchmarks.learners import MODELS
 from benchmarks.page import with_parts
-from benchmarks.training import command, parser
 
-
-def report() -> dict[str, Any]:
-    row = {
-        "model": "cho",
-        "ratio": 0.5,
-        "name": "package, all on",
-        "code": "package",
-        "batches": "exact length",
-        "precision": "bf16",
-        "parameters": 14219781,
-        "target_tokens_per_second": 5432.1,
-        "slowest": 5000.0,
-        "fastest": 6000.0,
-        "times_the_reference": 5.4321,
-        "least_times": 5.0,
-        "most_times": 6.0,
-        "operations_per_second": 4.156e11,
-        "peak_bytes": 3 * 2**30 // 2,
-    }
-    return {
-        "command": "python -m benchmarks.training --multi30k DIR",
-        "data": "Multi30k",
-        "batch_size": 128,
-        "machine": "2 cores",
-        "threads": 2,
-        "torch": "2.13.0",
-        "commit": "0123456789abcdef",
-        "peak_flops_per_second": {"fp32": 2.1e11, "bf16": 9.1e11},
-        "rounds": 4,
-        "updates_a_round": 5,
-        "rows": [
-            row,
-            row
-            | {"model": "joeynmt", "name": "JoeyNMT", "operations_per_second": None, "parameters": 13000000},
-        ],
-    }
+ROW: dict[str, Any] = {
+    **{"model": "cho", "ratio": 0.5, "name": "package, all on", "code": "package", "batches": "exact length"},
+    **{"precision": "bf16", "parameters": 14219781, "tokens_per_second": 5432.1, "slowest": 5000.0},
+    **{"fastest": 6000.0, "times_the_first": 5.4321, "least_times": 5.0, "most_times": 6.0},
+    **{"operations_per_second": 4.156e11, "peak_bytes": 3 * 2**30 // 2},
+}
 
 
 def test_the_page_shows_the_reports() -> None:
-    for page, parts in performance.pages(performance.DOCS).items():
-        text = page.read_text("utf-8")
-        assert with_parts(text, parts) == text, "run: python -m benchmarks.performance"
+    ((page, parts),) = performance.pages(performance.DOCS).items()
+    text = page.read_text("utf-8")
+    assert with_parts(text, parts) == text, "run: python -m benchmarks.performance"
 
 
-def test_a_report_becomes_tables(tmp_path: Path) -> None:
-    (tmp_path / "training.cpu.json").write_text(json.dumps(report()), "utf-8")
-    text = " ".join(performance.speed(tmp_path))
-    assert (
-        "| 0.5 | package, all on: package, exact length, bf16 | 5,432 (5,000–6,000) | 5.43 (5.00–6.00) | 45.7% | 1.50 GiB |"
-        in text
+def test_a_row_of_training() -> None:
+    first, other = training.Row(**ROW), training.Row(**ROW | {"parameters": 5, "operations_per_second": None})
+    peaks = {"bf16": 9.1e11}
+    speed = ["5,432 (5,000–6,000)", "5.43 (5.00–6.00)"]
+    what = "package, all on: package, exact length, bf16"
+    assert first.cells(first, peaks) == ["0.5", what, *speed, "45.7%", "1.50 GiB"]
+    assert other.cells(first, peaks) == ["0.5", f"{what}, 5 parameters", *speed, "–", "1.50 GiB"]
+
+
+def test_a_row_of_decoding() -> None:
+    speed = {name: ROW[name] for name in ("tokens_per_second", "slowest", "fastest", "times_the_first")}
+    row = decoding.Row(
+        group="a model", name="package, greedy", sentences_per_second=1038.27, share=0.12, **speed
     )
-    assert (
-        "| 0.5 | JoeyNMT: package, exact length, bf16 | 5,432 (5,000–6,000) | 5.43 (5.00–6.00) | – | 1.50 GiB |"
-        in text
-    )
-    assert "fp32 210 GFLOP/s, bf16 910 GFLOP/s" in text
-    assert "commit 0123456." in text
+    assert row.cells() == ["package, greedy", "1,038.3", "5,432 (5,000–6,000)", "5.43", "12%"]
 
 
-def test_a_gpu_that_was_not_measured_has_the_command(tmp_path: Path) -> None:
-    assert performance.on_a_gpu(tmp_path) == ["Not yet measured. The command:", "", "```", gpu.COMMAND, "```"]
-
-
-def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
-    tables = {"A model": {"heads": ["search", "tokens/s"], "rows": [["greedy", "12,345"]], "names": 1}}
-    about = {"command": gpu.COMMAND, "date": "today", "device": "a GPU", "torch": "2.13.0", "commit": None}
-    parts = {
-        "decoding": {"status": "finished", "seconds": 31.4, "notes": ["A note."], "tables": tables},
-        "memory": {"status": "failed with status 1", "seconds": 2.0, "error": "Traceback\nValueError: x"},
-        "main": {"status": "cut off"},
-    }
-    (tmp_path / "gpu.json").write_text(json.dumps({**about, "changed_since": True, "parts": parts}), "utf-8")
-    text = "\n".join(performance.on_a_gpu(tmp_path))
-    assert "a GPU; torch 2.13.0, commit unknown with changes; today." in text
-    assert "### Decoding speed\n\nFinished, 31 s.\n\nA note.\n\n**A model**" in text
-    assert "| greedy | 12,345 |" in text
-    assert "Failed with status 1, 2 s.\n\n```\nTraceback\nValueError: x\n```" in text
-    assert text.endswith("### The main command\n\nCut off, 0 s.")
-
-
-def test_aims_stand_beside_what_was_reached() -> None:
-    row = report()["rows"][0]
-    reached = {
+def test_aims_are_compared_with_the_package_with_everything_on() -> None:
+    measured = {
         ("sutskever", 1.0): 6.281,
         ("bahdanau", 1.0): 11.5,
         ("luong", 1.0): 17.8,
         ("joeynmt", 1.0): 5.3,
     }
-    reached |= {(model, 0.5): 5 + number for number, model in enumerate(MODELS)}
+    measured |= {(model, 0.5): 5 + number for number, model in enumerate(MODELS)}
     rows = [
-        row | {"model": model, "ratio": ratio, "times_the_reference": times}
-        for (model, ratio), times in reached.items()
+        ROW | {"model": model, "ratio": ratio, "times_the_first": times}
+        for (model, ratio), times in measured.items()
     ]
-    others = [row | {"model": "sutskever", "ratio": 1.0, "name": "reference", "times_the_reference": 1.0}]
-    _, _, *lines = performance.aims(report() | {"rows": [*others, *rows]})
+    other = ROW | {"model": "sutskever", "ratio": 1.0, "name": "reference", "times_the_first": 1.0}
+    _, _, *lines = performance.aims({"rows": [other, *rows], "peak_flops_per_second": {"bf16": 9.1e11}})
     assert lines[0] == "| Sutskever, ratio 1 | 10 | 6.28 (5.00–6.00) |"
     assert lines[4] == "| Cho, ratio 0.5 | 5 | 6.00 (5.00–6.00) |"
     assert lines[-2:] == [
@@ -112,31 +61,33 @@ def test_aims_stand_beside_what_was_reached() -> None:
     ]
 
 
-def test_a_report_on_translating_becomes_tables(tmp_path: Path) -> None:
-    row = {
-        "group": "a model",
-        "name": "package, greedy 1, bf16",
-        "sentences_per_second": 1038.27,
-        "tokens_per_second": 15028.8,
-        "slowest": 14314.2,
-        "fastest": 15817.0,
-        "times_the_first": 26.827,
-        "share": 0.1226,
+def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
+    assert gpu.COMMAND in performance.on_a_gpu(tmp_path / "gpu.json")[0]
+    tables = {"A model": {"heads": ["search", "tokens/s"], "rows": [["greedy", "12,345"]], "names": 1}}
+    about = {
+        "command": gpu.COMMAND,
+        "machine": "a GPU",
+        "torch": "2.13.0",
+        "commit": None,
+        "changed_since": True,
     }
-    rows = [row | {"name": "loop", "share": None}, row, row | {"group": "another"}]
-    rates = {"bytes_per_second": {"fp32": 2.4e10, "bf16": 1.91e10}, "rows": rows}
-    (tmp_path / "decoding.cpu.json").write_text(json.dumps(report() | rates), "utf-8")
-    text = "\n".join(performance.translating(tmp_path))
-    assert "| package, greedy 1, bf16 | 1,038.3 | 15,029 (14,314–15,817) | 26.83 | 12% |" in text
-    assert "| loop | 1,038.3 | 15,029 (14,314–15,817) | 26.83 | – |" in text
-    assert [text.count(f"**{group}**") for group in ("a model", "another")] == [1, 1]
-    assert "Memory read at 24.0 GB/s in fp32, 19.1 GB/s in bf16." in text.replace("\n", " ")
+    parts = {
+        "decoding": {"status": "finished", "seconds": 31.4, "notes": {"0": "A note."}, "tables": tables},
+        "memory": {"status": "failed with status 1", "seconds": 2.0, "error": "Traceback\nValueError: x"},
+        "run": {"status": "cut off"},
+    }
+    (tmp_path / "gpu.json").write_text(json.dumps({**about, "parts": parts}), "utf-8")
+    text = "\n".join(performance.on_a_gpu(tmp_path / "gpu.json"))
+    assert "a GPU; torch 2.13.0, commit unknown with changes." in text
+    assert "### Decoding speed\n\nFinished, 31 s.\n\nA note.\n\n**A model**" in text
+    assert "| greedy | 12,345 |" in text
+    assert "Failed with status 1, 2 s.\n\n```\nTraceback\nValueError: x\n```" in text
+    assert text.endswith("### The main command\n\nCut off, 0 s.")
 
 
-def test_a_report_names_no_path_of_the_machine() -> None:
-    words = ["--multi30k=/home/x/data/", "--joeynmt", "./python", "--steps", "4", "--ratios", "1", "0.3"]
-    options = parser().parse_args([*words, "--json=/home/x/out.json", "--plot", "docs/a b.png"])
-    assert command(options) == (
-        "python -m benchmarks.training --ratios 1.0 0.3 --steps 4 --multi30k DIR --joeynmt PYTHON --json FILE "
-        "--plot 'docs/a b.png'"
+def test_a_recorded_command_has_no_path() -> None:
+    words = ["--multi30k=/home/x/data/", "--joeynmt", "./python", "--steps", "4", "--json=/home/x/out.json"]
+    parser = training.parser()
+    assert cli.command(parser, parser.parse_args([*words, "--ratios", "1", "0.3"])) == (
+        "python -m benchmarks.training --json FILE --multi30k DIR --joeynmt PYTHON --ratios 1.0 0.3 --steps 4"
     )

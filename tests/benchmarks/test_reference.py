@@ -1,4 +1,4 @@
-"""The models of the tutorials: as many parameters as published, and what the loop reads."""
+"""The models of the tutorials have the published numbers of parameters, and feed back tokens as their formulas say."""
 
 import random
 
@@ -31,11 +31,11 @@ def test_the_references_have_the_published_number_of_parameters(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_loop_reads_the_reference_or_its_own_choice(model: type[Reference]) -> None:
+def test_the_loop_feeds_back_reference_tokens_or_predictions(model: type[Reference]) -> None:
     torch.manual_seed(1)
     made = model(SMALL, dropout=0.0)
     for parameter in made.parameters():
-        torch.nn.init.uniform_(parameter, -1, 1)  # far from zero, so that the choices differ
+        torch.nn.init.uniform_(parameter, -1, 1)  # far from zero, so that the predictions differ
     source_SB = torch.tensor([[SOS, 5, 6, EOS]] * 3).t()
     target_UB = torch.tensor(
         [[SOS, 4, 5, 6, 7, EOS], [SOS, 8, 9, 10, EOS, PAD], [SOS, 12, 4, 12, 4, EOS]]
@@ -46,11 +46,11 @@ def test_the_loop_reads_the_reference_or_its_own_choice(model: type[Reference]) 
 
     own = logits(0.0)
     chosen_TB = own.argmax(-1)
-    assert not torch.equal(chosen_TB[:-1], target_UB[1:-1])  # else nothing is told apart
+    assert not torch.equal(chosen_TB[:-1], target_UB[1:-1])
     replayed = torch.cat([target_UB[:1], chosen_TB])
     torch.testing.assert_close(logits(1.0, replayed), own)
-    coins = random.Random(0)
-    forced = [coins.random() < 0.5 for _ in range(5)]
+    draws = random.Random(0)
+    forced = [draws.random() < 0.5 for _ in range(5)]
     assert len(set(forced[:-1])) == 2
     mixed = logits(0.5)
     read = [target_UB[0]] + [
@@ -60,18 +60,18 @@ def test_the_loop_reads_the_reference_or_its_own_choice(model: type[Reference]) 
 
 
 @pytest.mark.parametrize("model", [Bahdanau, Luong])
-def test_attention_leaves_padding_out(model: type[Reference]) -> None:
+def test_attention_ignores_padding(model: type[Reference]) -> None:
     torch.manual_seed(1)
     made = model(SMALL, dropout=0.0)
     for parameter in made.parameters():
         torch.nn.init.uniform_(parameter, -1, 1)
     state = torch.randn(1, 2, SMALL.hidden)
     embedded_1BE = torch.randn(1, 2, SMALL.embedding)
-    memory_SBM = torch.randn(5, 2, 2 * SMALL.hidden)
+    outputs_SBM = torch.randn(5, 2, 2 * SMALL.hidden)
     mask_BS = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    changed_SBM = memory_SBM.clone()
+    changed_SBM = outputs_SBM.clone()
     changed_SBM[3:, 1] = 7.0
-    logits, changed = (made.step(embedded_1BE, state, (m, mask_BS))[0] for m in (memory_SBM, changed_SBM))
+    logits, changed = (made.step(embedded_1BE, state, (o, mask_BS))[0] for o in (outputs_SBM, changed_SBM))
     assert torch.equal(logits, changed)
     everywhere = made.step(embedded_1BE, state, (changed_SBM, torch.ones_like(mask_BS)))[0]
     assert not torch.allclose(everywhere[1], logits[1])

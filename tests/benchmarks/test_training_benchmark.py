@@ -1,7 +1,6 @@
-"""The training benchmark: reference and package compute the same, turns are fair, the figures are what was measured."""
+"""The training benchmark: reference and package compute the same function, turns alternate, rows are medians."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,8 @@ from benchmarks.learners import (
     synthetic,
 )
 from benchmarks.reference import Sizes
-from benchmarks.training import arms, draw, measure, summarise, table
-from benchmarks.turns import Arm, Contestant, Turn, in_turns, joeynmt, take_turn
+from benchmarks.training import Arm, Row, arms, measure, new_contestant, new_row
+from benchmarks.turns import Contestant, Turn, in_turns, joeynmt
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import plan_epoch
@@ -52,15 +51,15 @@ def small_data(pairs: int = 60) -> Data:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_reference_and_package_have_the_same_loss_curve(name: str) -> None:
-    reference, package = loss_curves(name, SMALL, small_data(), 12, batch_size=16, seed=1, device=CPU)
+    reference, package = loss_curves(name, small_data(), 5, sizes=SMALL, batch_size=16, device=CPU)
     assert reference[-1] < reference[0]
     np.testing.assert_allclose(package, reference, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_reference_and_package_are_one_function_of_large_weights(name: str) -> None:
-    """Large enough that the attention is sharp: with its scores left out the third digit of the losses differs."""
-    curves = loss_curves(name, SMALL, small_data(), 3, batch_size=16, seed=1, device=CPU, bound=1.0)
+    """The weights make attention sharp: without its scores the third digit of the losses differs."""
+    curves = loss_curves(name, small_data(), 3, sizes=SMALL, batch_size=16, device=CPU, bound=1.0)
     np.testing.assert_allclose(*curves, rtol=1e-4)
 
 
@@ -95,92 +94,85 @@ def test_random_batches_hold_every_sentence_once_at_most() -> None:
     index = np.concatenate([step[0] for step in plan])
     assert [len(step[0]) for step in plan] == [16] * 4
     assert len(set(index.tolist())) == 64
-    with pytest.raises(UserError, match="--batch-size=80: there are 70 pairs"):
+    with pytest.raises(UserError, match="--batch-size=80"):
         random_plan(small_data(70).text, 80, seed=1)
 
 
-def test_the_loop_weighs_every_real_token_alike_over_micro_batches() -> None:
+def test_all_real_tokens_of_micro_batches_have_the_same_weight_in_the_loop() -> None:
     data = small_data()
     torch.manual_seed(1)
     loop = Loop(MODELS["bahdanau"].reference(SMALL, 0.0), data, CPU, seed=1)
     weights = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
-    whole = loop.update([np.arange(12)], 1.0, FP32)
+    whole = loop.train_step([np.arange(12)], 1.0, FP32)
     loop.model.load_state_dict(weights)
-    parts = loop.update([np.arange(3), np.arange(3, 12)], 1.0, FP32)
+    parts = loop.train_step([np.arange(3), np.arange(3, 12)], 1.0, FP32)
     torch.testing.assert_close(parts, whole)
 
 
 def test_a_turn_counts_real_target_tokens_and_trains() -> None:
     data = small_data()
-    package = Package("luong", SMALL, 0.5, data, 16, CPU, seed=1)
+    package = Package("luong", data, CPU, sizes=SMALL, batch_size=16)
     before = package.model.target_embedding.weight.clone()
-    plan = plan_epoch(data.text, 16, "sentences", 1, 0)
+    steps = plan_epoch(data.text, 16, "sentences", 1, 0)
     arm = Arm("package", "package", "exact length", FP32)
-    turn = take_turn(package, arm, plan, 0.5, "luong", SMALL, data, CPU, len(plan) - 1, 2)
-    index = np.concatenate([*plan[-1], *plan[0]])  # round and round
+    turn = new_contestant(package, arm, steps, data, ratio=0.5, operations=lambda tokens: 7)(
+        len(steps) - 1, 2
+    )
+    index = np.concatenate([*steps[-1], *steps[0]])  # after the last step the first one follows
     assert turn.tokens == int((data.text.target_lengths[torch.from_numpy(index)] - 1).sum())
-    assert turn.operations is not None
-    assert turn.operations > 0
+    assert turn.operations == 14
     assert turn.seconds > 0
-    assert package.trainer.state.update == 3  # one is not counted
+    assert package.trainer.state.update == 3  # one is not measured
     assert not torch.equal(before, package.model.target_embedding.weight)
 
 
-def contestant(name: str, log: list[tuple[str, int, int]]) -> Contestant:
-    def turn(first: int, count: int) -> Turn:
-        log.append((name, first, count))
-        return Turn(tokens=first, seconds=1.0, operations=None, peak_bytes=0)
-
-    return Contestant(Arm(name, "", "", FP32), 1, turn)
-
-
-def test_everyone_has_a_turn_in_every_round_after_a_warm_up_that_is_not_kept() -> None:
+def test_each_contestant_has_a_turn_per_round_after_a_warm_up() -> None:
     log: list[tuple[str, int, int]] = []
-    turns = in_turns([contestant("a", log), contestant("b", log)], warm_up=3, rounds=2, steps=5)
+
+    def contestant(name: str) -> Contestant:
+        def turn(first: int, count: int) -> Turn:
+            log.append((name, first, count))
+            return Turn(tokens=first, seconds=1.0, operations=None, peak_bytes=0)
+
+        return turn
+
+    turns = in_turns([contestant("a"), contestant("b")], warm_up=3, rounds=2, steps=5)
     assert log == [("a", 0, 3), ("b", 0, 3), ("a", 3, 5), ("b", 3, 5), ("a", 8, 5), ("b", 8, 5)]
     assert [[turn.tokens for turn in own] for own in turns] == [[3, 8], [3, 8]]
 
 
 def test_a_row_is_the_median_of_its_turns() -> None:
-    def turns(*speeds: int, operations: int | None) -> Sequence[Turn]:
-        return [
-            Turn(tokens=speed * 2, seconds=2.0, operations=operations, peak_bytes=speed) for speed in speeds
-        ]
+    def turns(*speeds: int, operations: int | None) -> list[Turn]:
+        return [Turn(speed * 2, seconds=2.0, operations=operations, peak_bytes=speed) for speed in speeds]
 
-    contestants = [contestant("reference", []), contestant("other", [])]
-    reference, other = summarise(
-        "cho",
-        0.5,
-        contestants,
-        [turns(10, 30, 20, operations=60), turns(100, 50, 80, operations=None)],
-    )
-    assert (reference.slowest, reference.target_tokens_per_second, reference.fastest) == (10, 20, 30)
-    assert reference.times_the_reference == 1
-    assert reference.operations_per_second == 30
-    assert other.times_the_reference == 4
-    assert other.operations_per_second is None
-    assert other.peak_bytes == 100
+    def row(own: list[Turn]) -> Row:
+        return new_row(
+            "cho", Arm("a", "", "", FP32), own, turns(10, 30, 20, operations=60), ratio=0.5, parameters=1
+        )
+
+    first, other = row(turns(10, 30, 20, operations=60)), row(turns(100, 50, 80, operations=None))
+    assert (first.slowest, first.tokens_per_second, first.fastest) == (10, 20, 30)
+    assert (first.times_the_first, first.operations_per_second) == (1, 30)
+    assert (other.times_the_first, other.least_times, other.most_times) == (4, 50 / 30, 10)
+    assert (other.operations_per_second, other.peak_bytes) == (None, 100)
 
 
-def test_a_short_run_gives_a_table_and_a_picture(tmp_path: Path) -> None:
-    options = argparse.Namespace(
-        seed=1, batch_size=8, ratios=[1.0, 0.5], warm_up=1, rounds=1, steps=1, joeynmt=None
-    )
-    rows = measure("sutskever", SMALL, small_data(), options, CPU, arms(FP32, CPU))
+def test_a_short_run_has_a_row_for_each_way_and_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "benchmarks.training.choose_precision", lambda *_: Precision.bf16
+    )  # it measures for seconds
+    options = argparse.Namespace(seed=1, batch_size=8, ratios=[1.0, 0.5], warm_up=1, rounds=1, steps=1)
+    rows = measure("sutskever", small_data(16), options, CPU, ways=arms(CPU), sizes=SMALL)
     assert [row.ratio for row in rows] == [1.0] * 6 + [0.5] * 6
-    assert rows[0].times_the_reference == rows[6].times_the_reference == 1
-    assert table(rows, {"fp32": 1e9, "bf16": 1e9}).row_count == 12
-    figures = [{name: getattr(row, name) for name in row.__slots__} for row in rows]
-    report = {"rows": figures, "machine": "m", "threads": 1, "torch": "t", "data": "d"}
-    draw(report, tmp_path / "speed.png")
-    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+    assert rows[0].times_the_first == rows[6].times_the_first == 1
+    assert [row.name for row in rows[:6]] == [arm.name for arm in arms(CPU)]
 
 
-def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_interpreter_that_does_not_exist_is_named(tmp_path: Path) -> None:
     data = small_data()
     with (
         pytest.raises(UserError, match=r"--joeynmt=.*no-python cannot be started"),
-        joeynmt(tmp_path / "no-python", SMALL, data.text, random_plan(data.text, 8, 1), CPU, 1),
+        joeynmt(tmp_path / "no-python", SMALL, data.text, random_plan(data.text, 8, 1), CPU),
     ):
         pass
 

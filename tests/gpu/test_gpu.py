@@ -101,7 +101,7 @@ def test_translations(decoder: str, attention: str, name: str, gpu: torch.device
 
 def package(name: str, device: torch.device, dropout: float = 0.0) -> tuple[Package, list[Any]]:
     data = synthetic(200, 1)
-    made = Package(name, data.sizes(16, 16), dropout, data, 16, device, 1)
+    made = Package(name, data, device, sizes=data.sizes(16, 16), dropout=dropout, batch_size=16)
     return made, plan_epoch(data.text, 16, "sentences", 1, 0)
 
 
@@ -110,7 +110,7 @@ def package(name: str, device: torch.device, dropout: float = 0.0) -> tuple[Pack
 def test_a_training(name: str, ratio: float, gpu: torch.device) -> None:
     (here, plan), (there, _) = package(name, gpu), package(name, CPU)
     for step in plan[:6]:
-        losses = [float(learner.update(step, ratio, Precision.fp32)) for learner in (here, there)]
+        losses = [float(learner.train_step(step, ratio, Precision.fp32)) for learner in (here, there)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
@@ -118,7 +118,7 @@ def test_bfloat16_is_near_float32(gpu: torch.device) -> None:
     losses = []
     for precision in (Precision.bf16, Precision.fp32):
         learner, plan = package("luong", gpu)
-        losses.append([float(learner.update(step, 0.5, precision)) for step in plan[:6]])
+        losses.append([float(learner.train_step(step, 0.5, precision)) for step in plan[:6]])
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
 
@@ -127,11 +127,11 @@ def test_float16_skips_an_update_that_overflows_and_trains(gpu: torch.device) ->
     learner, plan = package("bahdanau", gpu)
     learner.trainer.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**40)
     before = nn.utils.parameters_to_vector(learner.model.parameters()).detach().clone()
-    learner.update(plan[0], 1.0, Precision.fp16)
+    learner.train_step(plan[0], 1.0, Precision.fp16)
     assert torch.equal(nn.utils.parameters_to_vector(learner.model.parameters()), before)
     assert learner.trainer.scaler.get_scale() == 2.0**39
     learner.trainer.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**10)
-    losses = [float(learner.update(plan[0], 1.0, Precision.fp16)) for _ in range(30)]
+    losses = [float(learner.train_step(plan[0], 1.0, Precision.fp16)) for _ in range(30)]
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0]
     assert learner.trainer.scaler.get_scale() == 2.0**10
@@ -144,7 +144,7 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
         package("bahdanau", gpu),
     )
     for step in plan[:3]:
-        here.update(step, 1.0, Precision.fp32)
+        here.train_step(step, 1.0, Precision.fp32)
     for number, (written, read) in enumerate(((here, there), (there, back))):
         path = checkpoint.save(tmp_path, f"step_{number}", written.model, written.trainer.optimizer, {}, None)
         checkpoint.load_weights(path, read.model)
@@ -153,7 +153,7 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
     for (name, weight), other in zip(here.model.named_parameters(), back.model.parameters(), strict=True):
         assert other.device.type == gpu.type
         assert torch.equal(weight, other), name
-    losses = [float(learner.update(plan[3], 1.0, Precision.fp32)) for learner in (here, there, back)]
+    losses = [float(learner.train_step(plan[3], 1.0, Precision.fp32)) for learner in (here, there, back)]
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-4)
     # The optimizer's state has moved too: without it, steps of Adam are of another size.
     weights = [
@@ -169,12 +169,12 @@ def test_an_update_does_not_wait_for_the_gpu(gpu: torch.device) -> None:
         pytest.skip("a CPU has no synchronisation to detect")
     for name, ratio in product(("sutskever", "bahdanau", "luong", "luong_feeding"), (1.0, 0.5)):
         learner, plan = package(name, gpu, dropout=0.2)
-        learner.update(plan[0], ratio, Precision.bf16)
+        learner.train_step(plan[0], ratio, Precision.bf16)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the mode warns that it is a prototype
             torch.cuda.set_sync_debug_mode("error")
             try:
-                learner.update(plan[1], ratio, Precision.bf16)
+                learner.train_step(plan[1], ratio, Precision.bf16)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
 

@@ -1,0 +1,105 @@
+"""What the command lines of the benchmarks share: options, the start of a measurement, the report, tables."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import machine
+from seq2seq_lab.config.schema import Device
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
+from seq2seq_lab.tracking.git import git_commit, git_is_dirty
+
+WIDTH = 140  # of tables that are not printed to a terminal
+PLACEHOLDERS = {"multi30k": "DIR", "joeynmt": "PYTHON", "json": "FILE"}  # of paths in a recorded command
+
+
+def new_parser(module: str, description: str, batch_size: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--batch-size", type=positive, default=batch_size, help="sentences per batch")
+    parser.add_argument("--threads", type=positive, help="of torch (default: torch's choice)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file")
+    return parser
+
+
+def add_comparison(parser: argparse.ArgumentParser, pairs: int) -> None:
+    """Add the options of a comparison in turns."""
+    parser.add_argument("--rounds", type=positive, default=5, help="turns of each contestant (default: 5)")
+    parser.add_argument("--multi30k", type=Path, metavar="DIR", help="folder of train.de, train.en, …")
+    parser.add_argument("--pairs", type=positive, default=pairs, help="random pairs, without --multi30k")
+    parser.add_argument("--joeynmt", type=Path, metavar="PYTHON", help="interpreter that can import JoeyNMT")
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    if (value := int(text)) < 1:
+        raise ValueError(text)
+    return value
+
+
+def run(
+    parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace, torch.device], dict[str, Any]]
+) -> None:
+    """Measure what the command line asks for, and write the report if it asks for it."""
+    options = parser.parse_args()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    limit_primitive_cache()
+    try:
+        device = choose_device(Device(options.device))
+        report = {"command": command(parser, options), **environment(device), **measure(options, device)}
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+
+
+def command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
+    """Return a command line with these options, with placeholders for paths."""
+    words = parser.prog.split()
+    for name, value in vars(options).items():
+        if value == parser.get_default(name):
+            continue
+        values = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+        words += [
+            f"--{name.replace('_', '-')}",
+            *([PLACEHOLDERS[name]] if name in PLACEHOLDERS else values),
+        ]
+    return shlex.join(words)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return what measurements depend on besides the command."""
+    return {
+        "machine": machine(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "commit": git_commit(),
+        "changed_since": git_is_dirty(),
+    }
+
+
+def console() -> Console:
+    """Return a console that is wide enough for tables."""
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
+def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> None:
+    """Print a table whose first `names` columns are left-aligned, the others right-aligned."""
+    table = Table(title=title)
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="left" if number < names else "right")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
