@@ -9,11 +9,10 @@ _TOKEN = re.compile("[^ ]+")
 
 
 class WhitespaceTokenizer(VocabularyTokenizer):
-    """Tokens as another program has cut them, separated by spaces (U+0020 and no other white space).
+    """Tokens of another program, separated by spaces (only U+0020).
 
-    Decoding joins the tokens with single spaces: exact for such text but for unknown tokens. Runs of spaces
-    become one, and none is left at the ends; tabs and no-break spaces are parts of tokens. Marks of another
-    program, such as "@@" of subword-nmt, stay as they are.
+    Decoding joins the tokens with single spaces: exact for such text, except for unknown tokens. Tabs and no-break spaces
+    are parts of tokens. Marks of the other program, such as "@@" of subword-nmt, are kept.
     """
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
