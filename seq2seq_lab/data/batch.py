@@ -24,7 +24,7 @@ class Batch:
     target_tokens: int
 
     def twice(self) -> "Batch":
-        """Return the batch followed by a copy of itself."""
+        """Return the batch with each sentence repeated after the last one."""
         return Batch(
             index_B=self.index_B.repeat(2),
             source_BS=self.source_BS.repeat(2, 1),

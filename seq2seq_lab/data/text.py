@@ -216,7 +216,7 @@ def drop_long_pairs(
 
 
 def check_positive(key: str, value: int | None) -> None:
-    """Raise `UserError` for a number below 1; None is no bound."""
+    """Raise `UserError` for a number below 1; None means unbounded."""
     if value is not None and value < 1:
         raise UserError(f"{key}={value}: give 1 or more, or null for no bound.")
 
@@ -224,20 +224,20 @@ def check_positive(key: str, value: int | None) -> None:
 def list_folder(folder: Path) -> str:
     """Return the names of the first files in a folder, for an error message."""
     if not folder.is_dir():
-        return f"there is no folder {folder}"
+        return f"folder {folder} not found"
     names = sorted(entry.name for entry in folder.iterdir())
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
     return f"{folder} contains {', '.join(names[:12]) or 'nothing'}{more}"
 
 
 def find_file(key: str, value: str) -> Path:
-    """Return the path of the file that a configuration key names. Raises `UserError` if there is no such file."""
+    """Return the path of the file that a configuration key names. Raises `UserError` if it does not exist."""
     path = Path(value).expanduser()
     if not path.is_file():
         folder = path if path.is_dir() else path.parent
         names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         raise UserError(
-            f"{key}={value}: there is no file {path}; {list_folder(folder)}.{did_you_mean(path.name, names)} Give the "
+            f"{key}={value}: file {path} not found; {list_folder(folder)}.{did_you_mean(path.name, names)} Give the "
             "path of a file, plain or .gz."
         )
     return path

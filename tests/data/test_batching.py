@@ -12,7 +12,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 
 
 def text_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> TokenizedText:
-    """A split of these sentences, given without `<sos>` and `<eos>`."""
+    """Return a split of these sentences, which have no `<sos>` and `<eos>`."""
     return TokenizedText(*flat(sources), *flat(targets))
 
 
@@ -89,7 +89,7 @@ def test_the_ranks_of_a_step_have_nearly_as_many_tokens() -> None:
     for step in plan_epoch(text, 256, "sentences", 1, 0):
         shares = [deal(step, rank, 4)[rank] for rank in range(4)]
         tokens = [sum(int(text.target_lengths[part].sum()) for part in share) for share in shares]
-        # Each chunk is sorted by length: what forth and back leave is less than one sentence a chunk.
+        # Each chunk is sorted by length: the alternating order leaves less than one sentence per chunk.
         assert max(tokens) - min(tokens) <= 12 * len(step)
 
 
@@ -142,7 +142,7 @@ def test_a_step_has_exactly_the_batch_size(text: TokenizedText, batch_size: int,
 @every_text
 @every_size
 @micro
-def test_a_step_has_at_most_so_many_target_tokens(
+def test_the_target_tokens_of_a_step_are_bounded(
     text: TokenizedText, batch_size: int, micro_batches: int
 ) -> None:
     plan = steps_of(text, batch_size, "tokens", micro_batches)
@@ -183,7 +183,7 @@ def test_a_plan_is_a_function_of_seed_and_epoch(unit: Unit, micro_batches: int) 
 
 
 def test_the_order_of_the_steps_is_random() -> None:
-    """Neither the lengths nor the short step stand at a certain place."""
+    """Neither a length nor the short step is at a fixed position."""
     text = random_text(500)
     first = {int(text.source_lengths[steps_of(text, epoch=epoch)[0][0][0]]) for epoch in range(20)}
     assert len(first) > 4
@@ -193,7 +193,7 @@ def test_the_order_of_the_steps_is_random() -> None:
     assert len(short) > 4
 
 
-def test_sentences_of_like_target_length_run_together() -> None:
+def test_batches_have_similar_target_lengths() -> None:
     text = TEXTS["one source length"]
     (first, second, *_) = sorted(
         (text.target_lengths[torch.from_numpy(step[0])].tolist() for step in steps_of(text, 20)), key=max

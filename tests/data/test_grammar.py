@@ -77,8 +77,7 @@ class Biased(random.Random):
 
 @pytest.mark.parametrize(("depth", "words"), [(0, 99), (1, 99), (2, 1), (2, 2), (3, 1), (4, 1), (6, 1)])
 def test_english_determines_french_and_links(depth: int, words: int) -> None:
-    # With few words to choose from and rare rules made common, the structures that one English sentence
-    # can have soon come up.
+    # With few words and frequent rare rules, all structures of an English sentence soon occur.
     clauses = Clauses(Biased(depth, words))
     translations: dict[tuple[str, ...], Gold] = {}
     repeated = 0
@@ -90,7 +89,7 @@ def test_english_determines_french_and_links(depth: int, words: int) -> None:
 
 
 def test_the_readings_that_would_have_another_translation_are_left_out() -> None:
-    # Chance meets them too rarely, so each rule is asked for what it must not make.
+    # They are too rare in random sentences, so each rule is tested directly.
     clauses = Clauses(Biased(1, 99))
     verbs, nouns = clauses.verbs, clauses.nouns
     places = {"near", "behind", "front", "on", "under", "in", "at"}
@@ -200,7 +199,7 @@ def test_the_golden_pairs_show_every_phenomenon_and_their_combinations() -> None
         assert any(both <= names for names in shown), both
 
 
-def test_every_word_is_linked_and_stands_in_the_text_in_order(corpus: Corpus) -> None:
+def test_every_word_is_linked_and_in_the_text_in_order(corpus: Corpus) -> None:
     for source, target, pair in zip(
         corpus.train.source, corpus.train.target, gold_of(corpus.train), strict=True
     ):
@@ -215,7 +214,7 @@ def test_every_word_is_linked_and_stands_in_the_text_in_order(corpus: Corpus) ->
         assert target[-2:] == (" ?" if mark == "?" else pair.target_words[-2][-1] + ".")
 
 
-def test_the_word_tokenizer_gives_back_every_sentence(corpus: Corpus) -> None:
+def test_the_word_tokenizer_decodes_every_sentence_exactly(corpus: Corpus) -> None:
     for lines in (corpus.train.source[:4000], corpus.train.target[:4000]):
         tokenizer = WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
         tokenizer.train(lines)
@@ -224,7 +223,7 @@ def test_the_word_tokenizer_gives_back_every_sentence(corpus: Corpus) -> None:
 
 
 def kinds(pair: Gold) -> set[tuple[int, int]]:
-    """Return how many English and French words correspond in each group that the links hold together."""
+    """Return how many English and French words correspond in each group of linked words."""
     groups = [({source}, {target}) for source, target in pair.links]
     for at in range(len(groups)):
         for later in range(at + 1, len(groups)):
@@ -317,7 +316,7 @@ def test_each_phenomenon_is_met_in_the_test_split(corpus: Corpus) -> None:
     counts = Counter(name for names in shown for name in names)
     assert set(counts) == PHENOMENA
     assert min(counts.values()) >= 50
-    # The constructions that make a sentence hard are moderate in number.
+    # Difficult constructions are not too frequent.
     for name in (
         "negation",
         "clitic object",
@@ -332,7 +331,7 @@ def test_each_phenomenon_is_met_in_the_test_split(corpus: Corpus) -> None:
         assert len(split.phenomena) == len(split)
 
 
-# What a pair must hold, seen from its words alone.
+# The words that a pair with a phenomenon must contain, in English and French.
 SIGNS = {
     "negation": (r"\bnot\b", r"\bpas\b"),
     "clitic object": (r"\b(him|me|us|them)\b|\bher( |[.,?])", r"\b(le|la|les|lui|leur|nous|me) |\b[lm]'"),
@@ -347,7 +346,7 @@ SIGNS = {
 }  # fmt: skip
 
 
-def test_a_pair_holds_what_it_names(corpus: Corpus) -> None:
+def test_a_pair_shows_its_phenomena(corpus: Corpus) -> None:
     train = corpus.train
     assert train.phenomena is not None
     named: Counter[str] = Counter()
@@ -364,14 +363,14 @@ def test_a_pair_holds_what_it_names(corpus: Corpus) -> None:
     assert set(named) == PHENOMENA
 
 
-def test_held_out_combinations_stand_in_the_compositional_test_only(corpus: Corpus) -> None:
+def test_only_the_compositional_test_has_held_out_combinations(corpus: Corpus) -> None:
     arguments = OmegaConf.load(YAML)
     held = held_out(random.Random(arguments.seed), arguments.held_out_share)
     every = [combination for kind in combinations() for combination in kind]
     assert len(every) == len(set(every)) > 1000
     assert 0.08 < len(held) / len(every) < 0.12
-    # Found in the plain sentences, without the labels that the rules carry along: an adjective with at most
-    # one other before its noun, or a verb with its object after a determiner.
+    # Search the plain sentences: an adjective with at most one other before its noun, or a verb with its object after a
+    # determiner.
     plural = {noun.english[0]: noun.english[1] for noun in nouns_of_lexicon()}
     verb_forms = {
         row.english_present[0]: {
@@ -427,7 +426,7 @@ def verbs_of_lexicon() -> set[lexicon.Verb]:
     return rows | {verb for verb, _ in (*lexicon.SWIMMING, *lexicon.RUNNING)}
 
 
-def test_the_compositional_test_leaves_the_other_splits_alone() -> None:
+def test_the_compositional_test_does_not_change_the_other_splits() -> None:
     sizes = {"train": 300, "validation": 20, "test": 20}
     without, few, many = (make(**sizes, test_compositional=size).load() for size in (0, 5, 400))
     assert list(without.tests) == ["test"]
@@ -463,7 +462,7 @@ def test_every_word_of_the_lexicon_is_met_often_enough_to_learn(corpus: Corpus) 
 
 
 def test_a_million_sentences_can_be_derived() -> None:
-    # A part of the grammar at depth 1, where no two derivations give the same words:
+    # A part of the grammar at depth 1, whose derivations all give different words:
     # article + person, then a verb of meeting in one of two tenses, then article + person or animal.
     articles = [len({row.english for row in lexicon.ANY.all[number]}) for number in (0, 1)]
     people = len(PEOPLE.nouns) * sum(articles)

@@ -1,4 +1,4 @@
-"""Every derivation of small phrases, against rules of French written independently of the grammar."""
+"""Every derivation of small phrases, checked with rules of French that do not use the grammar."""
 
 import random
 import re
@@ -22,7 +22,7 @@ VOWELS = "aeiouéèêâîôœ"
 
 
 class Coin(float):
-    """A number of [0, 1) that is decided only as far as it is compared."""
+    """A number in [0, 1) whose range is narrowed by each comparison."""
 
     def __new__(cls, source: "Backtracking") -> "Coin":
         coin = super().__new__(cls, 0.5)
@@ -47,7 +47,7 @@ def sound(form: str) -> str:
 
 
 def representative(item: Any) -> object:
-    """Return what an item of a list has in common with those that French treats alike."""
+    """Return the properties of an item that matter to French grammar."""
     match item:
         case lexicon.Noun():
             return item.gender, sound(item.french[0][0])
@@ -65,7 +65,7 @@ def representative(item: Any) -> object:
 
 
 class Backtracking(random.Random):
-    """A generator that takes each choice of a rule once; of list entries that French treats alike, one."""
+    """A generator that takes each choice of a rule once; of equivalent list entries, it takes one."""
 
     def __init__(self, key: Callable[[Any], object]) -> None:
         super().__init__()
@@ -89,13 +89,13 @@ class Backtracking(random.Random):
             for item in items:
                 key = self.key(item)
                 classes.setdefault(str(item) if key is None else (type(item), key), item)
-            # The list is kept too, so that no other gets its id.
+            # Keep the list, for no other to get its id.
             self.shortened[id(items)] = items, list(classes.values())
         short = self.shortened[id(items)][1]
         return short[self.decide(len(short))]
 
     def every(self, rule: Callable[[], Any]) -> Iterator[Any]:
-        """Yield what the rule makes, by each sequence of choices in turn."""
+        """Yield the result of the rule for each sequence of choices."""
         self.script.clear()
         while True:
             self.at = 0
@@ -120,7 +120,7 @@ def test_backtracking_takes_every_choice_once() -> None:
     assert made == [("small", "a"), ("small", "b"), ("middle", "a"), ("middle", "b"), ("large", "c")]
 
 
-# What no French text may hold. The words are listed here, not taken from the lexicon.
+# Errors in French text. The words are listed here, not taken from the lexicon.
 ASPIRATED = "huit|onze|héros|hibou|hiboux|hérisson|hérissons|harpe|harpes|hache|haches|hameau|hameaux"
 MUTE = rf"(?!(?:{ASPIRATED})\b)[{VOWELS}hAEIOUÉH]"
 WRONG = re.compile(
@@ -172,7 +172,7 @@ FINITE = {
 
 
 def spelled(phrase: Phrase) -> tuple[Gold, str, str]:
-    """Return a finished sentence, its two texts, having checked what holds of any."""
+    """Check what is true of every sentence; return it with its two texts."""
     pair = gold(phrase)
     english, french = english_text(pair.source_words), french_text(pair.target_words)
     wrong = WRONG.search(french.replace("est-ce", "est"))
@@ -206,7 +206,7 @@ def check_verb(french: Sequence[str], subject: NounPhrase, object_before: str | 
 
 
 def after(french: Sequence[str], phrase: Phrase) -> Sequence[str]:
-    """Return the words after those that begin the sentence as they stand in the phrase."""
+    """Return the words of the sentence after those of the phrase at its start."""
     return french[len(gold(phrase).target_words) :]
 
 
@@ -235,7 +235,7 @@ def every(rule: Callable[[Clauses], Any], key: Callable[[Any], object] = represe
     return source.every(lambda: rule(clauses))
 
 
-# Gender and number of what may stand before a noun, and after it; a dot leaves it open.
+# Gender and number of the words around a noun; a dot matches both values.
 DETERMINERS = {
     "ms": "un le ce cet",
     "fs": "une la cette ma sa",
@@ -390,7 +390,7 @@ def test_every_verb_phrase_of_small_depth(tense: int, negated: bool) -> None:
 
 
 def few_words(item: Any) -> object:
-    """A coarser cut than `representative`, for phrases of several noun phrases."""
+    """Fewer properties than `representative`, for phrases of several noun phrases."""
     match item:
         case lexicon.Noun():
             return item.gender if sound(item.french[0][0]) == "vowel" else 2
@@ -406,7 +406,7 @@ def few_words(item: Any) -> object:
 
 
 class BareVerbPhrases(VerbPhrases):
-    """Makes no more inside a relative clause than shows whether it agrees."""
+    """Relative clauses with only the words that show the agreement."""
 
     def verb_phrase(self, clause: Clause, depth: int, human: bool) -> Phrase:
         return self.verb(lexicon.INTRANSITIVE[0], clause)

@@ -283,7 +283,7 @@ def test_wrong_column_names_and_numbers_are_refused(tmp_path, held_out):
         parallel(**held_out, train=rows, columns=["a.bb", "a.c"]).load()
 
 
-def test_test_sets_alone_are_a_corpus_without_training_pairs(tmp_path, held_out):
+def test_only_test_sets_are_a_corpus_without_training_pairs(tmp_path, held_out):
     corpus = parallel(test=held_out["test"]).load()
     assert (len(corpus.train), len(corpus.validation)) == (0, 0)
     assert {name: pairs_of(text) for name, text in corpus.tests.items()} == {"test": [("t", "u")]}
@@ -344,9 +344,9 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path):
             {"train": str(tmp_path / "trian.tsv")},
             r"dataset\.train=.*trian\.tsv: .*Did you mean 'train\.tsv'\?",
         ),
-        ({"train": train, "test": [train, "gone.de"]}, r"dataset\.test=.*there is no file gone\.de"),
-        ({"train": train, "test": {"x": "a/b.tsv"}}, r"dataset\.test\.x=a/b\.tsv: .*there is no folder a"),
-        ({"train": str(tmp_path), "format": "tsv"}, r"there is no file .*; .* contains train\.tsv"),
+        ({"train": train, "test": [train, "gone.de"]}, r"dataset\.test=.*file gone\.de not found"),
+        ({"train": train, "test": {"x": "a/b.tsv"}}, r"dataset\.test\.x=a/b\.tsv: .*folder a not found"),
+        ({"train": str(tmp_path), "format": "tsv"}, r"file .* not found; .* contains train\.tsv"),
     ):
         with pytest.raises(UserError, match=message):
             parallel(**changes).load()
@@ -373,7 +373,7 @@ def test_validation_and_test_are_cut_by_source(tmp_path):
     assert parallel(train=train).load().validation.source[0] == "Sentence 82."
 
 
-def test_only_what_is_not_given_is_cut_and_a_pair_keeps_its_side(tmp_path):
+def test_only_missing_splits_are_cut_and_a_pair_keeps_its_split(tmp_path):
     train, own = write(tmp_path / "train.tsv", table(MANY)), write(tmp_path / "own.tsv", "own\tpair\n")
     shares = {"train": train, "validation_share": 0.1, "test_share": 0.2}
     cut = parallel(**shares).load()
@@ -428,7 +428,7 @@ def test_duplicates_are_kept_or_dropped_in_every_split(tmp_path):
     assert +corpus.counts == Counter(duplicate_pairs=3, dropped_duplicates=3)
 
 
-def test_leaks_are_kept_or_dropped_from_training_alone(tmp_path):
+def test_leaks_are_kept_or_dropped_from_training_only(tmp_path):
     train = [("caf\u00e9  NOIR", "a"), ("b", "c"), ("d", "e"), ("d", "e"), ("f", "g"), ("g", "f")]
     files = {
         "train": write(tmp_path / "train.tsv", table(train)),
@@ -464,7 +464,7 @@ def hub(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_hub_gives_the_splits_it_has_and_the_others_are_cut(hub, tmp_path):
+def test_splits_of_the_hub_are_read_and_missing_ones_are_cut(hub, tmp_path):
     corpus = parallel(hub=str(hub), columns=["pair.q", "pair.a"]).load()
     assert pairs_of(corpus.validation) == [("dev q0", "dev a0"), ("dev q1", "dev a1")]
     assert 5 <= len(corpus.tests["test"]) <= 50

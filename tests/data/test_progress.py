@@ -1,4 +1,4 @@
-"""The bar on long work: on standard error, at a terminal, after a while, and never in the way of the items."""
+"""The progress bar of long work: on standard error, at a terminal, after a delay, with the items unchanged."""
 
 import io
 import logging
@@ -49,7 +49,7 @@ def test_a_quiet_rank_draws_nothing(screen, monkeypatch):
     assert screen.getvalue() == ""
 
 
-def test_without_a_terminal_a_line_is_logged_now_and_then(monkeypatch, capsys, caplog):
+def test_without_a_terminal_lines_are_logged(monkeypatch, capsys, caplog):
     monkeypatch.setattr(module, "AFTER_SECONDS", 0.0)
     monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
     caplog.set_level(logging.INFO, "seq2seq_lab")

@@ -159,4 +159,4 @@ def test_the_files_of_a_folder_are_listed(tmp_path):
     for number in range(14):
         (tmp_path / f"f{number:02}").touch()
     assert list_folder(tmp_path).endswith("f11 and 2 more")
-    assert list_folder(tmp_path / "gone").startswith("there is no folder")
+    assert list_folder(tmp_path / "gone").endswith("not found")

@@ -1,4 +1,4 @@
-"""Word vectors: each type of a vocabulary gets the right one, and a file that is not what it should be says where."""
+"""Word vectors: each type of a vocabulary gets the right one, and errors name the place in the file."""
 
 import gzip
 import logging
@@ -76,7 +76,7 @@ def test_words_that_hold_spaces(tmp_path: Path, word: str, first: bool) -> None:
     assert found(path, vocabulary(word, "the", word[0])) == {word: CAT, "the": [4, 5, 6]}
 
 
-def test_a_stronger_form_goes_first_in_any_order_of_the_file(tmp_path: Path) -> None:
+def test_a_preferred_form_is_used_in_any_order_of_the_file(tmp_path: Path) -> None:
     lines = ["￭The 1 1\n", "The 2 2\n", "the 3 3\n"]
     for number, order in enumerate(permutations(lines)):
         path = write(tmp_path, "".join(order), f"{number}.txt")
@@ -93,7 +93,7 @@ def test_the_first_of_equal_words_counts(tmp_path: Path) -> None:
     assert found(path, vocabulary("the", "The")) == {"the": [1, 1], "The": [1, 1]}
 
 
-def test_specials_get_none_but_text_that_reads_like_them_does(tmp_path: Path) -> None:
+def test_special_tokens_get_no_vector_but_equal_text_does(tmp_path: Path) -> None:
     path = write(tmp_path, "".join(f"{name} 1 2 3\n" for name in (*SPECIALS, "cat")))
     words = read_vectors(path, KEY, vocabulary("cat", "<eos>"))
     assert words.found_V.tolist() == [False] * 4 + [True] * 2

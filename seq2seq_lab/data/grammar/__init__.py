@@ -39,7 +39,7 @@ class Grammar:
     A share `held_out_share` of all combinations of an adjective with a noun and of a verb with an object noun is held
     out: train, validation and test contain none of them, and each sentence of the test set `test_compositional` contains
     at least one (after Lake and Baroni 2018, arXiv:1711.00350). Each word of a held-out combination also occurs in other
-    combinations. With `test_compositional` 0 there is no such test set.
+    combinations. `test_compositional` 0 omits this test set.
 
     Raises `UserError` for values out of range, and for a `test_compositional` without held-out combinations.
     """

@@ -120,7 +120,7 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
         vocabulary = (folder / f"{name}.json").read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise UserError(
-            f"There is no tokenizer {name!r} in {folder}: {Path(error.filename).name} is missing. Give the folder "
+            f"Tokenizer {name!r} not found in {folder}: {Path(error.filename).name} is missing. Give the folder "
             "`tokenizer` of a run that has started to train."
         ) from error
     # If a file was imported again, the last class of a name is the current one.

@@ -36,7 +36,7 @@ class VocabularyTokenizer(Tokenizer):
 
         Args:
             min_frequency: tokens with fewer occurrences are unknown.
-            max_size: the greatest number of types, including the four special tokens; None is no bound.
+            max_size: the greatest number of types, including the four special tokens; None means unbounded.
 
         Raises:
             UserError: a value is out of range.

@@ -1,4 +1,4 @@
-"""Lines that tokenizers are apt to get wrong, and tokenizers made from their YAML files."""
+"""Difficult lines, and tokenizers configured by their YAML files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.data.tokenizers import Tokenizer
 
 FOLDER = Path(__file__).parents[3] / "conf" / "tokenizer"
-# The rest are settings of these under a name of their own.
+# The other files are variants of these.
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if "_target_" in OmegaConf.load(path))
 
 ODD = [
@@ -48,7 +48,7 @@ def split_and_join(line: str) -> str:
     return " ".join(line.split())
 
 
-# What decoding the ids of a line gives, where all tokens are known.
+# The decoded text of a line, if all tokens are known.
 DECODED: dict[str, Callable[[str], str]] = {
     "bpe": str,
     "char": str,
@@ -60,7 +60,7 @@ DECODED: dict[str, Callable[[str], str]] = {
 
 
 def make(name: str, **changes: Any) -> Tokenizer:
-    """An untrained tokenizer with the options of its YAML file, of which `changes` that it has are changed."""
+    """Return an untrained tokenizer with the options of its YAML file and those `changes` that it has."""
     if name == "spacy":
         pytest.importorskip("spacy")
     options = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
@@ -71,7 +71,7 @@ def make(name: str, **changes: Any) -> Tokenizer:
 
 
 def trained(name: str, lowercase: bool = False) -> Tokenizer:
-    """A tokenizer that knows all of `ODD`."""
+    """Return a tokenizer that is trained on `ODD`."""
     tokenizer = make(name, lowercase=lowercase, min_frequency=1, vocab_size=320)
     tokenizer.train(ODD * 2)
     return tokenizer

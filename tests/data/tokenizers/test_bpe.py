@@ -41,14 +41,14 @@ def test_characters_in_parts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bpe", "unigram"])
-def test_text_never_seen_comes_back(name: str) -> None:
+def test_new_text_is_decoded_exactly(name: str) -> None:
     tokenizer = make(name)
     tokenizer.train(["a b"])
     for line in [*ODD, "ჩემი 🦜 Ωmega\u0000\x1f"]:
         assert tokenizer.decode(tokenizer.encode([line])[0]) == line
 
 
-def test_vocabulary_has_specials_first_and_the_size_asked_for() -> None:
+def test_the_vocabulary_begins_with_special_tokens_and_has_the_requested_size() -> None:
     tokenizer = trained(0.0)
     assert tokenizer.size == 330
     assert tokenizer.tokens(range(4)) == list(SPECIALS)
@@ -70,14 +70,14 @@ def test_every_sample_is_the_same_text_and_a_function_of_the_generator(
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_where_nothing_is_left_out_a_sample_is_what_encode_gives(lowercase: bool) -> None:
-    # U+001F is white space to Python, and a symbol like others to the library.
+def test_without_omitted_merges_a_sample_equals_encode(lowercase: bool) -> None:
+    # U+001F is white space for Python, and a symbol for the library.
     lines = [*LINES, *["!\x1f! \u2003!\x1c!\t\u00a0 !"] * 9]
     tokenizer = trained(1e-300, lines, lowercase)
     assert tokenizer.sample(lines, np.random.default_rng(1)) == tokenizer.encode(lines)
 
 
-def test_where_all_is_left_out_a_sample_is_bytes() -> None:
+def test_without_merges_a_sample_is_bytes() -> None:
     tokenizer = trained(1.0)
     for line, ids in zip(ODD, tokenizer.sample(ODD, np.random.default_rng(1)), strict=True):
         text = f" {line}".encode() if line else b""
@@ -97,7 +97,7 @@ def test_a_word_of_two_merges_deviates_as_often_as_it_should() -> None:
 
 
 def outcomes(tokenizer: BpeTokenizer, state: tuple[bytes, ...], rank: dict) -> dict[tuple, float]:
-    """The exact probability of each segmentation, from the definition."""
+    """Return the exact probability of each segmentation, from the definition."""
     possible = sorted((rank[pair], place) for place, pair in enumerate(pairwise(state)) if pair in rank)
     found: Counter[tuple] = Counter({state: tokenizer.dropout ** len(possible)})
     for better, (_, place) in enumerate(possible):
@@ -115,7 +115,7 @@ def test_segmentations_have_the_probabilities_of_the_definition() -> None:
         for (left, right), rank in tokenizer._rank_of.items()
     }
     exact = {
-        (*left, *right): p * q  # two words without a space between them: each merges by itself
+        (*left, *right): p * q  # two words without a space between them: each merges independently
         for left, p in outcomes(tokenizer, tuple(bytes([b]) for b in b" abcab"), rank).items()
         for right, q in outcomes(tokenizer, (b".", b",", b"."), rank).items()
     }
@@ -130,7 +130,7 @@ def test_segmentations_have_the_probabilities_of_the_definition() -> None:
         assert abs(counts[state] / times - probability) < 4.5 * spread + 1 / times
 
 
-def test_a_full_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_does_not_change_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = trained(0.3).sample(LINES, np.random.default_rng(1))
     monkeypatch.setattr(bpe, "_CACHED", 2)
     tokenizer = trained(0.3)

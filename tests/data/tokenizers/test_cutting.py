@@ -57,7 +57,7 @@ def test_char_rare_characters_are_unknown() -> None:
     assert tokenizer.decode([4, UNK, 4]) == "a⁇a"
 
 
-def test_whitespace_cuts_at_spaces_alone() -> None:
+def test_whitespace_cuts_only_at_spaces() -> None:
     tokenizer = make("whitespace", min_frequency=1)
     line = "sub@@ word ( 10\u00a0000 ) <unk> ￭\t."
     tokenizer.train([line])

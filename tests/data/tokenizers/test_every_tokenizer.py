@@ -1,4 +1,4 @@
-"""What every tokenizer of conf/tokenizer promises, on odd lines: text, spans, files."""
+"""The contract of every tokenizer in conf/tokenizer, on difficult lines: text, spans, files."""
 
 import json
 import os
@@ -32,12 +32,12 @@ every_tokenizer = pytest.mark.parametrize("name", NAMES)
 fitted = cache(trained)
 
 
-def test_the_walk_finds_every_tokenizer() -> None:
+def test_all_tokenizers_are_tested() -> None:
     assert set(NAMES) == set(DECODED) == {"bpe", "char", "spacy", "unigram", "whitespace", "word"}
 
 
 @every_tokenizer
-def test_yaml_files_give_every_argument(name: str) -> None:
+def test_yaml_files_set_every_argument(name: str) -> None:
     config = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
     assert config == {"_target_": config["_target_"], **make(name).options()}
 
@@ -65,7 +65,7 @@ def assert_round_trip(tokenizer: Tokenizer, lines: Iterable[str], name: str) -> 
 
 
 @every_tokenizer
-def test_text_comes_back_as_promised_and_spans_are_where_it_stands(name: str) -> None:
+def test_decoded_text_and_spans_match_the_line(name: str) -> None:
     assert_round_trip(fitted(name), ODD, name)
 
 
@@ -125,7 +125,7 @@ def test_tokens_are_printable(name: str) -> None:
 
 
 @every_tokenizer
-def test_no_text_at_all_is_no_crash(name: str, tmp_path: Path) -> None:
+def test_empty_text_is_accepted(name: str, tmp_path: Path) -> None:
     for lines in ([], [""], ["a"]):
         tokenizer = make(name, min_frequency=1)
         tokenizer.train(iter(lines))
@@ -148,7 +148,7 @@ def test_the_same_lines_give_the_same_files(name: str, tmp_path: Path) -> None:
 
 @every_tokenizer
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_files_give_the_tokenizer_back(name: str, lowercase: bool, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_is_loaded_unchanged(name: str, lowercase: bool, tmp_path: Path) -> None:
     tokenizer = trained(name, lowercase)
     tokenizer.save(tmp_path / "new", "side")
     again = load_tokenizer(tmp_path / "new", "side")
@@ -164,7 +164,7 @@ def test_files_give_the_tokenizer_back(name: str, lowercase: bool, tmp_path: Pat
 
 
 @every_tokenizer
-def test_nothing_is_drawn_unless_asked_for(name: str) -> None:
+def test_sampling_without_dropout_equals_encode(name: str) -> None:
     tokenizer = fitted(name)
     assert not tokenizer.stochastic
     assert tokenizer.sample(ODD, np.random.default_rng(1)) == tokenizer.encode(ODD)
@@ -200,8 +200,8 @@ def test_pair_is_fitted_on_its_sides_and_read_back(name: str, joint: bool, tmp_p
         assert UNK not in pair.target.encode(["le chat"])[0]
 
 
-def test_loading_what_is_not_there_or_not_known(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no tokenizer 'source'"):
+def test_loading_missing_files_or_an_unknown_class_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="okenizer 'source' not found"):
         TokenizerPair.load(tmp_path)
     trained("word").save(tmp_path, "source")
     options = tmp_path / "source.options.json"
@@ -217,7 +217,7 @@ def test_loading_what_is_not_there_or_not_known(tmp_path: Path) -> None:
     assert "VocabularyTokenizer" not in str(raised.value)
 
 
-def test_classes_of_users_are_found_however_far_below(tmp_path: Path) -> None:
+def test_indirect_subclasses_of_users_are_found(tmp_path: Path) -> None:
     class Shouting(CharTokenizer):
         pass
 
@@ -227,7 +227,7 @@ def test_classes_of_users_are_found_however_far_below(tmp_path: Path) -> None:
     assert type(load_tokenizer(tmp_path, "x")) is Shouting
 
 
-def test_library_threads_are_decided() -> None:
+def test_threads_of_the_library_are_configured() -> None:
     assert "TOKENIZERS_PARALLELISM" in os.environ
 
 

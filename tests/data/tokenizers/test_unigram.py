@@ -16,7 +16,7 @@ def trained(lines: list[str], vocab_size: int) -> Tokenizer:
 
 @pytest.mark.parametrize("vocab_size", [260, 261, 300, 6000])
 @pytest.mark.parametrize("lines", [[], ["é ü 漢字 🦜"], LINES])
-def test_size_is_never_more_than_asked_for(lines: list[str], vocab_size: int) -> None:
+def test_the_size_is_at_most_the_requested_one(lines: list[str], vocab_size: int) -> None:
     tokenizer = trained(lines, vocab_size)
     assert 260 <= tokenizer.size <= vocab_size
     assert tokenizer.tokens(range(4)) == list(SPECIALS)
