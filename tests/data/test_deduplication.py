@@ -87,7 +87,7 @@ def test_the_result_equals_that_of_comparing_all_pairs(monkeypatch, chunk):
 def test_memory_is_less_than_64_bytes_a_pair(monkeypatch):
     monkeypatch.setattr(deduplication, "_CHUNK", 100)
     monkeypatch.setattr(progress, "AFTER_SECONDS", 1e9)  # a bar would import rich
-    count = 10_000
+    count = 30_000
     train = text((f"source sentence {n}", f"target sentence {n}") for n in range(count))
     held_out = text((f"other sentence {n}", "same") for n in range(100))
     tracemalloc.start()
