@@ -1,4 +1,4 @@
-"""The code in docs/ runs: the cells of the notebook, the blocks of python.md and extending.md."""
+"""The code in docs/ runs, and links between pages have targets."""
 
 import hashlib
 import json
@@ -103,3 +103,12 @@ def test_the_page_on_extending_shows_the_examples() -> None:
         suffix = {"yaml": ".yaml", "python": ".py"}[language]
         texts = [text for path, text in files.items() if path.suffix == suffix]
         assert any(all(line in text for line in block.splitlines()) for text in texts), block
+
+
+@pytest.mark.parametrize(
+    "path", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name
+)
+def test_links_have_targets(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]*)", text):
+        assert (path.parent / target).exists(), target
