@@ -1,4 +1,4 @@
-"""The command line in this process; a process of its own is for the tests whose point it is."""
+"""Runs the command line in this process; few tests need a separate process."""
 
 import sys
 

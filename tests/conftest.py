@@ -1,4 +1,4 @@
-"""What all tests share: an environment of their own, and a closing word on the tests that were left out."""
+"""Shared fixtures: an isolated environment for each test, and a list of skipped tests at the end."""
 
 import itertools
 import os
@@ -20,7 +20,7 @@ import seq2seq_lab.run
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.runtime import console
 
-# Tests that run side by side share the cores; so do the programs that they start.
+# Parallel tests, and the programs that they start, share the cores.
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if WORKERS > 1:
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // WORKERS))
@@ -28,7 +28,7 @@ if WORKERS > 1:
 
 NUMBERS = itertools.count()
 CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
-# The device of the tests marked `gpu`; "cpu" tries the tests themselves out.
+# The device of the tests marked `gpu`; "cpu" checks the tests without a GPU.
 GPU_VARIABLE = "SEQ2SEQ_LAB_GPU_TESTS"
 MARKERS = ("corpora", "gpu", "fake_gpu", "browser")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -40,7 +40,7 @@ def browsers() -> list[str]:
 
 
 def missing(marker: str) -> str | None:
-    """Return why tests with this marker cannot run here, or None where they can."""
+    """Return why tests with this marker cannot run here, or None if they can."""
     if marker == "corpora" and CORPORA_VARIABLE not in os.environ:
         return f"set {CORPORA_VARIABLE} to a folder with multi30k/ and tatoeba/"
     if marker == "gpu" and not torch.cuda.is_available() and os.environ.get(GPU_VARIABLE) != "cpu":
@@ -68,13 +68,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.stats.get("skipped", [])
     )
     for reason, count in sorted(reasons.items()):
-        terminalreporter.write_line(f"left out: {count} tests: {reason}")
+        terminalreporter.write_line(f"skipped {count} tests: {reason}")
 
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep tests off the user's caches, credentials and services."""
-    # A name of its own for each test, and no folder before one is needed: there are thousands of tests.
+    """Hide the user's caches, credentials and services from tests."""
+    # Each test has its own name. The folder is created only if a test needs it.
     home = tmp_path_factory.getbasetemp() / "home" / str(next(NUMBERS))
     monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
     monkeypatch.delenv("SEQ2SEQ_LAB_TRUST", raising=False)
@@ -83,12 +83,12 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(home))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
-    console.console.cache_clear()  # it is bound to the standard output of the test that first used it
+    console.console.cache_clear()  # it writes to the standard output of the test that first used it
 
 
 @pytest.fixture(autouse=True, scope="session")
 def files_of_conf_are_parsed_once() -> Iterator[None]:
-    """What Hydra reads of conf/ and of its own defaults anew for each configuration is kept: no test changes it."""
+    """Cache the files of conf/ and of Hydra, which Hydra reads for each configuration. No test changes them."""
     folders = (str(CONF_DIR), str(Path(hydra.__file__).parent))
     parsed: dict[str, Any] = {}
     load = OmegaConf.load
@@ -108,7 +108,7 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture
 def gpu() -> Iterator[torch.device]:
-    """The device of tests marked `gpu`, which computes float32 in float32, not in TF32."""
+    """The device of tests marked `gpu`, with TF32 disabled."""
     allowed, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
     yield torch.device(os.environ.get(GPU_VARIABLE, "cuda"))
     torch.backends.cudnn.allow_tf32 = allowed

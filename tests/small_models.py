@@ -36,7 +36,7 @@ def small_config(
     readout: str = "linear",
     **model: object,
 ) -> Config:
-    """A run's configuration with these parts; sizes differ and nothing is dropped unless `model` says so."""
+    """Return a configuration with these components. All sizes differ, and dropout is 0 unless `model` sets it."""
     return deepcopy(_config((encoder, decoder, attention, readout), tuple(model.items())))
 
 
