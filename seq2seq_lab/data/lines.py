@@ -71,10 +71,6 @@ class Lines(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        more = ", …" if len(self) > 3 else ""
-        return f"<{len(self)} lines: {', '.join(map(repr, self[:3]))}{more}>"
-
     def digest(self) -> bytes:
         """Return a SHA-256 of the lines and their number."""
         digest = hashlib.sha256(len(self).to_bytes(8, "little"))
