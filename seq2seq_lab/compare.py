@@ -1,4 +1,4 @@
-"""`python -m seq2seq_lab.compare FOLDERS…`: finished runs beside one another."""
+"""`python -m seq2seq_lab.compare FOLDER…`: compare finished runs."""
 
 import argparse
 import sys
@@ -12,57 +12,65 @@ from seq2seq_lab.reporting.runs import find_runs, group_runs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table of the runs, and write what else is asked for."""
+    """Print the table of the runs, and write the files that the options name."""
     with report_errors():
         options = parser().parse_args(arguments)
-        runs, left_out = find_runs(options.folders)
+        runs, skipped = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()
-        found = comparison.compare(group_runs(runs, by), options.baseline)
-        comparison.tell(found)
-        for one in left_out:
-            print(f"left out: {one}", file=sys.stderr)
+        table = comparison.compare(group_runs(runs, by), options.baseline, options.metric)
+        comparison.print_comparison(table)
+        for one in skipped:
+            print(f"skipped: {one}", file=sys.stderr)
         title = ", ".join(str(folder) for folder in options.folders)
         if options.csv:
-            write(options.csv, comparison.as_csv(found))
+            write(options.csv, comparison.as_csv(table))
         if options.latex:
-            write(options.latex, comparison.as_latex(found))
+            write(options.latex, comparison.as_latex(table))
         if options.html:
-            write(options.html, page.page(found, title))
+            write(options.html, page.page(table, title))
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file and say so."""
+    """Write a file and print its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     print(f"written: {path}")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the parser of the command line."""
     made = Parser(
         prog="python -m seq2seq_lab.compare",
-        description="Compare finished runs: mean and standard deviation over seeds, significance, and a page to look "
-        "through.",
+        description="Compare finished runs: mean and standard deviation over seeds, significance, and an "
+        "HTML page.",
     )
     made.add_argument(
         "folders",
         nargs="+",
         type=Path,
         metavar="FOLDER",
-        help="of runs, of studies, or of evaluations (RUN/evaluations/NUMBER)",
+        help="a run, a study, or an evaluation (RUN/evaluations/NUMBER)",
     )
     made.add_argument(
-        "--by", metavar="KEY,KEY", help="what tells the lines apart (default: all that differs but the seed)"
+        "--by",
+        metavar="KEY,KEY",
+        help="the settings that distinguish the lines (default: all that differ, except the seed)",
     )
     made.add_argument(
         "--baseline",
         metavar="NAME",
         help="the line to test the others against (default: the best, with a correction for all pairs of lines)",
     )
+    made.add_argument(
+        "--metric", metavar="NAME", help="the metric to sort and test by (default: the task's primary metric)"
+    )
     made.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
     made.add_argument("--latex", type=Path, metavar="FILE", help="write the table for a paper (booktabs)")
     made.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page: curves, lengths, translations, attention"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page: curves, groups of examples, outputs, attention",
     )
     return made
 

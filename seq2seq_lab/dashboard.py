@@ -5,22 +5,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.reporting.comparison import MEASURES
-from seq2seq_lab.reporting.page import CURVES
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.reporting.page import TRAINING_LOSS
+from seq2seq_lab.tasks.translation.evaluation import METRICS, PRIMARY, groupings
 from seq2seq_lab.tracking.wandb import STEP, has_api_key
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
-SAMPLES = 4  # attention pictures of so many sentences, as trainer.samples has it
+SAMPLES = 4  # pictures of attention, as trainer.samples
 
 
 def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspace":
-    """Return the workspace, built and checked without the network.
+    """Return the workspace without access to the network.
 
     Args:
-        study: the group of runs that is shown; None for all.
-        by: the key that curves and bars are grouped by.
+        study: the group of runs to show; None for all.
+        by: the key to group curves and bars by.
 
     Raises:
         UserError: W&B's package for workspaces is not installed.
@@ -38,23 +39,29 @@ def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspa
         "groupby_aggfunc": "mean",
         "groupby_rangefunc": "stddev",
     }
-    curves = [panels.LinePlot(title=title, x=STEP, y=[name], **grouped) for name, title in CURVES.items()]
-    scores = [
-        panels.BarPlot(title=measure.head, metrics=[panels.SummaryMetric(measure.name)], **grouped)
-        for measure in MEASURES
+    declared = Declarations.of(METRICS, groupings([]), PRIMARY)
+    curves = [
+        panels.LinePlot(title=f"validation {one.label}", x=STEP, y=[f"val/{name}"], **grouped)
+        for name, one in declared.metrics.items()
+        if one.shown
+    ]
+    curves.append(panels.LinePlot(title="training loss", x=STEP, y=[TRAINING_LOSS], **grouped))
+    bars = [
+        panels.BarPlot(title=f"test {one.label}", metrics=[panels.SummaryMetric(f"test/{name}")], **grouped)
+        for name, one in declared.metrics.items()
     ]
     columns = [
         *(
             panels.ParallelCoordinatesPlotColumn(panels.Config(key))
             for key in dict.fromkeys(("encoder", by, "seed"))
         ),
-        panels.ParallelCoordinatesPlotColumn(panels.SummaryMetric("test/bleu")),
+        panels.ParallelCoordinatesPlotColumn(panels.SummaryMetric(f"test/{declared.primary}")),
     ]
     sections = {
         "Curves": curves,
-        "Scores": scores,
-        "BLEU by source length": [panels.MediaBrowser(media_keys=["test/bleu_by_length"])],
-        "Scores and settings": [
+        "Test metrics": bars,
+        "Groups of examples": [panels.MediaBrowser(media_keys=[f"test/{key}"]) for key in declared.groupings],
+        "Metrics and settings": [
             panels.ParallelCoordinatesPlot(columns=columns),
             panels.RunComparer(diff_only=True),
         ],
@@ -77,24 +84,24 @@ def workspace(entity: str, project: str, study: str | None, by: str) -> "Workspa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Save the workspace and print its address."""
+    """Save the workspace and print its URL."""
     with report_errors():
         options = parser().parse_args(arguments)
         made = workspace(options.entity, options.project, options.study, options.by)
         if not has_api_key():
             raise UserError(
-                "No key of W&B is known: a workspace is saved on its server. Log in with `wandb login`."
+                "No W&B API key found: the workspace is saved on W&B's server. Log in with `wandb login`."
             )
         print(made.save().url)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the parser of the command line."""
     made = Parser(
         prog="python -m seq2seq_lab.dashboard",
         description="Save a W&B workspace with the panels of the comparison's page.",
     )
-    made.add_argument("--entity", required=True, help="the user or team whose project it is")
+    made.add_argument("--entity", required=True, help="the user or team that owns the project")
     made.add_argument("--project", default="seq2seq_lab", help="as logger.project (default: seq2seq_lab)")
     made.add_argument("--study", metavar="NAME", help="show the runs of this study (default: all)")
     made.add_argument(

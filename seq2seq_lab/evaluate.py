@@ -169,7 +169,9 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.output is not None:
         folder.mkdir(parents=True)
     write_settings(folder, run, options, origin)
-    scores = run_report.show_scores(scored, run.tokenizers, folder, Trackers(()), update=0)
+    scores = run_report.show_scores(
+        scored, run.tokenizers, folder, Trackers(()), 0, evaluators[0].declarations
+    )
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
         "status": "finished",
@@ -184,7 +186,7 @@ def evaluate(options: argparse.Namespace) -> None:
         about["validation_precision"] = of_validation.value
     write_result(folder, about | scores)
     facts = [
-        *((f"{name} signature", signature) for name, signature in score_tables.signatures(scores)),
+        *((f"{label} signature", text) for label, text in score_tables.signatures(scores, everything=True)),
         ("checkpoint", run.checkpoint),
         ("written to", str(folder)),
     ]

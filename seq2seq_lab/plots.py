@@ -1,4 +1,4 @@
-"""Pictures of attention, of BLEU against source length, and of training curves.
+"""Pictures of attention, of metrics by group of examples, and of training curves.
 
 Figures are drawn without pyplot: no window system is needed and no state is kept between calls. Matplotlib is
 imported on first use, because the import is slow.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.alignment import join_subwords as join_subwords
-from seq2seq_lab.metrics.scores import LengthBin
+from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,39 +161,40 @@ def shorten(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
-def draw_bleu_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
-    """Return BLEU against source length, one line a test set, with its numbers of sentences under each range.
+def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDeclaration) -> "Figure":
+    """Return a metric by group of examples, one line per test set, with the number of examples under each group.
 
-    The scale is 0 to 100 in every picture. Error bars are the 95% intervals of the bins that have one. All sets have the
-    same ranges. A bin without a score is a gap.
+    The scale is that of the metric's limits. Error bars are the 95% intervals of the groups that have one. A group
+    without a value is a gap.
+
+    Args:
+        sets: the values of each test set.
     """
     from matplotlib.figure import Figure
 
-    first, *others = bins.values()
-    ranges = [(bin.low, bin.high) for bin in first]
-    assert all([(bin.low, bin.high) for bin in other] == ranges for other in others)
-    figure = Figure(figsize=(max(6.0, 0.9 * len(ranges) + 1.5), 4.0 + 0.16 * len(bins)), layout="constrained")
+    metric = grouping.declaration
+    groups = list(dict.fromkeys(row.group for rows in sets.values() for row in rows))
+    figure = Figure(figsize=(max(6.0, 0.9 * len(groups) + 1.5), 4.0 + 0.16 * len(sets)), layout="constrained")
     axes = figure.add_subplot()
-    for number, (name, row) in enumerate(bins.items()):
+    for number, (name, rows) in enumerate(sets.items()):
         colour = COLOURS[number % len(COLOURS)]
-        shift = 0.12 * (
-            number - (len(bins) - 1) / 2
-        )  # so that the error bars of two sets do not hide each other
+        shift = 0.12 * (number - (len(sets) - 1) / 2)  # keeps the error bars of two sets apart
+        places = [groups.index(row.group) for row in rows]
         axes.errorbar(
-            [place + shift for place in range(len(row))],
-            [np.nan if bin.bleu is None else bin.bleu for bin in row],
-            yerr=[bin.confidence or 0.0 for bin in row],
+            [place + shift for place in places],
+            [np.nan if row.value is None else row.value for row in rows],
+            yerr=[row.confidence or 0.0 for row in rows],
             label=name,
             color=colour,
             marker=MARKERS[number % len(MARKERS)],
             markersize=5,
             capsize=3,
-            linewidth=1.4,
+            linewidth=1.4 if grouping.ordered else 0,
             elinewidth=1.0,
         )
-        for place, bin in enumerate(row):
+        for place, row in zip(places, rows, strict=True):
             axes.annotate(
-                f"n = {bin.count:,}",
+                f"n = {row.count:,}",
                 (place, 0),
                 xycoords=("data", "axes fraction"),
                 xytext=(0, -20 - 11 * number),
@@ -203,15 +204,17 @@ def draw_bleu_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> "Figure":
                 fontsize=8,
                 color=colour,
             )
-    axes.set_xticks(range(len(ranges)), [bin.label for bin in first])
-    axes.set_xlim(-0.5, len(ranges) - 0.5)
-    axes.set_ylim(-4, 104)
-    axes.set_yticks(range(0, 101, 20))
-    axes.set_xlabel("source length in words (n: number of sentences)", labelpad=4 + 11 * len(bins))
-    axes.set_ylabel("BLEU")
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    if metric.limits is not None:
+        low, high = metric.limits
+        axes.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+        axes.set_yticks(np.linspace(low, high, 6))
+    axes.set_xlabel(f"{grouping.label} (n: number of examples)", labelpad=4 + 11 * len(sets))
+    axes.set_ylabel(metric.label)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title("BLEU by source length, with 95% intervals", fontsize=11)
+    axes.set_title(f"{metric.label} by {grouping.label}, with 95% intervals", fontsize=11)
     for text in axes.legend(loc="lower left", frameon=False).get_texts():
         text.set_parse_math(False)
     return figure

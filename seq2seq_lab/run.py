@@ -157,7 +157,13 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     with tracking(job, began, resumed, ranks) as (tracker, logger):
         samples = choose_samples(validation.text, settings.samples)
         show = run_report.Showcase(
-            folder, validation.text, tokenizers, tracker, samples, settings.join_subwords
+            folder,
+            validation.text,
+            tokenizers,
+            tracker,
+            samples,
+            settings.join_subwords,
+            evaluators[0].declarations,
         )
 
         def validate(state: TrainState, counted: Counted) -> dict[str, float]:
@@ -217,7 +223,9 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 ]
             result = training_result(trainer, model, began)
             if ranks.main:
-                scores = run_report.show_scores(scored, tokenizers, folder, tracker, trainer.state.update)
+                scores = run_report.show_scores(
+                    scored, tokenizers, folder, tracker, trainer.state.update, evaluators[0].declarations
+                )
                 show.end(scored[0][1])
                 result |= scores
                 about = {"step": trainer.state.update, **best_scores(scores)}
@@ -281,13 +289,13 @@ def make_evaluators(
             split,
             tokenizers,
             search,
-            settings.eval_batch_size,
-            settings.length_bounds,
-            device,
-            precisions[split.prefix.partition("/")[0]],
-            ranks,
-            replace_unknown,
-            settings.multi_reference,
+            batch_size=settings.eval_batch_size,
+            length_bounds=settings.length_bounds,
+            device=device,
+            precision=precisions[split.prefix.partition("/")[0]],
+            ranks=ranks,
+            replace_unknown=replace_unknown,
+            multi_reference=settings.multi_reference,
         )
         for split in splits
     ]
@@ -506,7 +514,9 @@ def best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
 def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result as a logger's summary has it."""
     others = {
-        name: value for name, value in result.items() if not name.startswith("val/") and name != "provenance"
+        name: value
+        for name, value in result.items()
+        if not name.startswith("val/") and name not in ("provenance", "metrics", "page")
     }
     return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
 

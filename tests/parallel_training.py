@@ -117,7 +117,17 @@ def train(case: Any, ranks: Ranks) -> Trained:
         norms.append(float(norm))
     split = Split("val", corpus.validation, tokenized.validation)
     search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=3)
-    evaluate = TranslationEvaluator(model, split, pair, search, 2, [6], CPU, Precision.fp32, ranks)
+    evaluate = TranslationEvaluator(
+        model,
+        split,
+        pair,
+        search,
+        batch_size=2,
+        length_bounds=[6],
+        device=CPU,
+        precision=Precision.fp32,
+        ranks=ranks,
+    )
     return Trained(
         losses,
         norms,

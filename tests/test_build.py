@@ -189,5 +189,15 @@ def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
     split = Split("val", corpus.validation, tokenized.validation, corpus.target_language)
     search, cpu = build.search(config), torch.device("cpu")
-    evaluator = TranslationEvaluator(model, split, tokenizers, search, 4, [6], cpu, Precision.fp32, Ranks())
+    evaluator = TranslationEvaluator(
+        model,
+        split,
+        tokenizers,
+        search,
+        batch_size=4,
+        length_bounds=[6],
+        device=cpu,
+        precision=Precision.fp32,
+        ranks=Ranks(),
+    )
     assert set(evaluator(()).values) == set(FIGURES)

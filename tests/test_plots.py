@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.scores import LengthBin
-from seq2seq_lab.plots import draw_attention, draw_bleu_by_length, draw_curves, save_figure
+from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration, GroupValue
+from seq2seq_lab.plots import draw_attention, draw_curves, draw_groups, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -132,20 +131,37 @@ def test_heatmaps_of_one_sentence_have_one_size_and_place(tmp_path: Path) -> Non
     assert image.get_array().shape == (5, 4)
 
 
-def test_bleu_by_length_has_one_scale_and_room_for_every_marker(tmp_path: Path) -> None:
-    def bins(scores: Sequence[float | None], confidence: float) -> list[LengthBin]:
-        low, high = scores
+GROUPING = GroupingDeclaration(
+    "source length in words",
+    "bleu",
+    True,
+    Declaration(
+        label="BLEU",
+        higher_is_better=True,
+        format=".2f",
+        shown=True,
+        compared=True,
+        per_example=True,
+        limits=(0.0, 100.0),
+        bounds=(),
+        built_in=True,
+    ),
+)
+
+
+def test_groups_have_the_scale_of_the_metric_and_room_for_every_marker(tmp_path: Path) -> None:
+    def rows(low: float, high: float | None, confidence: float) -> list[GroupValue]:
         return [
-            LengthBin(0, 6, 1200, low, confidence),
-            LengthBin(7, None, 0, high, None if high is None else confidence),
+            GroupValue("≤6", 1200, low, confidence),
+            GroupValue(">6", 0, high, None if high is None else confidence),
         ]
 
-    figure = draw_bleu_by_length({"test": bins((100.0, None), 2.5), "$\\frac{$": bins((0.0, 8.0), 1.5)})
+    figure = draw_groups({"test": rows(100.0, None, 2.5), "$\\frac{$": rows(0.0, 8.0, 1.5)}, GROUPING)
     axes = figure.axes[0]
-    assert axes.get_ylim() == draw_bleu_by_length({"x": bins((3.0, 4.0), 1.0)}).axes[0].get_ylim()
+    assert axes.get_ylim() == draw_groups({"x": rows(3.0, 4.0, 1.0)}, GROUPING).axes[0].get_ylim()
     assert axes.get_ylim()[0] < 0
     assert axes.get_ylim()[1] > 100
-    assert axes.get_title() == "BLEU by source length, with 95% intervals"
+    assert axes.get_title() == "BLEU by source length in words, with 95% intervals"
     first, second = axes.containers
     np.testing.assert_array_equal(np.array(first.lines[0].get_ydata(), float), [100.0, np.nan])
     np.testing.assert_array_equal(second.lines[0].get_ydata(), [0.0, 8.0])
@@ -185,5 +201,5 @@ def test_format_is_that_of_the_ending(tmp_path: Path) -> None:
 
 def test_pyplot_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it raises ImportError
-    draw_bleu_by_length({"x": [LengthBin(0, None, 1, 5.0)]})
+    draw_groups({"x": [GroupValue("all", 1, 5.0)]}, GROUPING)
     draw_attention(uniform(1, 1), ["a"], ["b"], None)

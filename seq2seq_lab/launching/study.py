@@ -33,6 +33,7 @@ from seq2seq_lab.files import (
     read_lines,
     read_result,
 )
+from seq2seq_lab.metrics.base import Declarations
 
 INDEX = "index.jsonl"
 RESOLVER = "job_hash"
@@ -41,7 +42,7 @@ NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.AS
 TAG_LENGTH = 64  # characters that W&B allows
 STALE = ".stale-"  # between the hash and a number, in the name of a folder of files that were set aside
 SHOWN_JOBS = 5  # in a message, for each set of changes
-SPLITS = ("val", "test")  # whose BLEU is told of each job
+SPLITS = ("val", "test")  # whose primary metric is printed for each job
 
 
 @dataclass(frozen=True)
@@ -340,42 +341,59 @@ def tell(study: Study) -> None:
         return
     started = {entry.hash for entry in read_index(study.folder, study.noted)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
-    rows, finished, failed = [], [], []
+    rows, scores, finished, failed = [], [], [], []
     for entry in entries:
         folder = study.folder / entry.hash
         state = status(folder)
         values = [entry.varies.get(key, "–") for key in keys]
-        scores = ["–" if score is None else f"{score:.2f}" for score in bleu(folder).values()]
-        rows.append([str(entry.number), entry.hash, *values, state, *scores])
+        scores.append(primary_values(folder))
+        rows.append([str(entry.number), entry.hash, *values, state])
         if state == "finished":
             finished.append(folder)
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
-    heads = ["job", "folder", *keys, "status", *(f"{split} BLEU" for split in SPLITS)]
-    console.print_table(str(study.folder), heads, rows, numeric=len(SPLITS))
+    labels = list(dict.fromkeys(label for values in scores for label in values))
+    heads = ["job", "folder", *keys, "status", *labels]
+    cells = [
+        [*row, *(values.get(label, "–") for label in labels)]
+        for row, values in zip(rows, scores, strict=True)
+    ]
+    console.print_table(str(study.folder), heads, cells, numeric=len(labels))
     if len(finished) > 1:
         from seq2seq_lab.reporting import comparison, runs
 
-        comparison.tell(comparison.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
+        comparison.print_comparison(comparison.compare(runs.group_runs(runs.find_runs(finished)[0]), None))
     if failed:
         print("Jobs without a result:", *failed, sep="\n  ", file=sys.stderr)
 
 
-def bleu(folder: Path) -> dict[str, float | None]:
-    """Return the BLEU of a job on each split, None where it has none."""
-    result = read_result(folder)
-    return {split: result.get(f"{split}/bleu") for split in SPLITS}
+def primary_values(folder: Path) -> dict[str, str]:
+    """Return the primary metric of a finished job on each split as text, by label such as "test BLEU"; {} for other jobs."""
+    result = read_finished_result(folder)
+    if result is None:
+        return {}
+    declared = Declarations.read(result)
+    metric = declared.metrics[declared.primary]
+    return {
+        f"{split} {metric.label}": metric.text(result.get(f"{split}/{declared.primary}")) for split in SPLITS
+    }
 
 
 def outcome(folder: Path, state: str) -> str:
-    """Return what a job of some status has come to, in a few words."""
+    """Return the result of a job with a status in a few words."""
     if state == "finished":
-        scores = bleu(folder).items()
-        return ", ".join(f"{split} BLEU {value:.2f}" for split, value in scores if value is not None)
+        return ", ".join(f"{label} {value}" for label, value in primary_values(folder).items())
     return f"failed: {read_result(folder)['error']}" if state == "failed" else state
 
 
-def score(folder: Path, monitor: str) -> float | None:
-    """Return the monitored figure of a finished job's best checkpoint, None of another job."""
-    value = read_result(folder).get(monitor)
+def score(folder: Path, monitor: str | None) -> float | None:
+    """Return the monitored metric of a finished job's best checkpoint; None for other jobs.
+
+    Args:
+        monitor: the name of the metric; None for the primary metric on the validation split.
+    """
+    result = read_finished_result(folder)
+    if result is None:
+        return None
+    value = result.get(monitor or f"val/{Declarations.read(result).primary}")
     return None if value is None else float(value)

@@ -2,20 +2,21 @@
 
 import math
 import re
-from collections.abc import Sequence, Set
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.metrics.base import Array, Metric
 
 if TYPE_CHECKING:
     from seq2seq_lab.data.tokenizers import TokenizerPair
 
 Span: TypeAlias = tuple[int, int]
 Link: TypeAlias = tuple[int, int]
+Counts: TypeAlias = tuple[int, int, int, int]
 
 
 def whitespace_words(text: str) -> list[Span]:
@@ -193,68 +194,103 @@ class WordLinks:
         return {(chosen_W[word], word) for word in self._linked}
 
 
-@dataclass(slots=True)
-class AlignmentCounts:
-    """Counts of predicted links A, sure gold links S and possible ones P ⊇ S over a corpus.
+def link_counts(predicted: Set[Link], sure: Set[Link], possible: Set[Link] | None = None) -> Counts:
+    """Return |A∩S|, |A∩P|, |A| and |S| of one sentence, for predicted links A and gold links S and P ⊇ S.
 
-    The rates are those of Och and Ney 2003, section 4.4, over all sentences added so far. A rate whose
-    denominator is 0 is NaN.
+    Args:
+        possible: the possible links P; None if every gold link is sure.
+    """
+    possible = sure if possible is None else possible
+    assert sure <= possible
+    return len(predicted & sure), len(predicted & possible), len(predicted), len(sure)
+
+
+def oracle_links(gold: Gold) -> set[Link]:
+    """Return the links of lowest AER with one link per target word.
+
+    Their AER is above 0 if target words have several gold links, or none.
+    """
+    best = {target: source for source, target in gold.links}
+    return {(best.get(word, 0), word) for word in range(len(gold.target_words))}
+
+
+def diagonal_links(gold: Gold) -> set[Link]:
+    """Return links from each target word to the source word at its position, or to the last one."""
+    last = len(gold.source_words) - 1
+    return {(min(word, last), word) for word in range(len(gold.target_words))}
+
+
+class Alignments(Protocol):
+    """Outputs with word alignments.
+
+    Attributes:
+        alignments: the `link_counts` [N, 4] of each example by whose they are: "attention", "oracle", "diagonal". Empty
+            if there are no gold alignments or the model does not attend.
     """
 
-    predicted_and_sure: int = 0
-    predicted_and_possible: int = 0
-    predicted: int = 0
-    sure: int = 0
-
-    def add(self, predicted: Set[Link], sure: Set[Link], possible: Set[Link] | None = None) -> None:
-        """Add one sentence. `possible` includes the sure links; left out, every gold link is sure."""
-        if possible is None:
-            possible = sure
-        assert sure <= possible
-        self.predicted_and_sure += len(predicted & sure)
-        self.predicted_and_possible += len(predicted & possible)
-        self.predicted += len(predicted)
-        self.sure += len(sure)
-
-    def __iadd__(self, other: "AlignmentCounts") -> Self:
-        """Add the sentences of another count."""
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
-        return self
-
-    def aer(self) -> float:
-        """Return the alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1."""
-        return 1 - _ratio(self.predicted_and_sure + self.predicted_and_possible, self.predicted + self.sure)
-
-    def precision(self) -> float:
-        """Return |A∩P| / |A|."""
-        return _ratio(self.predicted_and_possible, self.predicted)
-
-    def recall(self) -> float:
-        """Return |A∩S| / |S|."""
-        return _ratio(self.predicted_and_sure, self.sure)
+    @property
+    def alignments(self) -> Mapping[str, Array]: ...
 
 
-def oracle_aer(gold: Sequence[Gold]) -> float:
-    """Return the lowest AER that one link per target word can reach.
+class AlignmentMetric(Metric):
+    """A rate of predicted links A, sure gold links S and possible ones P (Och and Ney 2003, section 4.4)."""
 
-    It is above 0 if target words have several gold links, or none.
+    format, limits, links, shown, compared = ".3f", (0.0, 1.0), "attention", False, False
+
+    def rows(self, outputs: Alignments) -> Array:
+        """Return the `link_counts` of each example."""
+        return outputs.alignments[self.links]
+
+    def unavailable(self, outputs: Alignments) -> str | None:
+        """See `Metric.unavailable`."""
+        return (
+            None if outputs.alignments else "the data have no gold alignments, or the model does not attend"
+        )
+
+
+class AlignmentErrorRate(AlignmentMetric):
+    """The alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1.
+
+    Args:
+        links: whose links: "attention"; "oracle", the best with one link per target word; "diagonal".
     """
-    counts = AlignmentCounts()
-    for one in gold:
-        best = {target: source for source, target in one.links}
-        counts.add({(best.get(word, 0), word) for word in range(len(one.target_words))}, one.links)
-    return counts.aer()
+
+    higher_is_better = False
+
+    def __init__(self, links: str = "attention") -> None:
+        self.links = links
+        self.name, self.label = "aer", "AER"
+        if links == "attention":
+            self.shown = self.compared = True
+            self.bounds = ("aer_oracle", "aer_diagonal")
+        else:
+            self.name, self.label, self.when = f"aer_{links}", f"AER, {links}", "final"
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        sure, possible, predicted, gold = totals_K
+        return 1 - _ratio(sure + possible, predicted + gold)
 
 
-def diagonal_aer(gold: Sequence[Gold]) -> float:
-    """Return the AER of links from each target word to the source word at its position, or to the last one."""
-    counts = AlignmentCounts()
-    for one in gold:
-        last = len(one.source_words) - 1
-        counts.add({(min(word, last), word) for word in range(len(one.target_words))}, one.links)
-    return counts.aer()
+class AlignmentPrecision(AlignmentMetric):
+    """|A∩P| / |A|."""
+
+    name, label, higher_is_better = "alignment_precision", "alignment precision", True
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return _ratio(totals_K[1], totals_K[2])
 
 
-def _ratio(numerator: int, denominator: int) -> float:
-    return numerator / denominator if denominator else math.nan
+class AlignmentRecall(AlignmentMetric):
+    """|A∩S| / |S|."""
+
+    name, label, higher_is_better = "alignment_recall", "alignment recall", True
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return _ratio(totals_K[0], totals_K[3])
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else math.nan

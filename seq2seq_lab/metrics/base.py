@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -124,7 +125,8 @@ class Measurement:
         values: metrics and half widths of confidence intervals (`NAME_confidence`), by name without the split's prefix.
         signatures: signatures by the metric's name.
         groups: metrics by group of examples, by `Grouping.key`.
-        statistics: the rows of the metrics of examples, by name.
+        statistics: the rows of the built-in metrics of examples by name; of other metrics the value of each example
+            and 1, or two zeros for an example without a value.
         clusters: the number of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
         examples: identifies the examples and how they are scored; values are comparable if it is equal.
     """
@@ -175,6 +177,7 @@ def measure(
     """
     values: dict[str, float] = {}
     signatures, statistics = {}, {}
+    rows_of: dict[str, Array] = {}
     for metric in metrics:
         if not (final or metric.when == "validation" or metric.name in also) or metric.unavailable(outputs):
             continue
@@ -183,7 +186,8 @@ def measure(
         if (signature := metric.signature(outputs)) is not None:
             signatures[metric.name] = signature
         if metric.per_example:
-            statistics[metric.name] = rows
+            rows_of[metric.name] = rows
+            statistics[metric.name] = rows if is_built_in(metric) else _values_of_examples(metric, rows)
             if final and metric.confidence:
                 interval = confidence_interval(metric.value, rows, clusters, samples)
                 values[f"{metric.name}_confidence"] = interval
@@ -191,11 +195,9 @@ def measure(
     for grouping in groupings if final else ():
         metric, members = grouping.metric, grouping.groups(outputs)
         if members is not None:
-            rows = (
-                statistics[metric.name]
-                if metric.name in statistics
-                else _rows(metric, outputs, len(clusters))
-            )
+            if metric.name not in rows_of:
+                rows_of[metric.name] = _rows(metric, outputs, len(clusters))
+            rows = rows_of[metric.name]
             groups[grouping.key] = [
                 _group_value(metric, label, rows[[*index]], clusters[[*index]], samples)
                 for label, index in members.items()
@@ -214,13 +216,25 @@ def _rows(metric: Metric, outputs: Any, examples: int) -> Array:
     return rows.astype(np.float64)
 
 
+def _values_of_examples(metric: Metric, rows: Array) -> Array:
+    values = np.asarray(metric.values(rows), np.float64)
+    defined = np.isfinite(values)
+    return np.column_stack([np.where(defined, values, 0), defined])
+
+
+def is_built_in(metric: Metric) -> bool:
+    """Return whether a metric is one of this package."""
+    return type(metric).__module__.startswith(f"{__package__}.")
+
+
 def _group_value(
     metric: Metric, label: str, rows: Array, clusters: npt.NDArray[np.int64], samples: int
 ) -> GroupValue:
     if not len(rows) or not metric.is_defined(totals_K := rows.sum(0)):
         return GroupValue(label, len(rows), None)
     interval = confidence_interval(metric.value, rows, clusters, samples) if metric.confidence else None
-    return GroupValue(label, len(rows), float(metric.value(totals_K)), interval)
+    value = float(metric.value(totals_K))
+    return GroupValue(label, len(rows), value if math.isfinite(value) else None, interval)
 
 
 @dataclass(frozen=True)
@@ -312,10 +326,9 @@ class Declarations:
 
 
 def _declaration(metric: Metric) -> Declaration:
-    built_in = type(metric).__module__.startswith(f"{__package__}.")
     fields = [name for name in Declaration.__dataclass_fields__ if name != "built_in"]
     values = {name: getattr(metric, name) for name in fields}
-    return Declaration(**{**values, "bounds": tuple(metric.bounds)}, built_in=built_in)
+    return Declaration(**{**values, "bounds": tuple(metric.bounds)}, built_in=is_built_in(metric))
 
 
 def _read(entry: Mapping[str, Any]) -> Declaration:

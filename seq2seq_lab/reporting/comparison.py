@@ -1,43 +1,32 @@
-"""One line a group: means over the seeds, and whether a group differs from the best by more than chance."""
+"""The comparison of groups of runs: means over the seeds, and the significance of differences from a baseline."""
 
 import csv
 import io
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.reporting.runs import ASPECTS, Group, differing, same_test_set
+from seq2seq_lab.metrics.base import Declaration
+from seq2seq_lab.metrics.significance import Array, holm, paired_bootstrap
+from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, differing
+from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime import console
 
-SCORE = "test/bleu"
 SAMPLES = 1000  # of the bootstrap, and
-SAMPLES_EACH = 200  # for each comparison: a corrected p is never below their number divided by the samples
+SAMPLES_EACH = 200  # for each comparison: a corrected p is at least their number divided by the samples
+SPEED = re.compile(r"train/(\w+)_per_second")
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A column of figures: its name in `result.json`, its head, its number format, whether it is more than in the CSV."""
+class Column:
+    """A column of numbers: its key in `result.json`, its head and its number format."""
 
-    name: str
+    key: str
     head: str
-    form: str
-    shown: bool = True
-
-
-MEASURES = (
-    Measure("test/bleu", "test BLEU", ".2f"),
-    Measure("test/bleu_lowercased_tokenised", "BLEU, lc tok", ".2f"),
-    Measure("test/chrf", "chrF", ".2f"),
-    Measure("test/ter", "TER", ".2f", shown=False),
-    Measure("test/chrf_lowercased_tokenised", "chrF, lc tok", ".2f", shown=False),
-    Measure("test/ter_lowercased_tokenised", "TER, lc tok", ".2f", shown=False),
-    Measure("test/aer", "AER", ".3f"),
-    Measure("test/aer_oracle", "AER, oracle", ".3f", shown=False),
-    Measure("test/aer_diagonal", "AER, diagonal", ".3f", shown=False),
-    Measure("num_parameters", "parameters", ",.0f"),
-    Measure("train/target_tokens_per_second", "tokens/s", ",.0f"),
-)
+    format: str
+    shown: bool = True  # otherwise it is only in the CSV file
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +35,7 @@ class Line:
 
     Attributes:
         p: p-value of the difference from the baseline, corrected for the number of comparisons; None for the baseline and
-            where nothing was tested.
+            where no difference was tested.
     """
 
     group: Group
@@ -55,57 +44,119 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What a comparison shows.
+    """The result of a comparison.
 
     Attributes:
         lines: the groups, best first.
-        base: the group that the others are tested against; None if nothing is tested.
-        comparisons: how many comparisons the p-values are corrected for.
-        chosen: whether the user named the baseline; otherwise it is the group of best score.
-        warnings: what differs between the runs besides their settings.
+        metric: the name of the metric that they are sorted and tested by.
+        metrics: the declarations of all metrics by name.
+        base: the group that the others are tested against; None if no difference is tested.
+        comparisons: the number of comparisons that the p-values are corrected for.
+        chosen: whether the user named the baseline; otherwise it is the group with the best mean.
+        warnings: differences between the runs besides their settings.
     """
 
     lines: tuple[Line, ...]
+    metric: str
+    metrics: dict[str, Declaration]
     base: Group | None
     comparisons: int
     chosen: bool
     warnings: tuple[str, ...]
 
+    @property
+    def groups(self) -> list[Group]:
+        """The groups, best first."""
+        return [line.group for line in self.lines]
 
-def compare(groups: Sequence[Group], baseline: str | None) -> Table:
+    @property
+    def score(self) -> str:
+        """The key in `result.json` of the metric that the groups are sorted by."""
+        return f"test/{self.metric}"
+
+    @property
+    def label(self) -> str:
+        """The label of that metric."""
+        return self.metrics[self.metric].label
+
+
+def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = None) -> Table:
     """Return the groups, best first, with the significance of their difference from a baseline.
 
-    Each group is represented by its run of median BLEU (`scores.paired_bootstrap`). Groups of another test set are not
-    tested. A baseline that is the best of k groups is not independent of the scores: the p-values are then corrected for
-    all k(k−1)/2 pairs, and for the k−1 comparisons with a baseline that the user names.
+    Each group is represented by its run of median score. Groups of another test set are not tested. A baseline
+    that is the best of k groups is not independent of the scores: the p-values are then corrected for all k(k−1)/2 pairs,
+    and for the k−1 comparisons with a baseline that the user names.
 
     Args:
-        baseline: a group's label, or a value that one group alone has; None for the best.
+        baseline: a group's label, or a value that only one group has; None for the best.
+        metric: the name of the metric to compare by; None for the primary metric of the runs' task.
 
     Raises:
-        UserError: there is no such group.
+        UserError: there is no such group or metric.
     """
-    from seq2seq_lab.metrics.scores import References, paired_bootstrap
-
-    ordered = sorted(groups, key=lambda group: -mean(group, SCORE))
-    base = ordered[0] if baseline is None else named(ordered, baseline)
-    first = base.median(SCORE)
-    others = [group for group in ordered if group is not base and same_test_set([first, group.median(SCORE)])]
-    chosen, warnings = baseline is not None, tuple(differing(ordered))
-    if not others:
-        return Table(tuple(Line(group, None) for group in ordered), None, 0, chosen, warnings)
-    comparisons = len(others) if chosen else number_of_pairs(len(others) + 1)
-    rows = first.translations
-    references = References(
-        [row["reference"] for row in rows], [row["source"] for row in rows], first.multi_reference
+    metrics: dict[str, Declaration] = {}
+    runs = [run for group in groups for run in group.runs]
+    for run in runs:
+        metrics = run.declared.metrics | metrics
+    metric = metric or runs[0].declared.primary
+    if metric not in metrics:
+        raise UserError(
+            f"--metric={metric} is not a metric of these runs.{did_you_mean(metric, metrics)} Metrics: {', '.join(metrics)}."
+        )
+    key, sign = f"test/{metric}", -1 if metrics[metric].higher_is_better else 1
+    ordered = sorted(groups, key=lambda group: _sort_key(group, key, sign))
+    base = ordered[0] if baseline is None else find_group(ordered, baseline)
+    medians = {id(group): group.median(key) for group in ordered}
+    first = medians[id(base)]
+    tested = {
+        number: run
+        for number, run in medians.items()
+        if first is not None
+        and run is not None
+        and run.test_set == first.test_set
+        and metric in first.statistics
+        and metric in run.statistics
+        and run is not first
+    }
+    comparisons = len(tested) if baseline is not None else number_of_pairs(len(tested) + 1)
+    p_of_group: dict[int, float] = {}
+    if first is not None and tested:
+        p_values = _test(metrics[metric], metric, [first, *tested.values()], comparisons)
+        p_of_group = dict(zip(tested, p_values, strict=True))
+    return Table(
+        lines=tuple(Line(group, p_of_group.get(id(group))) for group in ordered),
+        metric=metric,
+        metrics=metrics,
+        base=base if tested else None,
+        comparisons=comparisons,
+        chosen=baseline is not None,
+        warnings=tuple(differing(ordered)),
     )
-    hypotheses, *systems = [
-        [row["hypothesis"] for row in group.median(SCORE).translations] for group in (base, *others)
-    ]
-    found = paired_bootstrap(hypotheses, systems, references, max(SAMPLES, SAMPLES_EACH * comparisons))
-    of_group = dict(zip(map(id, others), holm(found, comparisons), strict=True))
-    lines = tuple(Line(group, of_group.get(id(group))) for group in ordered)
-    return Table(lines, base, comparisons, chosen, warnings)
+
+
+def _sort_key(group: Group, key: str, sign: int) -> tuple[bool, float]:
+    values = group.values(key)
+    return not values, sign * statistics.mean(values) if values else 0.0
+
+
+def _test(declared: Declaration, metric: str, runs: Sequence[Run], comparisons: int) -> list[float]:
+    """Return the corrected p-values of the differences of runs from the first one.
+
+    A built-in metric is computed from its statistics by this package's code. Another metric is represented by the mean of
+    its values per example: code that a run names is not imported.
+    """
+    from seq2seq_lab.metrics.registry import BUILT_IN
+
+    values = BUILT_IN[metric].values if declared.built_in and metric in BUILT_IN else _mean_of_examples
+    base, *systems = [run.statistics[metric] for run in runs]
+    clusters = runs[0].statistics[CLUSTERS].astype(int)
+    samples = max(SAMPLES, SAMPLES_EACH * comparisons)
+    return holm(paired_bootstrap(values, base, systems, clusters, samples), comparisons)
+
+
+def _mean_of_examples(totals_SK: Array) -> Array:
+    total, count = totals_SK.T
+    return total / count.clip(min=1)
 
 
 def number_of_pairs(groups: int) -> int:
@@ -113,86 +164,66 @@ def number_of_pairs(groups: int) -> int:
     return groups * (groups - 1) // 2
 
 
-def holm(values: Sequence[float], comparisons: int) -> list[float]:
-    """Return corrected p-values (Holm 1979), in the order of `values`.
-
-    Args:
-        values: of the comparisons that are shown.
-        comparisons: their total number, at least that of the values. With more, the result is an upper bound of
-            Holm's p-values over all of them.
-    """
-    corrected, least = [0.0] * len(values), 0.0
-    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
-        least = max(least, min(1.0, values[i] * (comparisons - rank)))
-        corrected[i] = least
-    return corrected
-
-
-def named(groups: Sequence[Group], baseline: str) -> Group:
-    """Return the group of a label, or that which alone has a value.
+def find_group(groups: Sequence[Group], baseline: str) -> Group:
+    """Return the group with a label, or the only one with a value.
 
     Raises:
         UserError: there is none, or several.
     """
-    fitting = [group for group in groups if baseline == group.label or baseline in group.varies.values()]
-    if len(fitting) == 1:
-        return fitting[0]
+    matching = [group for group in groups if baseline == group.label or baseline in group.varies.values()]
+    if len(matching) == 1:
+        return matching[0]
     labels = [group.label for group in groups]
     raise UserError(
-        f"--baseline={baseline}: {len(fitting) or 'no'} groups have that name.{did_you_mean(baseline, labels)} Groups: "
+        f"--baseline={baseline}: {len(matching) or 'no'} groups have that name.{did_you_mean(baseline, labels)} Groups: "
         f"{'; '.join(labels)}."
     )
 
 
-def mean(group: Group, name: str) -> float:
-    """Return the mean of a figure over a group's runs; 0 where none has it."""
-    values = group.figures(name)
-    return statistics.mean(values) if values else 0.0
-
-
-def measured(groups: Sequence[Group]) -> list[Measure]:
-    """Return the measures that at least one run has."""
-    return [measure for measure in MEASURES if any(group.figures(measure.name) for group in groups)]
+def columns(table: Table) -> list[Column]:
+    """Return the columns for which at least one run has a value."""
+    every = [
+        Column(f"test/{name}", one.label, one.format, one.compared or name == table.metric)
+        for name, one in table.metrics.items()
+    ]
+    every.append(Column("num_parameters", "parameters", ",.0f"))
+    results = [run.result for group in table.groups for run in group.runs]
+    speeds = [SPEED.fullmatch(key) for key in dict.fromkeys(key for result in results for key in result)]
+    every += [Column(match[0], f"{match[1].replace('_', ' ')}/s", ",.0f") for match in speeds if match]
+    return [column for column in every if any(result.get(column.key) is not None for result in results)]
 
 
 def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
-    """Return the table as texts: heads, rows, and how many of the last columns are figures."""
-    lines, base = table.lines, table.base
-    groups = [line.group for line in lines]
-    keys = list(groups[0].varies)
-    measures = [measure for measure in measured(groups) if measure.shown]
-    heads = [*keys, "runs", *(measure.head for measure in measures), *(["p"] if base else [])]
+    """Return the table as texts: heads, rows, and the number of its last columns that are numbers."""
+    keys = list(table.groups[0].varies)
+    shown = [column for column in columns(table) if column.shown]
+    heads = [*keys, "runs", *(column.head for column in shown), *(["p"] if table.base else [])]
     rows = [
         [
             *line.group.varies.values(),
             str(len(line.group.runs)),
-            *(
-                console.mean_and_deviation(line.group.figures(measure.name), measure.form)
-                for measure in measures
-            ),
-            *([p_of(line, base)] if base else []),
+            *(console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown),
+            *([p_text(line, table.base)] if table.base else []),
         ]
-        for line in lines
+        for line in table.lines
     ]
     return heads, rows, len(heads) - len(keys)
 
 
-def tell(table: Table) -> None:
-    """Print the table."""
-    heads, rows, figures = cells(table)
-    runs = sum(len(line.group.runs) for line in table.lines)
-    console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, numeric=figures)
+def print_comparison(table: Table) -> None:
+    """Print the table with its note and its warnings."""
+    heads, rows, numeric = cells(table)
+    runs = sum(len(group.runs) for group in table.groups)
+    console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, numeric)
     for text in (note(table), *table.warnings):
         console.console().print(text, soft_wrap=True, markup=False)
 
 
 def note(table: Table) -> str:
     """Return the text below the table."""
-    means = "Means ± standard deviations over the runs of a line." + aer_note(table)
+    means = " ".join(["Means ± standard deviations over the runs of a line.", *bound_notes(table)])
     if table.base is None:
-        return (
-            f"{means} No p: there is one line, or no other has kept translations of the same test sentences."
-        )
+        return f"{means} No p: there is one line, or no other run has statistics of {table.label} on the same test examples."
     if table.comparisons == 1:
         correction = "one comparison, not corrected"
     elif table.chosen:
@@ -200,66 +231,71 @@ def note(table: Table) -> str:
     else:
         correction = f"Holm-corrected for all {table.comparisons} pairs of lines, since the baseline is the best of them"
     return (
-        f"{means} p: p-value of the BLEU difference from {table.base.label} (two-sided paired bootstrap over the test "
-        f"sentences, runs of median BLEU), {correction}."
+        f"{means} p: p-value of the {table.label} difference from {table.base.label} (two-sided paired bootstrap over the "
+        f"test examples, runs of median {table.label}), {correction}."
     )
 
 
-def aer_note(table: Table) -> str:
-    """Return what the AER is to be compared with; empty if no run has it, or their test sets differ."""
-    bounds = []
-    for name in ("oracle", "diagonal"):
-        values = {value for line in table.lines for value in line.group.figures(f"test/aer_{name}")}
-        if len(values) != 1:
-            return ""
-        bounds.append(f"{name} {values.pop():.3f}")
-    return f" AER with one link per target word: {', '.join(bounds)}."
+def bound_notes(table: Table) -> Iterator[str]:
+    """Yield for each metric with bounds what they are, if they are the same for all runs."""
+    for one in table.metrics.values():
+        bounds = []
+        for name in one.bounds:
+            values = {value for group in table.groups for value in group.values(f"test/{name}")}
+            if len(values) == 1:
+                bounds.append(f"{table.metrics[name].label} {one.text(values.pop())}")
+        if bounds and len(bounds) == len(one.bounds):
+            yield f"To compare {one.label} with: {'; '.join(bounds)}."
 
 
-def p_of(line: Line, base: Group) -> str:
-    """Return what stands in the column of p-values."""
+def p_text(line: Line, base: Group | None) -> str:
+    """Return the text in the column of p-values."""
     if line.p is None:
         return "baseline" if line.group is base else "–"
     return "<0.001" if line.p < 0.001 else f"{line.p:.3f}"
 
 
 def as_csv(table: Table) -> str:
-    """Return the table with a column for each mean, deviation and number of runs, and what the runs depended on."""
-    groups = [line.group for line in table.lines]
+    """Return the table with the mean and the deviation of each column, and what the runs depended on."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [measure.name for measure in measured(groups)]
-    ends = ("mean", "std")
-    heads = [*groups[0].varies, "runs", *(f"{name} {end}" for name in names for end in ends), "p"]
+    keys = [column.key for column in columns(table)]
+    heads = [
+        *table.groups[0].varies,
+        "runs",
+        *(f"{key} {end}" for key in keys for end in ("mean", "std")),
+        "p",
+    ]
     writer.writerow([*heads, *(f"recorded {aspect}" for aspect in ("data", *ASPECTS))])
     for line in table.lines:
-        figures: list[object] = []
-        for name in names:
-            values = line.group.figures(name)
-            figures.append(statistics.mean(values) if values else "")
-            figures.append(statistics.stdev(values) if len(values) > 1 else "")
+        numbers: list[object] = []
+        for key in keys:
+            values = line.group.values(key)
+            numbers.append(statistics.mean(values) if values else "")
+            numbers.append(statistics.stdev(values) if len(values) > 1 else "")
         p = ("baseline" if line.group is table.base else "") if line.p is None else line.p
         facts = [
             " | ".join(dict.fromkeys(run.recorded[aspect] for run in line.group.runs))
             for aspect in ("data", *ASPECTS)
         ]
-        writer.writerow([*line.group.varies.values(), len(line.group.runs), *figures, p, *facts])
+        writer.writerow([*line.group.varies.values(), len(line.group.runs), *numbers, p, *facts])
     return out.getvalue()
 
 
 def as_latex(table: Table) -> str:
-    """Return the table for a paper: booktabs, the best mean of the test BLEU in bold face."""
-    heads, rows, figures = cells(table)
-    column = heads.index(next(measure.head for measure in MEASURES if measure.name == SCORE))
-    written = [[_latex(cell) for cell in row] for row in rows]
-    written[0][column] = rf"\textbf{{{written[0][column]}}}"
+    """Return the table for a paper: booktabs, the best mean of the metric in bold face."""
+    heads, rows, numeric = cells(table)
+    lines = [[_latex(cell) for cell in row] for row in rows]
+    if table.label in heads:
+        column = heads.index(table.label)
+        lines[0][column] = rf"\textbf{{{lines[0][column]}}}"
     return "\n".join(
         [
-            rf"\begin{{tabular}}{{{'l' * (len(heads) - figures)}{'r' * figures}}}",
+            rf"\begin{{tabular}}{{{'l' * (len(heads) - numeric)}{'r' * numeric}}}",
             r"\toprule",
             " & ".join(map(_latex, heads)) + r" \\",
             r"\midrule",
-            *(" & ".join(row) + r" \\" for row in written),
+            *(" & ".join(line) + r" \\" for line in lines),
             r"\bottomrule",
             r"\end{tabular}",
             "",

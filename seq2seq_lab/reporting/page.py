@@ -1,4 +1,4 @@
-"""One HTML page that holds all it shows: curves, scores, translations and attention of several runs."""
+"""One HTML page with the curves, metrics, outputs and attention of several runs. It needs no other file."""
 
 import html
 import json
@@ -9,29 +9,23 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.scores import LengthBin
-from seq2seq_lab.reporting.comparison import SCORE, Table, cells, note
-from seq2seq_lab.reporting.runs import Group, same_test_set
+from seq2seq_lab.metrics.base import GroupingDeclaration
+from seq2seq_lab.reporting.comparison import Table, cells, note
+from seq2seq_lab.reporting.runs import Group
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 TEMPLATE = Path(__file__).with_name("page.html")
-CURVES = {
-    "val/bleu": "validation BLEU",
-    "val/loss_teacher_forced": "validation loss, reading the reference (nats a token)",
-    "val/loss_free_running": "validation loss, reading its own words (nats a token)",
-    "val/aer": "validation alignment error rate",
-    "train/loss": "training loss (nats a token)",
-}
-MOST_POINTS = 200  # of a curve
-MOST_ROWS = 20_000  # translations on the page
-MOST_MAPPED = 40  # runs that all show their attention
+TRAINING_LOSS = "train/loss"
+MAX_POINTS = 200  # of a curve
+MAX_ROWS = 20_000  # outputs on the page
+MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
 MARGIN = {"l": 60, "r": 20, "t": 20, "b": 50}
 
 
 def page(table: Table, title: str) -> str:
-    """Return the page, which needs no network.
+    """Return the page.
 
     Raises:
         UserError: Plotly is not installed.
@@ -40,17 +34,17 @@ def page(table: Table, title: str) -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise UserError("--html needs Plotly: pip install 'seq2seq_lab[compare]'.") from error
-    groups = [line.group for line in table.lines]
     heads, rows, _ = cells(table)
     data = {
-        "curves": {name: as_json(figure) for name, figure in curves(groups).items()},
-        "lengths": as_json(lengths(groups)),
-        "settings": as_json(settings(groups)),
-        "translations": translations(groups),
-        "attention": attention(groups),
+        "curves": {label: as_json(figure) for label, figure in curves(table).items()},
+        "groups": {label: as_json(figure) for label, figure in groups(table).items()},
+        "settings": as_json(settings(table)),
+        "examples": examples(table.groups),
+        "attention": attention(table),
     }
     return Template(TEMPLATE.read_text("utf-8")).substitute(
         title=html.escape(title),
+        metric=html.escape(table.label),
         plotly=get_plotlyjs(),
         table=html_table(heads, rows),
         note="<br>".join(html.escape(text) for text in (note(table), *table.warnings)),
@@ -69,37 +63,43 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def as_json(figure: "Figure") -> dict[str, Any]:
     """Return a figure as Plotly's scripts take it."""
-    made: dict[str, Any] = json.loads(figure.to_json())
-    return made
+    values: dict[str, Any] = json.loads(figure.to_json())
+    return values
 
 
 def names_of(groups: Sequence[Group]) -> dict[Path, str]:
-    """Return what each run is called on the page; with its folder where another is called the same."""
+    """Return the name of each run on the page; it includes the folder if another run has the same name."""
     names = {run.folder: f"{group.label}, seed {run.seed}" for group in groups for run in group.runs}
-    often = Counter(names.values())
-    return {folder: name if often[name] == 1 else f"{name} ({folder})" for folder, name in names.items()}
+    count = Counter(names.values())
+    return {folder: name if count[name] == 1 else f"{name} ({folder})" for folder, name in names.items()}
 
 
 def colours(groups: Sequence[Group]) -> list[str]:
-    """Return a colour a group."""
+    """Return a colour for each group."""
     from plotly.colors import qualitative
 
     palette = qualitative.D3 if len(groups) <= len(qualitative.D3) else qualitative.Alphabet
     return [palette[number % len(palette)] for number in range(len(groups))]
 
 
-def curves(groups: Sequence[Group]) -> "dict[str, Figure]":
-    """Return a figure a measure: a curve a run, a colour a group; the legend shows and hides groups."""
+def curves(table: Table) -> "dict[str, Figure]":
+    """Return a figure for each metric of validation and for the training loss: a curve per run, a colour per group.
+
+    The metric of the comparison comes first.
+    """
     from plotly.graph_objects import Figure, Scatter
 
-    names = names_of(groups)
-    rows = {run.folder: run.metrics() for group in groups for run in group.runs}
-    made = {}
-    for name, label in CURVES.items():
+    names = names_of(table.groups)
+    rows = {run.folder: run.metrics() for group in table.groups for run in group.runs}
+    labels = {f"val/{name}": f"validation {one.label}" for name, one in table.metrics.items()}
+    first = f"val/{table.metric}"
+    labels = {first: labels[first], **labels, TRAINING_LOSS: "training loss"}
+    figures = {}
+    for key, label in labels.items():
         figure = Figure()
-        for group, colour in zip(groups, colours(groups), strict=True):
+        for group, colour in zip(table.groups, colours(table.groups), strict=True):
             for number, run in enumerate(group.runs):
-                points = thinned([(row["step"], row[name]) for row in rows[run.folder] if name in row])
+                points = thinned([(row["step"], row[key]) for row in rows[run.folder] if key in row])
                 if points:
                     x, y = zip(*points, strict=True)
                     figure.add_trace(
@@ -111,63 +111,76 @@ def curves(groups: Sequence[Group]) -> "dict[str, Figure]":
                             showlegend=number == 0,
                             line={"color": colour},
                             mode="lines" if len(points) > 30 else "lines+markers",
-                            hovertemplate=f"{html.escape(names[run.folder])}<br>update %{{x}}: %{{y:.4g}}<extra></extra>",
+                            hovertemplate=f"{html.escape(names[run.folder])}<br>step %{{x}}: %{{y:.4g}}<extra></extra>",
                         )
                     )
         if figure.data:
-            made[name] = figure.update_layout(
-                xaxis_title="update", yaxis_title=label, hovermode="closest", margin=MARGIN
+            figures[label] = figure.update_layout(
+                xaxis_title="step", yaxis_title=label, hovermode="closest", margin=MARGIN
             )
-    return made
+    return figures
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most about `MOST_POINTS` of a curve's points, evenly, the last one always."""
-    every = max(1, len(points) // MOST_POINTS)
+    """Return at most about `MAX_POINTS` of a curve's points, evenly spaced, and always the last one."""
+    every = max(1, len(points) // MAX_POINTS)
     return [*points[:-1:every], *points[-1:]]
 
 
-def lengths(groups: Sequence[Group]) -> "Figure":
-    """Return BLEU against source length: bars of the runs of median BLEU, with counts and, if recorded, 95% intervals."""
+def groups(table: Table) -> "dict[str, Figure]":
+    """Return a figure for each grouping: bars of the median runs, with counts and 95% intervals if there are any."""
     from plotly.graph_objects import Bar, Figure
 
-    figure = Figure()
-    for group, colour in zip(groups, colours(groups), strict=True):
-        run = group.median(SCORE)
-        bins = [LengthBin(**row) for row in run.result["test/bleu_by_length"] if row["bleu"] is not None]
-        figure.add_trace(
-            Bar(
-                x=[one.label for one in bins],
-                y=[one.bleu for one in bins],
-                name=group.label,
-                marker={"color": colour},
-                error_y={"array": [one.confidence for one in bins]},
-                customdata=[one.count for one in bins],
-                hovertemplate="%{y:.2f}, %{customdata} sentences<extra>"
-                + html.escape(group.label)
-                + "</extra>",
+    declared: dict[str, GroupingDeclaration] = {}
+    for group in table.groups:
+        declared = group.runs[0].declared.groupings | declared
+    figures = {}
+    for key, grouping in declared.items():
+        figure = Figure()
+        for group, colour in zip(table.groups, colours(table.groups), strict=True):
+            run = group.median(table.score)
+            rows = [] if run is None else run.result.get(f"test/{key}", [])
+            if rows := [row for row in rows if row["value"] is not None]:
+                figure.add_trace(
+                    Bar(
+                        x=[row["group"] for row in rows],
+                        y=[row["value"] for row in rows],
+                        name=group.label,
+                        marker={"color": colour},
+                        error_y={"array": [row["confidence"] for row in rows]},
+                        customdata=[row["count"] for row in rows],
+                        hovertemplate=f"%{{y:{grouping.declaration.format}}}, %{{customdata}} examples"
+                        f"<extra>{html.escape(group.label)}</extra>",
+                    )
+                )
+        if figure.data:
+            label = grouping.declaration.label
+            figures[f"{label} by {grouping.label}"] = figure.update_layout(
+                xaxis_title=grouping.label, yaxis_title=f"test {label}", barmode="group", margin=MARGIN
             )
-        )
-    return figure.update_layout(
-        xaxis_title="source words", yaxis_title="test BLEU", barmode="group", margin=MARGIN
-    )
+    return figures
 
 
-def settings(groups: Sequence[Group]) -> "Figure":
-    """Return scores against what varies: parallel axes, a line a run; drag along an axis to choose runs."""
+def settings(table: Table) -> "Figure":
+    """Return the metric against the settings that vary: parallel axes, a line per run; drag along an axis to select runs."""
     from plotly.graph_objects import Figure, Parcoords
 
-    runs = [(group, run) for group in groups for run in group.runs]
-    axes = [axis(key, [group.varies[key] for group, _ in runs]) for key in groups[0].varies]
+    runs = [
+        (group, run)
+        for group in table.groups
+        for run in group.runs
+        if run.result.get(table.score) is not None
+    ]
+    axes = [axis(key, [group.varies[key] for group, _ in runs]) for key in table.groups[0].varies]
     axes.append(axis("seed", [run.seed for _, run in runs]))
-    scores = [run.result[SCORE] for _, run in runs]
-    axes.append({"label": "test BLEU", "values": scores})
+    scores = [run.result[table.score] for _, run in runs]
+    axes.append({"label": f"test {table.label}", "values": scores})
     line = {"color": scores, "colorscale": "Viridis", "showscale": True}
     return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return one of the parallel axes, with a tick at each value: numbers where they lie, other values side by side."""
+    """Return one of the parallel axes, with a tick at each value: numbers in proportion, other values evenly spaced."""
     known = sorted(set(texts), key=lambda text: (float(text) if is_number(text) else 0.0, text))
     places = [float(text) if all(map(is_number, known)) else float(i) for i, text in enumerate(known)]
     values = [places[known.index(text)] for text in texts]
@@ -183,36 +196,36 @@ def is_number(text: str) -> bool:
     return True
 
 
-def translations(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the translations of every run, sentence by sentence; no sentences where the test sets differ."""
+def examples(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return the outputs of every run, example by example; none if the test sets differ."""
     names = names_of(groups)
     runs = [(names[run.folder], run) for group in groups for run in group.runs]
     second = len(groups[0].runs) if len(groups) > 1 else 1
-    if not same_test_set([run for _, run in runs]):
-        return {"of": 0, "runs": [], "second": 0, "sentences": [], "hypotheses": [], "scores": []}
-    every = runs[0][1].translations
-    rows = every[: max(20, MOST_ROWS // len(runs))]
+    if len({run.test_set for _, run in runs}) > 1 or not all(run.examples for _, run in runs):
+        return {"total": 0, "runs": [], "second": 0, "inputs": [], "outputs": [], "scores": []}
+    rows = runs[0][1].examples
+    shown = max(20, MAX_ROWS // len(runs))
     return {
-        "of": len(every),
+        "total": len(rows),
         "runs": [name for name, _ in runs],
-        "second": second,  # the first run of another group: what is shown beside the first at the beginning
-        "sentences": [[row["source"], row["reference"]] for row in rows],
-        "hypotheses": [[row["hypothesis"] for row in run.translations[: len(rows)]] for _, run in runs],
-        "scores": [[row["sentence_bleu"] for row in run.translations[: len(rows)]] for _, run in runs],
+        "second": second,  # the first run of another group, shown beside the first run at the start
+        "inputs": [[row["input"], row["reference"]] for row in rows[:shown]],
+        "outputs": [[row["output"] for row in run.examples[:shown]] for _, run in runs],
+        "scores": [[row["score"] for row in run.examples[:shown]] for _, run in runs],
     }
 
 
-def attention(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the attention of every run that has it, of many runs of the median ones, by sentence: a heatmap each."""
+def attention(table: Table) -> dict[str, Any]:
+    """Return the heatmaps of each example by run; if there are many runs, only of the median runs."""
     maps: dict[str, dict[str, Any]] = {}
-    names = names_of(groups)
-    few = len(names) <= MOST_MAPPED
-    for group in groups:
-        for run in group.runs if few else [group.median(SCORE)]:
-            for row in run.attention:
-                maps.setdefault(row["source"], {})[names[run.folder]] = {
-                    "x": row["source_tokens"],
-                    "y": row["target_tokens"],
+    names = names_of(table.groups)
+    for group in table.groups:
+        median = group.median(table.score)
+        for run in group.runs if len(names) <= MAX_MAPPED_RUNS else [median] if median else []:
+            for row in run.heatmaps:
+                maps.setdefault(row["title"], {})[names[run.folder]] = {
+                    "x": row["columns"],
+                    "y": row["rows"],
                     "z": row["weights"],
                 }
     return maps

@@ -5,7 +5,6 @@ import logging
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,9 @@ from seq2seq_lab.metrics.alignment import (
     whitespace_words,
     word_spans,
 )
-from seq2seq_lab.metrics.scores import sentence_bleu
-from seq2seq_lab.reporting.score_tables import MAIN_MEASURES, score_tables, signatures
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.bleu import sentence_bleu
+from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.runtime import console
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, source_lengths_in_words
@@ -48,6 +48,27 @@ LOSS_CURVES = {
     "val/loss_free_running": "validation, free-running",
 }
 EXAMPLES = 3  # tokenised training pairs shown before training
+# The files that the page of the comparison shows, and the names in them.
+PAGE = {
+    "examples": {
+        "file": "translations.test.jsonl",
+        "columns": {
+            "input": "source",
+            "reference": "reference",
+            "output": "hypothesis",
+            "score": "sentence_bleu",
+        },
+    },
+    "heatmaps": {
+        "file": "attention.test.jsonl",
+        "columns": {
+            "title": "source",
+            "columns": "source_tokens",
+            "rows": "target_tokens",
+            "weights": "weights",
+        },
+    },
+}
 TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
@@ -142,6 +163,7 @@ class Showcase:
         tracker: Tracker,
         samples: Sequence[int],
         join: bool,
+        declared: Declarations,
     ) -> None:
         self.folder = folder
         self.text = text
@@ -149,11 +171,13 @@ class Showcase:
         self.tracker = tracker
         self.samples = samples
         self.join = join
+        self.declared = declared
 
     def validation(self, evaluation: Evaluation, update: int) -> None:
         """Log a validation's figures, show its sample translations, draw their attention."""
         self.tracker.log_metrics(evaluation.values, update)
-        log.info("Validation at update %s: %s", f"{update:,}", figures_line(evaluation.values))
+        line = score_tables.values_line(evaluation.values, "val", self.declared)
+        log.info("Validation at update %s: %s", f"{update:,}", line)
         rows = [(self.text.source[i], self.text.target[i], evaluation.translations[i]) for i in self.samples]
         if not rows:
             return
@@ -244,44 +268,38 @@ def gold_links(
     }
 
 
-def figures_line(values: Mapping[str, float]) -> str:
-    """Return the figures of an evaluation on one line."""
-    figures = {name.rpartition("/")[2]: value for name, value in values.items()}
-    shown = [f"BLEU {figures['bleu']:.2f}", f"chrF {figures['chrf']:.2f}"]
-    if "aer" in figures:
-        shown.append(f"AER {figures['aer']:.3f}")
-    for mode in ("teacher_forced", "free_running"):
-        loss, perplexity = figures[f"loss_{mode}"], figures[f"perplexity_{mode}"]
-        shown.append(f"{mode.replace('_', '-')} loss {loss:.3f} (perplexity {perplexity:.4g})")
-    return ", ".join(shown)
-
-
 def show_scores(
     scored: Sequence[tuple[Split, Evaluation]],
     tokenizers: TokenizerPair,
     folder: Path,
     tracker: Tracker,
     update: int,
+    declared: Declarations,
 ) -> dict[str, Any]:
     """Log the scores of validation split and test sets, write their translations, return what the result holds."""
-    result: dict[str, Any] = {}
+    result: dict[str, Any] = {**declared.result(), "page": PAGE}
     for split, evaluation in scored:
         prefix, text = split.prefix, split.text
-        result |= evaluation.values | evaluation.signatures
-        result[f"{prefix}/bleu_by_length"] = [asdict(length_bin) for length_bin in evaluation.by_length]
-        if evaluation.by_phenomenon:
-            result[f"{prefix}/accuracy_by_phenomenon"] = [asdict(row) for row in evaluation.by_phenomenon]
+        result |= evaluation.measurement.result(prefix)
         name = prefix.replace("/", ".")
         rows = write_translations(folder / f"translations.{name}.jsonl", text, evaluation.translations)
         write_attention(folder / f"attention.{name}.jsonl", text, evaluation, tokenizers)
         write_scored_lines(folder / "scored", name, evaluation)
+        score_tables.write_statistics(folder / "scored" / f"{name}.npz", evaluation.measurement)
         if prefix != "val":
             tracker.log_metrics(evaluation.values, update)
             tracker.log_table(f"{prefix}/translations", TRANSLATION_COLUMNS, rows, update)
-    tests = {split.prefix: evaluation.by_length for split, evaluation in scored if split.prefix != "val"}
-    picture = folder / "bleu_by_length.png"
-    save_for_print(plots.draw_bleu_by_length(tests), picture)
-    tracker.log_images("test/bleu_by_length", [picture], ["BLEU by source length"], update)
+    for key, grouping in declared.groupings.items():
+        tests = {
+            split.prefix: evaluation.measurement.groups[key]
+            for split, evaluation in scored
+            if split.prefix != "val" and key in evaluation.measurement.groups
+        }
+        if tests and grouping.ordered:
+            picture = folder / f"{key}.png"
+            save_for_print(plots.draw_groups(tests, grouping), picture)
+            title = f"{grouping.declaration.label} by {grouping.label}"
+            tracker.log_images(f"test/{key}", [picture], [title], update)
     return result
 
 
@@ -369,19 +387,24 @@ def say_result(result: Mapping[str, Any], folder: Path, sync: str | None, url: s
     if result["train/seconds"]:
         about.append(f"{result['train/seconds']:,.0f} s training")
         about.append(f"{result['val/seconds']:,.0f} s validation")
-    signed = dict(signatures(result))
-    facts = [
-        ("", f"{MAIN_MEASURES[name]}: {signed[name]}") for name in ("bleu", "chrf", "ter") if name in signed
-    ]
+    facts = [("", f"{label}: {text}") for label, text in score_tables.signatures(result, everything=False)]
     facts += [("", ", ".join(about)), ("run folder", str(shown)), *files_of(folder)]
     if url:
         facts.append(("W&B", url))
-    console.log_only(console.closing_summary(score_tables(result, everything=True), signatures(result), {}))
+    console.log_only(
+        console.closing_summary(
+            score_tables.score_tables(result, everything=True),
+            score_tables.signatures(result, everything=True),
+            {},
+        )
+    )
     commands = next_commands(folder, shown)
     if sync is not None:
         words = [word.removeprefix(f"{cwd}/") for word in shlex.split(sync)]
         commands["send the record to W&B"] = [*map(shlex.quote, words)]
-    console.print_and_log(console.closing_summary(score_tables(result, everything=False), facts, commands))
+    console.print_and_log(
+        console.closing_summary(score_tables.score_tables(result, everything=False), facts, commands)
+    )
 
 
 def files_of(folder: Path) -> list[tuple[str, str]]:

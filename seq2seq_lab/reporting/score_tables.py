@@ -1,107 +1,133 @@
-"""The test scores of a run as tables."""
+"""The metrics of a run as tables, as a line, and as a file of statistics."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.metrics.scores import LengthBin
+import numpy as np
+
+from seq2seq_lab.metrics.base import Array, Declarations, Measurement
 from seq2seq_lab.runtime import console
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-MAIN_MEASURES = {  # of the closing table, in this order, by their names in `result.json`
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "ter": "TER",
-    "bleu_lowercased_tokenised": "BLEU, lowercased tokens",
-    "bleu_unknown_replaced": "BLEU, unknown replaced",
-    "aer": "AER (oracle, diagonal)",
-    "loss_teacher_forced": "loss, teacher-forced",
-    "loss_free_running": "loss, free-running",
-}
-HARDEST = 3  # phenomena of the closing table
-# scores shown with their signatures
-SIGNED = (
-    *("bleu", "chrf", "ter"),
-    *("bleu_lowercased_tokenised", "chrf_lowercased_tokenised", "ter_lowercased_tokenised"),
-)
+SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with the worst values
+CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
 def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
-    """Return the test scores of a result as tables: all sentences, and BLEU by source length; a column or row a test set.
+    """Return the test metrics of a result as tables: of all examples, and by group; a column per test set.
 
     Args:
-        everything: show all measures and phenomena, not only the main measures and the hardest phenomena.
+        everything: show all metrics and groups, not only the metrics to be shown and the worst groups.
     """
-    splits = list(dict.fromkeys(split_of(name) for name in result if name.startswith("test/")))
-    splits = [split for split in splits if f"{split}/bleu" in result]
-    named = dict(MAIN_MEASURES)
-    if everything:
-        measures = [name.rpartition("/")[2] for name, value in result.items() if is_score(name, value)]
-        named |= {name: name.replace("_", " ") for name in measures if name not in named}
+    declared = Declarations.read(result)
+    splits = test_splits(result)
+    bounds = {name for one in declared.metrics.values() for name in one.bounds}
     rows = [
-        [label, *(score_cell(result, split, name) for split in splits)]
-        for name, label in named.items()
-        if any(f"{split}/{name}" in result for split in splits)
+        [label_of(declared, name), *(cell(result, declared, split, name) for split in splits)]
+        for name, one in declared.metrics.items()
+        if (one.shown or everything)
+        and name not in bounds
+        and any(f"{split}/{name}" in result for split in splits)
     ]
-    sections = [rows, phenomenon_rows(result, splits, None if everything else HARDEST)]
-    tables = [console.sectioned_table("results", ["± 95% interval", *splits], sections)]
-    bins = {split: [LengthBin(**row) for row in result[f"{split}/bleu_by_length"]] for split in splits}
-    lengths = [
-        [
-            [split, *("–" if one.bleu is None else f"{one.bleu:.2f}" for one in row)],
-            ["  sentences", *(f"{one.count:,}" for one in row)],
-        ]
-        for split, row in bins.items()
-    ]
-    heads = [one.label for one in next(iter(bins.values()), [])]
-    tables.append(console.sectioned_table("BLEU by source length in words", ["", *heads], lengths))
+    tables = [console.sectioned_table("results", ["± 95% interval", *splits], [rows])]
+    for key, grouping in declared.groupings.items():
+        if groups := [split for split in splits if f"{split}/{key}" in result]:
+            title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
+            shown = None if everything or grouping.ordered else SHOWN_GROUPS
+            tables.append(
+                console.sectioned_table(
+                    title, ["", *groups], [group_rows(result, declared, key, groups)[:shown]]
+                )
+            )
     return tables
 
 
-def split_of(name: str) -> str:
-    """Return the split of a figure's name: `test/other` of `test/other/bleu`."""
-    return name.rpartition("/")[0]
+def test_splits(result: Mapping[str, Any]) -> list[str]:
+    """Return the prefixes of a result's test sets, the first one first."""
+    return [
+        name.removesuffix("/examples")
+        for name in result
+        if name.startswith("test/") and name.endswith("/examples")
+    ]
 
 
-def is_score(name: str, value: object) -> bool:
-    """Return whether an entry of a result is a test score that has its own row in the table."""
-    return (
-        name.startswith("test/")
-        and (value is None or isinstance(value, float))
-        and not name.endswith(("_confidence", "/aer_oracle", "/aer_diagonal"))
-    )
+def label_of(declared: Declarations, name: str) -> str:
+    """Return the label of a metric, with those of its bounds."""
+    one = declared.metrics[name]
+    bounds = [declared.metrics[bound].label.removeprefix(f"{one.label}, ") for bound in one.bounds]
+    return f"{one.label} ({', '.join(bounds)})" if bounds else one.label
 
 
-def score_cell(result: Mapping[str, Any], split: str, name: str) -> str:
-    """Return a score as text, with its interval if it has one; AER with that of an oracle and of a diagonal."""
-    value = result.get(f"{split}/{name}")
-    if value is None:
-        return "–"
-    if name == "aer" and f"{split}/aer_oracle" in result:
-        return f"{value:.3f} ({result[f'{split}/aer_oracle']:.3f}, {result[f'{split}/aer_diagonal']:.3f})"
+def cell(result: Mapping[str, Any], declared: Declarations, split: str, name: str) -> str:
+    """Return the value of a metric as text, with its interval and its bounds if it has them."""
+    one = declared.metrics[name]
+    text = one.text(result.get(f"{split}/{name}"))
     if (confidence := result.get(f"{split}/{name}_confidence")) is not None:
-        return f"{value:.2f} ± {confidence:.2f}"
-    return f"{value:.3f}" if value < 10 else f"{value:,.2f}"
+        text += f" ± {one.text(confidence)}"
+    bounds = [one.text(result[f"{split}/{bound}"]) for bound in one.bounds if f"{split}/{bound}" in result]
+    return f"{text} ({', '.join(bounds)})" if bounds else text
 
 
-def phenomenon_rows(result: Mapping[str, Any], splits: Sequence[str], most: int | None) -> list[list[str]]:
-    """Return the share of exact translations by phenomenon, a row each: the `most` hardest of the first test set, or all."""
-    found = {
-        split: {row["phenomenon"]: row for row in result.get(f"{split}/accuracy_by_phenomenon", [])}
-        for split in splits
-    }
-    names = sorted(
-        dict.fromkeys(name for rows in found.values() for name in rows),
-        key=lambda name: next(rows[name]["accuracy"] for rows in found.values() if name in rows),
+def group_rows(
+    result: Mapping[str, Any], declared: Declarations, key: str, splits: Sequence[str]
+) -> list[list[str]]:
+    """Return the values of a grouping as texts, a row per group.
+
+    Groups without an order are sorted by the value on the first test set, the worst first.
+    """
+    grouping = declared.groupings[key]
+    one = grouping.declaration
+    found = {split: {row["group"]: row for row in result[f"{split}/{key}"]} for split in splits}
+    names = list(dict.fromkeys(name for rows in found.values() for name in rows))
+    if not grouping.ordered:
+        first = {name: next(rows[name] for rows in found.values() if name in rows)["value"] for name in names}
+        names.sort(
+            key=lambda name: (first[name] is None, (first[name] or 0) * (1 if one.higher_is_better else -1))
+        )
+
+    def text(row: Mapping[str, Any] | None) -> str:
+        return "–" if row is None else f"{one.text(row['value'])} ({row['count']:,})"
+
+    return [[name, *(text(rows.get(name)) for rows in found.values())] for name in names]
+
+
+def signatures(result: Mapping[str, Any], everything: bool) -> list[tuple[str, str]]:
+    """Return (label, signature) of the metrics that have a signature on the first test set.
+
+    Args:
+        everything: return all signatures, not only that of the primary metric.
+    """
+    declared = Declarations.read(result)
+    return [
+        (one.label, result[f"test/{name}_signature"])
+        for name, one in declared.metrics.items()
+        if (everything or name == declared.primary) and f"test/{name}_signature" in result
+    ]
+
+
+def values_line(values: Mapping[str, float], prefix: str, declared: Declarations) -> str:
+    """Return the metrics of a validation that are to be shown on one line.
+
+    Args:
+        prefix: of the names of the values.
+    """
+    return ", ".join(
+        f"{one.label} {one.text(values[f'{prefix}/{name}'])}"
+        for name, one in declared.metrics.items()
+        if one.shown and f"{prefix}/{name}" in values
     )
 
-    def cell(row: Mapping[str, Any] | None) -> str:
-        return "–" if row is None else f"{row['accuracy']:.1%} of {row['count']:,}"
 
-    return [[f"exact: {name}", *(cell(found[split].get(name)) for split in splits)] for name in names[:most]]
+def write_statistics(path: Path, measurement: Measurement) -> None:
+    """Write the statistics per example of a split, which the comparison tests differences with."""
+    path.parent.mkdir(exist_ok=True)
+    np.savez_compressed(path, **{CLUSTERS: measurement.clusters, **measurement.statistics})  # type: ignore[arg-type]
 
 
-def signatures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the scores that have a signature, and their signatures."""
-    return [(name, result[f"test/{name}_signature"]) for name in SIGNED if f"test/{name}_signature" in result]
+def read_statistics(path: Path) -> dict[str, Array]:
+    """Return the arrays that `write_statistics` wrote: by the metric's name, and the clusters."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)

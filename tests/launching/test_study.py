@@ -22,12 +22,15 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
 from seq2seq_lab.launching import cli, study
 from seq2seq_lab.launching.study import Entry, job_hash, note, read_index
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.training import checkpoint, provenance
 
 DATASET = build.dataset
+MACHINE = {"device_name": "EPYC", "threads": 1, "torch": "2.13.0"}
 
 
 class Program:
@@ -47,8 +50,13 @@ class Program:
         if job.config.seed in self.failing:
             raise UserError("no such file: x.txt")
         record = {"choices": job.choices, "commit": None, **provenance.today(job.config)}
+        origin = {"dirty": False, "test_precision": "fp32", "machine": MACHINE, **record}
         (job.folder / "run.json").write_text(json.dumps(record))
-        result = {"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0}
+        result = {
+            **{"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0},
+            **{"provenance": origin, "test/examples": "0000000"},
+            **Declarations.of([Bleu()], [], "bleu").result(),
+        }
         (job.folder / "result.json").write_text(json.dumps(result))
         return result
 
@@ -99,7 +107,7 @@ def test_a_study_started_again_does_what_is_left(
     told = capsys.readouterr().out
     assert len([row for row in told.splitlines() if "finished" in row]) == 3
     assert "3 runs" in told
-    assert "│    3 │      9.00 │" in told
+    assert "│    3 │ 9.00 │" in told
 
 
 LINE = ("-m", "seed=1,2", "study.name=mine")

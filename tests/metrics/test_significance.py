@@ -2,12 +2,32 @@
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
+from sacrebleu.metrics.bleu import BLEU
 
-from seq2seq_lab.metrics.scores import Bleu, paired_bootstrap, two_sided_p
-from seq2seq_lab.reporting.comparison import holm, number_of_pairs
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.significance import SEED, holm, paired_bootstrap, two_sided_p
+from seq2seq_lab.metrics.texts import References, TextOutputs
+from seq2seq_lab.reporting.comparison import number_of_pairs
+
+
+def bleu_rows(hypotheses: list[str], references: list[str]) -> Any:
+    return Bleu().rows(TextOutputs(hypotheses, References(references)))
+
+
+def bootstrap(
+    baseline: list[str],
+    systems: list[list[str]],
+    references: list[str],
+    samples: int,
+    sources: list[str] | None = None,
+) -> list[float]:
+    every = [bleu_rows(hypotheses, references) for hypotheses in (baseline, *systems)]
+    clusters = References(references, sources).clusters
+    return paired_bootstrap(Bleu().values, every[0], every[1:], clusters, samples)
 
 
 def sentences(seed: int, words: int, count: int = 40) -> list[str]:
@@ -16,14 +36,12 @@ def sentences(seed: int, words: int, count: int = 40) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [2, 3, 12])
-def test_bleu_of_summed_counts_is_sacrebleus(words: int) -> None:
+def test_bleu_of_many_sums_is_sacrebleus(words: int) -> None:
     for seed in range(20):
         hypotheses, references = sentences(seed, words, 1 + seed), sentences(seed + 100, words, 1 + seed)
-        bleu = Bleu(hypotheses, references)
-        counts = bleu.counts_by_source().sum(0, keepdims=True)
-        assert bleu.of_counts(counts) == pytest.approx([bleu.score().value])
-    empty = Bleu([""], ["a b c d e"])
-    assert empty.of_counts(empty.counts_by_source()) == [0]
+        totals = bleu_rows(hypotheses, references).sum(0)
+        assert Bleu().values(totals[None]) == pytest.approx([Bleu().value(totals)])
+    assert Bleu().values(bleu_rows([""], ["a b c d e"])) == [0]
 
 
 def test_the_test_of_one_difference_keeps_its_level() -> None:
@@ -63,6 +81,53 @@ def test_the_paired_bootstrap_of_alike_and_of_other_systems() -> None:
         [" ".join(word if draw.random() < share else "x" for word in line.split()) for line in references]
         for share in (0.5, 0.9)
     )
-    same, far = paired_bootstrap(other, [other, worse], references, 999)
+    same, far = bootstrap(other, [other, worse], references, 999)
     assert same == 1
     assert far == pytest.approx(0.001)
+
+
+SOURCES = ["un", "deux", "trois", "quatre", "cinq"]
+REFERENCES = [f"{word} cats sat on the mat and slept" for word in ("the", "two", "big", "red", "old")]
+HYPOTHESES = [
+    "the cats sat on the mat and slept",
+    "two dogs sat on the mat and slept",
+    "big cats ran to the mat and slept",
+    "a red cat sat on a mat",
+    "old cats sat on the mat",
+]
+OTHERS = [
+    "the cat sat on the mat and slept",
+    "two cats sat on the mat and slept",
+    "big cats ran to a mat and slept",
+    "red cats sat on a mat and slept",
+    "old dogs sat on the mat",
+]
+
+
+def test_paired_bootstrap_is_the_two_sided_test_of_sacrebleus_samples() -> None:
+    third = [*HYPOTHESES[:4], "old cats lay on the mat"]
+    metric = BLEU(references=[REFERENCES])
+    draws = np.random.default_rng(SEED).choice(len(SOURCES), size=(500, len(SOURCES)))
+
+    def scores(hypotheses: list[str]) -> Any:
+        counts: Any = np.array(metric._extract_corpus_statistics(hypotheses, None))
+        of_samples = [metric._compute_score_from_stats(list(counts[rows].sum(0))).score for rows in draws]
+        return metric._compute_score_from_stats(list(counts.sum(0))).score, np.array(of_samples)
+
+    score, resampled = scores(HYPOTHESES)
+    expected = []
+    for hypotheses in (OTHERS, third):
+        other, others = scores(hypotheses)
+        differences = others - resampled
+        greater = np.abs(differences - differences.mean()) >= abs(other - score)
+        expected.append((greater.sum() + 1) / 501)
+    assert 0.05 < min(expected) < max(expected) < 0.9
+    for sources in (None, SOURCES):
+        assert bootstrap(HYPOTHESES, [OTHERS, third], REFERENCES, 500, sources) == pytest.approx(expected)
+
+
+def test_paired_bootstrap_resamples_source_sentences() -> None:
+    once = bootstrap(HYPOTHESES, [OTHERS], REFERENCES, 500)
+    many = (HYPOTHESES * 8, [OTHERS * 8], REFERENCES * 8, 500)
+    assert bootstrap(*many, SOURCES * 8) == once
+    assert bootstrap(*many) < once

@@ -9,15 +9,22 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from sacrebleu.metrics.bleu import BLEU
 
 from seq2seq_lab.compare import main
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_json_lines
-from seq2seq_lab.metrics.scores import paired_bootstrap
+from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, measure
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.chrf import Chrf
+from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
+from seq2seq_lab.metrics.significance import holm, paired_bootstrap
+from seq2seq_lab.metrics.ter import Ter
+from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
 from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting.run_report import PAGE
 from seq2seq_lab.reporting.runs import find_runs, group_runs
+from seq2seq_lab.reporting.score_tables import write_statistics
 
 WORDS = [
     "the",
@@ -38,14 +45,47 @@ WORDS = [
 ]
 
 
+class Length(Metric):
+    """The share of outputs of their reference's length, a metric of the user's own."""
+
+    name, label, higher_is_better, format = "length", "same length", True, ".1%"
+
+    def rows(self, outputs: TextOutputs) -> Any:
+        pairs = zip(outputs.hypotheses, outputs.references.streams[0], strict=True)
+        return np.array([[one.count("o") == other.count("o"), 1] for one, other in pairs], float)
+
+    def value(self, totals_K: Any) -> float:
+        return totals_K[0] / totals_K[1]
+
+
+METRICS = (Bleu(), Chrf(), Ter(), *ALIGNMENT_METRICS, Length())
+WORD_COUNT = Grouping(
+    "length",
+    "words",
+    Bleu(),
+    lambda outputs: length_groups([len(line.split()) for line in outputs.hypotheses], [10]),
+)
+
+
 def make_run(
-    folder: Path, attention: str, seed: int, share: float, status: str = "finished", size: int = 8
+    folder: Path,
+    attention: str,
+    seed: int,
+    share: float,
+    status: str = "finished",
+    size: int = 8,
+    word: str = "king",
+    aer_oracle: float | None = None,
 ) -> None:
-    """Write the folder of a run that gets about this share of its words right."""
+    """Write the folder of a run that gets about this share of its words right.
+
+    Args:
+        word: of the test set, in place of "king".
+    """
     draw, words = random.Random(f"{attention} {seed}"), random.Random(0)
     rows = []
     for _ in range(60):
-        reference = [words.choice(WORDS) for _ in range(words.randint(4, 20))]
+        reference = [words.choice(WORDS).replace("king", word) for _ in range(words.randint(4, 20))]
         hypothesis = [word if draw.random() < share else "dog" for word in reference]
         rows.append(
             {
@@ -53,10 +93,19 @@ def make_run(
                 "reference": " ".join(reference),
                 "hypothesis": " ".join(hypothesis),
                 "sentence_bleu": round(100 * draw.random(), 2),
-                "source_words": len(reference),
             }
         )
-    score = BLEU().corpus_score([r["hypothesis"] for r in rows], [[r["reference"] for r in rows]]).score
+    references = References([row["reference"] for row in rows], [row["source"] for row in rows])
+    outputs = Outputs([row["hypothesis"] for row in rows], references, aer_oracle)
+    measurement = measure(
+        METRICS,
+        outputs,
+        clusters=references.clusters,
+        examples=references.examples,
+        final=True,
+        samples=5,
+        groupings=[WORD_COUNT],
+    )
     groups = ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
     choices = dict.fromkeys((*groups, "initialization", "optimizer", "schedule"), "x") | {
         "attention": attention,
@@ -72,14 +121,12 @@ def make_run(
     }
     result = {
         "status": status,
-        "test/bleu": score,
-        "test/chrf": 50.0,
         "num_parameters": 1234567,
         "train/target_tokens_per_second": 1000.0 + seed,
-        "test/bleu_by_length": [
-            {"low": 0, "high": 10, "count": 30, "bleu": score, "confidence": 4.5},
-            {"low": 11, "high": None, "count": 30, "bleu": score},  # an earlier version recorded no interval
-        ],
+        "provenance": recorded(),
+        "page": PAGE,
+        **Declarations.of(METRICS, [WORD_COUNT], "bleu").result(),
+        **measurement.result("test"),
     }
     weights = [
         {"source": rows[i]["source"], "hypothesis": "b", "source_tokens": ["<sos>", "a", "<eos>"]}
@@ -89,21 +136,47 @@ def make_run(
         one | {"target_tokens": ["b", "<eos>"], "weights": [[0.1, 0.8, 0.1], [0, 0, 1]]} for one in weights
     ]
     metrics = [{"step": n, "time": 1.0, "train/loss": 5 / n} for n in range(1, 500)]
-    metrics += [
-        {"step": n, "time": 1.0, "val/bleu": n / 100, "val/loss_teacher_forced": 2.0} for n in (100, 200, 499)
-    ]
-    kept = folder / "wandb" / "artifacts" / "1"  # what the default logger keeps
+    metrics += [{"step": n, "time": 1.0, "val/bleu": n / 100, "val/ter": 2.0} for n in (100, 200, 499)]
+    kept = folder / "wandb" / "artifacts" / "1"  # the copy that the default logger keeps
     kept.mkdir(parents=True)
     for place in (folder, kept):
         (place / "config.yaml").write_text(json.dumps(config))
         (place / "run.json").write_text(json.dumps({"choices": choices}))
         (place / "result.json").write_text(json.dumps(result))
+    write_statistics(folder / "scored" / "test.npz", measurement)
     for name, lines in (
         ("translations.test", rows),
         ("metrics", metrics),
         ("attention.test", [] if attention == "none" else attention_rows),
     ):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+class Outputs(TextOutputs):
+    """Texts, with alignments of a known error rate if `aer_oracle` is given."""
+
+    def __init__(self, hypotheses: list[str], references: References, aer_oracle: float | None) -> None:
+        super().__init__(hypotheses, references)
+        rates = {"attention": 0.2, "oracle": aer_oracle or 0.0, "diagonal": 0.6}
+        self.__dict__["alignments"] = {}
+        if aer_oracle is not None:
+            self.__dict__["alignments"] = {
+                kind: np.array([[1000 * (1 - rate), 1000 * (1 - rate), 1000, 1000]] * len(hypotheses))
+                for kind, rate in rates.items()
+            }
+
+
+def recorded(fingerprint: str = "a" * 64, source: str = "b" * 64, torch: str = "2.13.0") -> dict[str, Any]:
+    """Return what a run records of its data, its code and its machine."""
+    return {
+        "test_precision": "fp32",
+        "commit": "c" * 40,
+        "dirty": False,
+        "source": source,
+        "data": {"fingerprint": fingerprint},
+        "components": {},
+        "machine": {"device_name": "EPYC", "threads": 2, "torch": torch},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -120,12 +193,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_are_found_once_and_what_has_not_ended_is_named(study: Path) -> None:
-    runs, left_out = find_runs([study, study / "none1"])
+    runs, skipped = find_runs([study, study / "none1"])
     assert len(runs) == 9
-    assert left_out == [f"{study / 'dot1'}: failed"]
-    with pytest.raises(UserError, match=r"no finished run lies there; .*dot1: failed"):
+    assert skipped == [f"{study / 'dot1'}: failed"]
+    with pytest.raises(UserError, match=r"no finished run found; .*dot1: failed"):
         find_runs([study / "dot1"])
-    with pytest.raises(UserError, match="there is no such folder"):
+    with pytest.raises(UserError, match="folder not found"):
         find_runs([study / "nothing"])
 
 
@@ -144,34 +217,70 @@ def test_groups_differ_in_more_than_the_seed(study: Path, tmp_path: Path) -> Non
         "model.hidden_size": "16",
     }
     assert [len(group.runs) for group in group_runs(more, ["attention"])] == [4, 3, 3]
-    with pytest.raises(UserError, match=r"--by=atention: no run has that setting\. Did you mean 'attention'"):
+    with pytest.raises(UserError, match=r"--by=atention: no run has this setting\. Did you mean 'attention'"):
         group_runs(more, ["atention"])
 
 
+def p_values(table: comparison.Table) -> list[float]:
+    return [line.p for line in table.lines if line.p is not None]
+
+
 def test_significance_is_the_paired_bootstraps_corrected_by_holm(study: Path) -> None:
-    found = comparison.compare(group_runs(find_runs([study])[0]), None)
+    groups = group_runs(find_runs([study])[0])
+    found = comparison.compare(groups, None)
     lines = found.lines
     assert lines[0].group is found.base
     assert lines[0].p is None
     assert lines[2].group.varies == {"attention": "none"}
-    rows, *others = [line.group.median("test/bleu").translations for line in lines]
-    systems = [[row["hypothesis"] for row in other] for other in others]
-    references = [row["reference"] for row in rows]
-    alone = paired_bootstrap([row["hypothesis"] for row in rows], systems, references, 1000)
+    runs = [group.median("test/bleu") for group in found.groups]
+    base, *systems = [
+        Bleu().rows(
+            TextOutputs(
+                [row["output"] for row in run.examples],
+                References([row["reference"] for row in run.examples]),
+            )
+        )
+        for run in runs
+        if run is not None
+    ]
+    alone = paired_bootstrap(Bleu().values, base, systems, np.arange(60), 1000)
     # The baseline is the best of three: three pairs.
-    assert [line.p for line in lines[1:]] == pytest.approx(comparison.holm(alone, 3))
+    assert p_values(found) == pytest.approx(holm(alone, 3))
     assert "Holm-corrected for all 3 pairs of lines" in comparison.note(found)
-    assert lines[1].p is not None
-    assert lines[2].p is not None
-    assert lines[2].p < 0.01 < 0.05 < lines[1].p
-    named = comparison.compare(group_runs(find_runs([study])[0]), lines[0].group.label)
-    assert [line.p for line in named.lines[1:]] == pytest.approx(comparison.holm(alone, 2))
+    assert p_values(found)[1] < 0.01 < 0.05 < p_values(found)[0]
+    named = comparison.compare(groups, lines[0].group.label)
+    assert p_values(named) == pytest.approx(holm(alone, 2))
     assert "Holm-corrected for 2 comparisons with the baseline" in comparison.note(named)
     # So many comparisons as a large study has can still be significant.
     pairs = comparison.number_of_pairs(60)
-    assert comparison.holm([1 / (1 + comparison.SAMPLES_EACH * pairs)], pairs)[0] < 0.01
-    assert comparison.holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
-    assert comparison.holm([0.01, 0.04, 0.03], 10) == pytest.approx([0.1, 0.32, 0.27])
+    assert holm([1 / (1 + comparison.SAMPLES_EACH * pairs)], pairs)[0] < 0.01
+    assert holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.01, 0.04, 0.03], 10) == pytest.approx([0.1, 0.32, 0.27])
+
+
+def test_another_metric_orders_the_lines_by_its_direction_and_is_tested(study: Path) -> None:
+    groups = group_runs(find_runs([study])[0])
+    by_ter = comparison.compare(groups, None, "ter")
+    scores = [group.values("test/ter") for group in by_ter.groups]
+    assert sum(scores[0]) <= sum(scores[1]) < sum(scores[2])
+    assert p_values(by_ter)[1] < 0.01
+    assert "TER" in comparison.cells(by_ter)[0]
+    assert "TER" not in comparison.cells(comparison.compare(groups, None))[0]
+    with pytest.raises(UserError, match=r"--metric=tre"):
+        comparison.compare(groups, None, "tre")
+
+
+def test_a_metric_of_the_users_own_is_tested_without_its_code(study: Path) -> None:
+    groups = group_runs(find_runs([study])[0])
+    found = comparison.compare(groups, None, "length")
+    assert [line.group.varies["attention"] for line in found.lines][2] == "none"
+    assert p_values(found)[1] < 0.01
+    rows = [run.statistics["length"] for group in found.groups if (run := group.median("test/length"))]
+    # The difference of the means has to be far from 0 by a normal approximation too.
+    difference = rows[0][:, 0] - rows[2][:, 0]
+    assert difference.mean() > 2.6 * difference.std() / 60**0.5
+    heads, rows, _ = comparison.cells(found)
+    assert "%" in rows[0][heads.index("same length")]
 
 
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
@@ -184,33 +293,26 @@ def test_a_baseline_is_chosen_by_name(study: Path) -> None:
         comparison.compare(groups, "nune")
 
 
-def test_the_note_states_the_bounds_of_the_aer_of_one_test_set(tmp_path: Path) -> None:
+def test_the_note_states_the_bounds_of_a_metric_on_one_test_set(tmp_path: Path) -> None:
     for seed, oracle in ((1, 0.045), (2, 0.045), (3, 0.05)):
-        folder = tmp_path / str(seed)
-        make_run(folder, "additive", seed, 0.5)
-        result = json.loads((folder / "result.json").read_text())
-        result |= {"test/aer": 0.1 * seed, "test/aer_oracle": oracle, "test/aer_diagonal": 0.598}
-        (folder / "result.json").write_text(json.dumps(result))
+        make_run(tmp_path / str(seed), "additive", seed, 0.5, aer_oracle=oracle)
     one = comparison.compare(group_runs(find_runs([tmp_path / "1", tmp_path / "2"])[0]), None)
-    assert "AER with one link per target word: oracle 0.045, diagonal 0.598." in comparison.note(one)
+    assert "AER, oracle 0.045; AER, diagonal 0.600" in comparison.note(one)
     heads, *_ = comparison.cells(one)
     assert "AER" in heads
     assert "AER, oracle" not in heads
     assert "test/aer_oracle mean" in comparison.as_csv(one)
     several = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert "AER with" not in comparison.note(several)
+    assert "oracle" not in comparison.note(several)
 
 
 def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> None:
-    make_run(tmp_path / "other", "dot", 1, 0.5)
-    path = tmp_path / "other" / "translations.test.jsonl"
-    path.write_text(path.read_text().replace("king", "prince"))
+    make_run(tmp_path / "other", "dot", 1, 0.5, word="prince")
     found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
     assert found.base is found.lines[0].group
-    of = {line.group.varies["attention"]: comparison.p_of(line, found.base) for line in found.lines}
+    of = {line.group.varies["attention"]: comparison.p_text(line, found.base) for line in found.lines}
     assert (of["additive"], of["dot"]) == ("baseline", "–")
     assert float(of["multiplicative"]) > 0.05
-    assert "AER" not in comparison.note(found)
     alone = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
     assert (len(alone.lines), alone.base) == (1, None)
     assert "No p" in comparison.note(alone)
@@ -221,41 +323,18 @@ def change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def recorded(fingerprint: str = "a" * 64, source: str = "b" * 64, torch: str = "2.13.0") -> dict[str, Any]:
-    """Return what a run records of its data, its code and its machine."""
-    return {
-        "precision": "fp32",
-        "commit": "c" * 40,
-        "dirty": False,
-        "source": source,
-        "data": {"fingerprint": fingerprint},
-        "components": {},
-        "machine": {"device_name": "EPYC", "threads": 2, "torch": torch},
-    }
-
-
 def test_runs_of_other_test_sentences_or_data_share_no_line(tmp_path: Path) -> None:
     for seed in (1, 2, 3, 4):
-        make_run(tmp_path / str(seed), "dot", seed, 0.5)
-    path = tmp_path / "2" / "translations.test.jsonl"
-    path.write_text(path.read_text().replace("king", "prince"))
+        make_run(tmp_path / str(seed), "dot", seed, 0.5, word="prince" if seed == 2 else "king")
     groups = group_runs(find_runs([tmp_path])[0])
     assert [[run.seed for run in group.runs] for group in groups] == [["1", "3", "4"], ["2"]]
     assert [*groups[0].varies] == ["test set"]
     assert groups[0].varies != groups[1].varies
-    for seed, fingerprint in ((1, "a" * 64), (3, "d" * 64)):
-        change(tmp_path / str(seed) / "run.json", **recorded(fingerprint))
+    change(tmp_path / "3" / "result.json", provenance=recorded("d" * 64))
     groups = group_runs(find_runs([tmp_path])[0], ["attention"])
     assert [(group.varies["data"], len(group.runs)) for group in groups] == [
-        *(("aaaaaaa", 1), ("ddddddd", 1), ("unknown", 1), ("unknown", 1))
+        *(("aaaaaaa", 2), ("ddddddd", 1), ("aaaaaaa", 1))
     ]
-    # Runs whose data are not known share a line, with a warning that names them.
-    change(tmp_path / "3" / "run.json", **recorded())
-    (found, _) = group_runs(find_runs([tmp_path])[0])
-    assert [run.seed for run in found.runs] == ["1", "3", "4"]
-    (warning,) = [text for text in comparison.compare([found], None).warnings if "data" in text]
-    assert str(tmp_path / "4") in warning
-    assert str(tmp_path / "3") not in warning
 
 
 def test_differing_code_precision_and_machine_are_warned_of(
@@ -263,25 +342,24 @@ def test_differing_code_precision_and_machine_are_warned_of(
 ) -> None:
     for seed in (1, 2):
         make_run(tmp_path / str(seed), "dot", seed, 0.5)
-        change(tmp_path / str(seed) / "run.json", **recorded())
     main([str(tmp_path)])
     assert "warning" not in capsys.readouterr().out
     other = recorded(source="e" * 64, torch="2.14.0") | {
         "test_precision": "bf16",
         "components": {"my_attention.py": "f" * 64},
     }
-    change(tmp_path / "2" / "run.json", **other)
+    change(tmp_path / "2" / "result.json", provenance=other)
     main([str(tmp_path), "--csv", str(tmp_path / "t.csv"), "--html", str(tmp_path / "t.html")])
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     shown = (tmp_path / "t.html").read_text()
     one, two = (tmp_path / "1", tmp_path / "2")
     for warning in (
         f"warning: code differs: ccccccc, source bbbbbbb in {one}; ccccccc, source eeeeeee in {two}",
-        f"warning: own components differs: none in {one}; my_attention.py fffffff in {two}",
+        f"warning: custom components differs: none in {one}; my_attention.py fffffff in {two}",
         f"warning: precision differs: fp32 in {one}; bf16 in {two}",
         f"warning: machine differs: EPYC, 2 threads, torch 2.13.0 in {one}; EPYC, 2 threads, torch 2.14.0 in {two}",
     ):
-        assert warning in said
+        assert warning in printed
         assert warning in shown
     (row,) = csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text()))
     assert row["recorded precision"] == "fp32 | bf16"
@@ -295,24 +373,18 @@ def test_a_seed_that_counts_twice_is_warned_of(tmp_path: Path) -> None:
     assert warning == f"warning: all runs: seed=1 counts 2 times: {tmp_path / 'one'}, {tmp_path / 'other'}"
 
 
-def test_runs_of_an_earlier_version_and_runs_of_one_name(study: Path, tmp_path: Path) -> None:
+def test_runs_of_one_name_and_runs_without_outputs(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study / "none1", tmp_path / "none1")
-    path = tmp_path / "none1" / "translations.test.jsonl"
-    rows = read_json_lines(path)
-    path.write_text(
-        "".join(json.dumps({k: v for k, v in row.items() if k != "source_words"}) + "\n" for row in rows)
-    )
     (study / "additive2" / "attention.test.jsonl").rename(tmp_path / "kept")
     groups = group_runs(find_runs([study, tmp_path])[0])
     text = page.page(comparison.compare(groups, None), "page")
     (tmp_path / "kept").rename(study / "additive2" / "attention.test.jsonl")
-    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-    names = data["translations"]["runs"]
+    names = data_of(text)["examples"]["runs"]
     assert len(set(names)) == len(names) == 10
     assert f"attention=none, seed 1 ({tmp_path / 'none1'})" in names
     (tmp_path / "none1" / "translations.test.jsonl").unlink()
     found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert "not kept translations" in page.page(found, "page")
+    assert data_of(page.page(found, "page"))["examples"]["runs"] == []
 
 
 def test_the_command_prints_and_writes_tables(
@@ -329,23 +401,28 @@ def test_the_command_prints_and_writes_tables(
             str(tmp_path / "t.tex"),
         ]
     )
-    said = capsys.readouterr()
-    assert "9 runs" in said.out
-    assert "1,234,567" in said.out
-    assert "│ baseline │" in said.out
-    assert f"left out: {study / 'dot1'}: failed" in said.err
+    printed = capsys.readouterr()
+    assert "9 runs" in printed.out
+    assert "1,234,567" in printed.out
+    assert "│ baseline │" in printed.out
+    assert f"skipped: {study / 'dot1'}: failed" in printed.err
     rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
     assert [row["attention"] for row in rows][2] == "none"
     scores = [run.result["test/bleu"] for run in find_runs([study])[0] if run.settings["attention"] == "none"]
     assert float(rows[2]["test/bleu mean"]) == pytest.approx(sum(scores) / 3)
     assert (rows[2]["runs"], rows[2]["p"], rows[2]["num_parameters std"]) == ("3", "baseline", "0.0")
     latex = (tmp_path / "t.tex").read_text()
-    assert latex.startswith("\\begin{tabular}{lrrrrrr}\n\\toprule\nattention & runs & test BLEU & chrF")
+    assert latex.startswith("\\begin{tabular}{lrrrrrrr}\n\\toprule\nattention & runs & BLEU & chrF")
     assert latex.count("\\textbf{") == 1
     assert "$\\pm$" in latex
     with pytest.raises(SystemExit):
         main([str(study / "dot1")])
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """Return the data of a page."""
+    return json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
 
 
 def test_the_page_needs_nothing_else(study: Path) -> None:
@@ -355,41 +432,41 @@ def test_the_page_needs_nothing_else(study: Path) -> None:
     head = text[: text.index("<script>")] + text[text.rindex('<script id="data"') :]
     assert "http" not in head
     assert "src=" not in head
-    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-    assert set(data["curves"]) == {"val/bleu", "val/loss_teacher_forced", "train/loss"}
-    curves = data["curves"]["train/loss"]["data"]
+    data = data_of(text)
+    assert list(data["curves"]) == ["validation BLEU", "validation TER", "training loss"]
+    curves = data["curves"]["training loss"]["data"]
     assert len(curves) == 9
     assert sum(curve["showlegend"] for curve in curves) == 3
     assert all(150 < len(curve["x"]) < 260 and curve["x"][-1] == 499 for curve in curves)
-    assert len(data["translations"]["runs"]) == 9
-    assert len(data["translations"]["hypotheses"][0]) == len(data["translations"]["sentences"]) == 60
+    assert len(data["examples"]["runs"]) == 9
+    assert len(data["examples"]["outputs"][0]) == len(data["examples"]["inputs"]) == 60
     assert {len(names) for names in data["attention"].values()} == {6}  # none has none
-    bars = data["lengths"]["data"][0]
+    bars = data["groups"]["BLEU by words"]["data"][0]
     assert bars["x"] == ["≤10", ">10"]
-    assert bars["error_y"]["array"] == [4.5, None]
+    assert all(interval > 0 for interval in bars["error_y"]["array"])
 
 
 CLICKS = """
 <script>
-const told = {};
+const seen = {};
 const choose = (id, index) => { at(id).selectedIndex = index; at(id).onchange(); };
-told.first = at("curves").data.length + " " + at("curves").layout.yaxis.title.text;
-choose("measure", 2);
-told.second = at("curves").layout.yaxis.title.text;
-told.bars = at("lengths").data.length;
-told.rows = at("translations").rows.length;
+seen.first = at("curves").data.length + " " + at("curves").layout.yaxis.title.text;
+choose("metric", 2);
+seen.second = at("curves").layout.yaxis.title.text;
+seen.bars = at("groups").data.length;
+seen.rows = at("outputs").rows.length;
 at("filter").value = "queen"; at("filter").oninput();
-told.filtered = at("translations").rows.length;
-told.all = [...at("translations").rows].slice(1).every((row) => row.textContent.includes("queen"));
+seen.filtered = at("outputs").rows.length;
+seen.all = [...at("outputs").rows].slice(1).every((row) => row.textContent.includes("queen"));
 choose("order", 1);
-told.left = at("translations").rows[0].cells[2].textContent;
+seen.left = at("outputs").rows[0].cells[2].textContent;
 choose("left", 4);
-told.other = at("translations").rows[0].cells[2].textContent;
-told.heat = [at("heat0").layout.title.text, at("heat1").layout.title.text];
+seen.other = at("outputs").rows[0].cells[2].textContent;
+seen.heat = [at("heat0").layout.title.text, at("heat1").layout.title.text];
 choose("map1", 4); choose("sentence", 1);
-told.heat2 = at("heat1").layout.title.text;
-told.cells = document.querySelectorAll("#heat0 .heatmaplayer image").length;
-document.title = "TOLD " + JSON.stringify(told);
+seen.heat2 = at("heat1").layout.title.text;
+seen.cells = document.querySelectorAll("#heat0 .heatmaplayer image").length;
+document.title = "SEEN " + JSON.stringify(seen);
 </script>
 """
 
@@ -407,14 +484,14 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
         check=True,
         timeout=120,
     )
-    title = ended.stdout.split("<title>TOLD ")[1].split("</title>")[0]
-    told = json.loads(title.replace("&amp;", "&"))
-    assert told["first"] == "9 validation BLEU"
-    assert told["second"] == "training loss (nats a token)"
-    assert (told["bars"], told["rows"]) == (3, 51)  # the head and the first 50
-    assert told["all"] is True
-    assert 1 < told["filtered"] < 51
-    assert (told["left"], told["other"]) == ("attention=additive, seed 1", "attention=multiplicative, seed 2")
-    assert told["heat"] == ["attention=additive, seed 1", "attention=multiplicative, seed 1"]
-    assert told["heat2"] == "attention=multiplicative, seed 2"
-    assert told["cells"] == 1
+    title = ended.stdout.split("<title>SEEN ")[1].split("</title>")[0]
+    seen = json.loads(title.replace("&amp;", "&"))
+    assert seen["first"] == "9 validation BLEU"
+    assert seen["second"] == "training loss"
+    assert (seen["bars"], seen["rows"]) == (3, 51)  # the head and the first 50
+    assert seen["all"] is True
+    assert 1 < seen["filtered"] < 51
+    assert (seen["left"], seen["other"]) == ("attention=additive, seed 1", "attention=multiplicative, seed 2")
+    assert seen["heat"] == ["attention=additive, seed 1", "attention=multiplicative, seed 1"]
+    assert seen["heat2"] == "attention=multiplicative, seed 2"
+    assert seen["cells"] == 1

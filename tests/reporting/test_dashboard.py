@@ -7,7 +7,7 @@ import pytest
 
 from seq2seq_lab import dashboard
 from seq2seq_lab.dashboard import workspace
-from seq2seq_lab.reporting.page import CURVES
+from seq2seq_lab.tasks.translation.evaluation import METRICS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # W&B's package has some
 
@@ -29,10 +29,12 @@ def test_the_workspace_has_the_panels_of_the_page() -> None:
     text = json.dumps(spec_of("team", "seq2seq_lab", "why", "attention"))
     spec = json.loads(text)
     names = [name for name in found(spec, "name") if isinstance(name, str)]
-    for section in ("Curves", "Scores", "BLEU by source length", "Scores and settings", "Attention"):
+    for section in ("Curves", "Test metrics", "Groups of examples", "Metrics and settings", "Attention"):
         assert section in names
-    for measure in (*CURVES, "test/bleu", "val/attention/1", "test/bleu_by_length", "trainer/step"):
-        assert measure in text
+    for key in ("train/loss", "val/aer", "val/attention/1", "test/bleu_by_length", "trainer/step"):
+        assert key in text
+    for metric in METRICS:
+        assert f"test/{metric.name}" in text
     assert "stddev" in text
 
 
@@ -51,7 +53,7 @@ def test_without_a_key_nothing_is_saved(
     monkeypatch.setattr(wandb, "login", lambda **options: False)
     with pytest.raises(SystemExit):
         dashboard.main(["--entity", "team"])
-    assert "No key of W&B is known" in capsys.readouterr().err
+    assert "wandb login" in capsys.readouterr().err
 
 
 def test_what_can_be_no_key_is_said(

@@ -57,17 +57,17 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_a_study_counts_each_run_once(recorded: Path) -> None:
     assert len([*recorded.glob("sweeps/mine/*/wandb/artifacts/*/config.yaml")]) == 2
-    runs, left_out = find_runs([recorded / "sweeps"])
+    runs, skipped = find_runs([recorded / "sweeps"])
     assert [run.seed for run in runs] in (["1", "2"], ["2", "1"])
-    assert left_out == []
+    assert skipped == []
     assert "\n2 runs" in (recorded / "console.txt").read_text("utf-8")
     # A copy that W&B keeps is a run of its own only where it is given alone.
     (copy, *_) = recorded.glob("sweeps/mine/*/wandb/artifacts/1")
     assert len(find_runs([copy])[0]) == 1
-    runs, left_out = find_runs([copy, recorded / "sweeps"])
+    runs, skipped = find_runs([copy, recorded / "sweeps"])
     assert len(runs) == 2
-    assert all(run.translations for run in runs)
-    assert left_out == [f"{copy}: a copy of {copy.parents[2]} (run_id={runs[0].record['run_id']})"]
+    assert all(run.examples and run.statistics for run in runs)
+    assert skipped == [f"{copy}: a copy of {copy.parents[2]} (run_id={runs[0].record['run_id']})"]
 
 
 def test_the_page_shows_each_run_once(recorded: Path) -> None:
@@ -76,9 +76,9 @@ def test_the_page_shows_each_run_once(recorded: Path) -> None:
     assert found.warnings == ()
     text = page.page(found, "mine")
     data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-    assert len(data["curves"]["train/loss"]["data"]) == 2
-    assert len(data["translations"]["runs"]) == 2
-    assert len(data["translations"]["sentences"]) == 40
+    assert len(data["curves"]["training loss"]["data"]) == 2
+    assert len(data["examples"]["runs"]) == 2
+    assert len(data["examples"]["inputs"]) == 40
 
 
 def test_the_command_reads_text_with_odd_line_separators(
@@ -87,9 +87,9 @@ def test_the_command_reads_text_with_odd_line_separators(
     main([str(recorded / "sweeps"), "--by", "seed"])
     assert "2 runs" in capsys.readouterr().out
     for run in find_runs([recorded / "sweeps"])[0]:
-        assert len(run.translations) == 40
-        assert "\u2028" in run.translations[0]["source"]
-        assert "\x85" in run.translations[0]["reference"]
+        assert len(run.examples) == 40
+        assert "\u2028" in run.examples[0]["input"]
+        assert "\x85" in run.examples[0]["reference"]
 
 
 def test_evaluations_are_compared_where_they_are_given(

@@ -16,17 +16,19 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, WordTokenizer
 from seq2seq_lab.metrics.alignment import Link, whitespace_words
+from seq2seq_lab.metrics.base import Declarations, Measurement
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.run_report import (
     Showcase,
     component_parameters,
     describe,
-    figures_line,
     gold_links,
 )
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.tasks.translation.evaluation import Evaluation
+from seq2seq_lab.tasks.translation.evaluation import METRICS, PRIMARY, Evaluation
 from seq2seq_lab.tracking import NoTracker
+
+DECLARED = Declarations.of(METRICS, (), PRIMARY)
 
 
 class Pictures(NoTracker):
@@ -104,7 +106,7 @@ def show(
     folder: Path, text: ParallelText, pair: TokenizerPair, samples: Sequence[int] = (), join: bool = False
 ) -> tuple[Showcase, Pictures]:
     tracker = Pictures()
-    return Showcase(folder, text, pair, tracker, samples, join), tracker
+    return Showcase(folder, text, pair, tracker, samples, join, DECLARED), tracker
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
@@ -214,7 +216,7 @@ def test_validation_shows_logs_and_draws(
     text, pair = corpus.validation, pairs["word"]
     shown, tracker = show(tmp_path, text, pair, samples=(5, 2))
     hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (2, 5)}
-    evaluation = Evaluation(FIGURES, {}, [], [], list(text.target), hypotheses)
+    evaluation = Evaluation(dict(VALUES), Measurement({}), list(text.target), hypotheses)
     shown.validation(evaluation, 42)
     assert tracker.shown == {
         "val/attention/1": ["sample_1_step_00000042.png", text.source[5], "42"],
@@ -230,7 +232,7 @@ def test_validation_shows_logs_and_draws(
     assert text.source[5][:40] in caplog.text
 
 
-FIGURES: Mapping[str, float] = {
+VALUES: Mapping[str, float] = {
     "val/loss_teacher_forced": 1.5,
     "val/loss_free_running": 20.0,
     "val/perplexity_teacher_forced": 4.4817,
@@ -239,14 +241,6 @@ FIGURES: Mapping[str, float] = {
     "val/chrf": 30.0,
     "val/aer": 0.25,
 }
-
-
-def test_figures_line_is_one_short_line() -> None:
-    assert figures_line(FIGURES) == (
-        "BLEU 12.35, chrF 30.00, AER 0.250, teacher-forced loss 1.500 (perplexity 4.482), "
-        "free-running loss 20.000 (perplexity 4.852e+08)"
-    )
-    assert "AER" not in figures_line({name: v for name, v in FIGURES.items() if name != "val/aer"})
 
 
 class Parts(nn.Module):

@@ -21,7 +21,9 @@ from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
-from seq2seq_lab.metrics.scores import LowercasedTokenised
+from seq2seq_lab.metrics.base import measure
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.reporting.run_report import gold_links
@@ -32,14 +34,19 @@ from seq2seq_lab.tasks.translation.evaluation import (
     Split,
     TranslationEvaluator,
     choose_samples,
-    perplexity,
     source_lengths_in_words,
 )
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 
 CPU = torch.device("cpu")
-BOUNDS = (6, 12)
+OPTIONS: dict[str, Any] = {
+    "batch_size": 5,
+    "length_bounds": (6, 12),
+    "device": CPU,
+    "precision": Precision.fp32,
+    "ranks": Ranks(),
+}
 
 
 def word() -> WordTokenizer:
@@ -108,7 +115,7 @@ def evaluator(
 ) -> TranslationEvaluator:
     split = Split("val", text, tokenized.validation)
     return TranslationEvaluator(
-        model, split, tokenized.tokenizers, search, batch_size, BOUNDS, CPU, Precision.fp32, Ranks()
+        model, split, tokenized.tokenizers, search, **{**OPTIONS, "batch_size": batch_size}
     )
 
 
@@ -238,7 +245,7 @@ def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
     chrf = sacrebleu.corpus_chrf(found.translations, [list(text.target)])
     assert found.values["val/bleu"] == pytest.approx(bleu.score)
     assert found.values["val/chrf"] == pytest.approx(chrf.score)
-    assert "tok:13a" in found.signatures["val/bleu_signature"]
+    assert "tok:13a" in found.measurement.signatures["bleu"]
     alone = evaluator(model, text, tokenized, greedy(), batch_size=1)(())
     assert alone.translations == found.translations
 
@@ -248,16 +255,16 @@ def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
     label: str | None, scored: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
     split = Split("val", corpus.validation, tokenized.validation, label)
-    evaluate = TranslationEvaluator(
-        model, split, tokenized.tokenizers, Reference(), 5, BOUNDS, CPU, Precision.fp32, Ranks()
-    )
+    evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, Reference(), **OPTIONS)
     found, name = evaluate(()), "val/bleu_lowercased_tokenised"
-    assert (name in found.values) == (f"{name}_signature" in found.signatures) == scored
+    assert (name in found.values) == ("bleu_lowercased_tokenised" in found.measurement.signatures) == scored
     if scored:
-        papers = LowercasedTokenised(corpus.validation.target, "fr")
-        again = papers.bleu(papers.tokens(found.translations))
-        assert (found.values[name], found.signatures[f"{name}_signature"]) == (again.value, again.signature)
-        assert 0 < again.value != found.values["val/bleu"]
+        metric = Bleu(lowercased_tokenised=True)
+        outputs = TextOutputs(found.translations, References(corpus.validation.target), "fr")
+        again = measure([metric], outputs, clusters=outputs.references.clusters, examples="")
+        assert found.values[name] == again.values[metric.name]
+        assert found.measurement.signatures[metric.name] == again.signatures[metric.name]
+        assert 0 < found.values[name] != found.values["val/bleu"]
 
 
 @pytest.mark.parametrize("multiple", [False, True])
@@ -272,21 +279,19 @@ def test_pairs_of_one_source_are_scored_once_if_asked_for(
         Split("val", shared, tokenized.validation, "fr"),
         tokenized.tokenizers,
         greedy(),
-        5,
-        BOUNDS,
-        CPU,
-        Precision.fp32,
-        Ranks(),
         multi_reference=multiple,
+        **OPTIONS,
     )
     found = evaluate((), final=True)
     assert len(found.translations) == 2 * half
     for score in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised", "ter_lowercased_tokenised"):
-        assert found.signatures[f"val/{score}_signature"].startswith("nrefs:2|" if multiple else "nrefs:1|")
+        assert found.measurement.signatures[score].startswith("nrefs:2|" if multiple else "nrefs:1|")
     for kind in ("", ".lc.tok"):
         sides = found.scored_lines[kind]
         assert [len(lines) for lines in sides] == ([half] * 3 if multiple else [2 * half] * 2)
-    assert sum(one.count for one in found.by_length) == (half if multiple else 2 * half)
+    assert sum(one.count for one in found.measurement.groups["bleu_by_length"]) == (
+        half if multiple else 2 * half
+    )
 
 
 def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
@@ -341,7 +346,9 @@ def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Se
     assert source_lengths_in_words(ParallelText(["Hello, you"], ["a"], [gold])) == [2]
     assert source_lengths_in_words(ParallelText(["a  b, c", ""], ["", ""])) == [3, 0]
     lengths = source_lengths_in_words(corpus.validation)
-    bins = evaluator(model, corpus.validation, tokenized, greedy())(()).by_length
+    bins = evaluator(model, corpus.validation, tokenized, greedy())((), final=True).measurement.groups[
+        "bleu_by_length"
+    ]
     assert [b.count for b in bins] == [
         sum(length <= 6 for length in lengths),
         sum(6 < length <= 12 for length in lengths),
@@ -385,7 +392,23 @@ def test_references_that_contain_the_mark_of_unknown_words_are_reported(
     assert ("2 references of val contain ⁇" in caplog.text) == unknown
 
 
-def test_perplexity() -> None:
-    assert perplexity(math.log(7)) == pytest.approx(7)
-    assert perplexity(1e4) == math.inf
-    assert math.isnan(perplexity(math.nan))
+def test_a_metric_of_the_final_evaluation_is_computed_at_validation_if_it_is_monitored(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    split = Split("val", corpus.validation, tokenized.validation)
+    evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, greedy(), **OPTIONS, also=["ter"])
+    assert evaluate(()).values["val/ter"] == evaluate((), final=True).values["val/ter"]
+
+
+def test_exact_matches_are_counted_for_every_phenomenon_of_a_sentence(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    text = corpus.validation
+    assert text.phenomena is not None
+    found = evaluator(model, text, tokenized, Reference())((), final=True)
+    exact = [one == other for one, other in zip(found.translations, text.target, strict=True)]
+    rows = found.measurement.groups["accuracy_by_phenomenon"]
+    assert [row.group for row in rows] == sorted(set().union(*text.phenomena))
+    for row in rows:
+        hits = [hit for hit, names in zip(exact, text.phenomena, strict=True) if row.group in names]
+        assert (row.count, row.value) == (len(hits), pytest.approx(sum(hits) / len(hits)))

@@ -1,9 +1,7 @@
 """Scoring a translation model on a split."""
 
 import logging
-import math
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,33 +9,29 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab.config.schema import Precision
+from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
-    AlignmentCounts,
+    Counts,
     Link,
     WordLinks,
-    diagonal_aer,
-    oracle_aer,
+    diagonal_links,
+    link_counts,
+    oracle_links,
     replace_unknown,
     whitespace_words,
     word_spans,
 )
-from seq2seq_lab.metrics.scores import (
-    Accuracy,
-    Bleu,
-    LengthBin,
-    LowercasedTokenised,
-    References,
-    Score,
-    accuracy_by_phenomenon,
-    chrf,
-    moses_languages,
-    ter,
-)
+from seq2seq_lab.metrics.base import Array, Declarations, Grouping, Measurement, Metric, measure
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
+from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS, TEXT_METRICS, UNKNOWN_REPLACED
+from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, moses_languages
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.runtime.device import autocast, to_host
@@ -47,7 +41,7 @@ from seq2seq_lab.tasks.translation import loss
 
 log = logging.getLogger(__name__)
 
-CONFIDENCE_SAMPLES = 1000  # as many as sacreBLEU's command line takes
+LOSSES = ("teacher_forced", "free_running")
 LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, whatever a model of characters makes
 
 
@@ -64,25 +58,73 @@ class Split:
     target_language: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What scoring a split gave.
+@dataclass(frozen=True, kw_only=True)
+class TranslationOutputs(TextOutputs):
+    """What the metrics of translation read.
 
     Attributes:
-        values: figures by name, with the split's prefix.
-        signatures: sacreBLEU's signatures by name, as in `test/bleu_signature`.
-        by_length: BLEU by source length in words.
-        by_phenomenon: exact translations by what the sentences show; empty where the data set does not say.
+        text: the plain text of the split, with gold alignments and phenomena if the data set has them.
+        losses: see `Losses`.
+        alignments: see `Alignments`.
+    """
+
+    text: ParallelText
+    losses: Mapping[str, Array]
+    alignments: Mapping[str, Array]
+
+
+PRIMARY = "bleu"
+METRICS: tuple[Metric, ...] = (
+    *TEXT_METRICS,
+    *ALIGNMENT_METRICS,
+    MeanLoss("teacher_forced", "teacher-forced loss"),
+    MeanLoss("free_running", "free-running loss"),
+    Perplexity("teacher_forced", "teacher-forced perplexity"),
+    Perplexity("free_running", "free-running perplexity"),
+)
+
+
+def groupings(length_bounds: Sequence[int]) -> tuple[Grouping, ...]:
+    """Return the metrics by group of sentences.
+
+    Args:
+        length_bounds: see `length_groups`, in words of the source.
+    """
+
+    def by_length(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]]:
+        lengths = source_lengths_in_words(outputs.text)
+        return length_groups([lengths[pair] for pair in outputs.references.pairs], length_bounds)
+
+    return (
+        Grouping("length", "source length in words", Bleu(), by_length),
+        Grouping("phenomenon", "phenomenon", ExactMatch(), _by_phenomenon, ordered=False),
+    )
+
+
+def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
+    if outputs.text.phenomena is None:
+        return None
+    groups: dict[str, list[int]] = {}
+    for number, pair in enumerate(outputs.references.pairs):
+        for name in outputs.text.phenomena[pair]:
+            groups.setdefault(name, []).append(number)
+    return dict(sorted(groups.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of scoring a split.
+
+    Attributes:
+        values: metrics by name, with the prefix of the split.
+        measurement: the metrics with what they were computed from.
         translations: plain text in the order of the split.
-        hypotheses: the hypotheses of the sentences whose attention was asked for.
-        scored_lines: the lines that each kind of score is of: hypotheses, references, and further references of the same
-            sentences if there are any.
+        hypotheses: the hypotheses of the sentences whose attention was requested.
+        scored_lines: in the final evaluation the hypotheses and references of each kind of score; see `TextOutputs.lines`.
     """
 
     values: dict[str, float]
-    signatures: dict[str, str]
-    by_length: list[LengthBin]
-    by_phenomenon: list[Accuracy]
+    measurement: Measurement
     translations: list[str]
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
     scored_lines: dict[str, list[list[str]]] = field(default_factory=dict)
@@ -90,27 +132,27 @@ class Evaluation:
 
 @dataclass(slots=True)
 class _Share:
-    """What one rank has found of a split, summed losses and what it knows of its sentences."""
+    """The results of one rank: summed losses, and by the sentence's number all else."""
 
-    teacher_forced: float = 0.0
-    free_running: float = 0.0
+    losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
+    tokens: int = 0
     translations: dict[int, str] = field(default_factory=dict)
     replaced: dict[int, str] = field(default_factory=dict)
     kept: dict[int, Hypothesis] = field(default_factory=dict)
-    alignments: AlignmentCounts = field(default_factory=AlignmentCounts)
+    links: dict[int, Counts] = field(default_factory=dict)
 
 
 class TranslationEvaluator:
-    """Scores a model on a split: both losses, BLEU, chrF, and AER where there are gold and attention.
+    """Scores a model on a split.
 
-    If Moses has rules for the target language, it also computes BLEU of lowercased tokens; the final evaluation adds
-    TER, chrF and TER of lowercased tokens, and the AER of an oracle and of a diagonal.
-    Of several ranks each translates its share of the batches; all return the same evaluation.
+    Each rank translates its share of the batches; all ranks return the same evaluation.
 
     Args:
-        replace_unknown: score once more, by names of their own, the translations with the source token of most attention in
-            place of each unknown word (`UNKNOWN`).
+        replace_unknown: score the translations a second time with the source token of highest attention weight in place of
+            each unknown word (`UNKNOWN`), under names of their own.
         multi_reference: score each source sentence once, against the references of all its pairs; see `References`.
+        metrics: see `METRICS`.
+        also: names of metrics of the final evaluation to compute at each validation.
     """
 
     def __init__(
@@ -119,6 +161,7 @@ class TranslationEvaluator:
         split: Split,
         tokenizers: TokenizerPair,
         search: Search,
+        *,
         batch_size: int,
         length_bounds: Sequence[int],
         device: torch.device,
@@ -126,152 +169,153 @@ class TranslationEvaluator:
         ranks: Ranks,
         replace_unknown: bool = False,
         multi_reference: bool = False,
+        metrics: Sequence[Metric] = METRICS,
+        also: Collection[str] = (),
     ) -> None:
         self.model = model
         self.replace_unknown = replace_unknown
         self.split = split
         self.tokenizers = tokenizers
         self.search = search
-        self.length_bounds = length_bounds
         self.device = device
         self.precision = precision
         self.ranks = ranks
-        self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
-        self._tokens = int((split.tokens.target_lengths - 1).sum())
-        self._batches = [*BatchMaker(split.tokens, device).all(self._plan)]
-        self._gold = _GoldAlignments(split.text, tokenizers) if split.text.gold else None
-        self._lengths = source_lengths_in_words(split.text)
+        self.metrics = (*metrics, *UNKNOWN_REPLACED) if replace_unknown else tuple(metrics)
+        self.groupings = groupings(length_bounds)
+        self.also = also
         text = split.text
+        self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
+        self._batches = [*BatchMaker(split.tokens, device).all(self._plan)]
+        self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
         self._references = References(text.target, text.source, multi_reference)
-        self._lowercased_tokenised = (
-            LowercasedTokenised(text.target, split.target_language, text.source, multi_reference)
-            if split.target_language in moses_languages()
-            else None
-        )
-        ambiguous = sum(UNKNOWN in line for line in split.text.target)
+        ambiguous = sum(UNKNOWN in line for line in text.target)
         if ambiguous and ranks.main:
             log.warning(
-                "%s references of %s contain %s, which in translations stands for an unknown word. Such a word may "
-                "count as correct there; a tokenizer without unknown words (tokenizer=bpe) avoids this.",
+                "%s references of %s contain %s, which marks an unknown word in translations. Such a word may count as "
+                "correct there; a tokenizer without unknown words (tokenizer=bpe) avoids this.",
                 ambiguous,
                 split.prefix,
                 UNKNOWN,
             )
 
-    @torch.no_grad()  # not inference_mode: autocast would cast every weight anew at every step
+    @property
+    def declarations(self) -> Declarations:
+        """What `result.json` records of the metrics."""
+        return Declarations.of(self.metrics, self.groupings, PRIMARY)
+
+    @torch.no_grad()  # not inference_mode, under which autocast casts every weight again at every step
     def __call__(
         self,
         with_attention: Sequence[int],
         final: bool = False,
         counted: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
-        """Score the split; keep the attention of the hypotheses of the sentences `with_attention`.
+        """Score the split.
 
         Args:
-            counted: is called after each batch with the number of batches done and that of all (of this rank).
-            final: add TER and how sure the scores are, which take their time.
+            with_attention: the numbers of the sentences whose hypotheses are kept with their attention weights.
+            final: add what `measure` adds to the final evaluation.
+            counted: called after each batch with the number of finished batches and of all batches of this rank.
 
         Raises:
-            UserError: unknown words are to be replaced, and the model does not attend.
+            UserError: unknown words are to be replaced, and the model has no attention.
         """
         self.model.eval()
         share = _Share()
         for number, (batch, index_B) in enumerate(zip(self._batches, self._plan, strict=True), start=1):
-            index = index_B.tolist()
-            with autocast(self.precision, self.device):
-                model = Encoded(self.model, batch.source_BS, batch.source_lengths)
-                loss_sum, weights_BTS = loss.teacher_forced(model, batch)
-                free_running = loss.free_running(model, batch)
-                attention = self.replace_unknown or not set(index).isdisjoint(with_attention)
-                found = self.search(model, batch, attention)
-            # Results: read once a batch, after the search, which the host has waited for anyway.
-            share.teacher_forced += float(to_host(loss_sum))
-            share.free_running += float(to_host(free_running))
-            for i, (hypothesis, *_) in zip(index, found, strict=True):
-                text = self.tokenizers.target.decode(hypothesis.tokens)
-                share.translations[i] = text.translate(LINE_BREAKS)
-                if self.replace_unknown:
-                    share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
-                if i in with_attention:
-                    share.kept[i] = hypothesis
-            if self._gold is not None and weights_BTS is not None:
-                self._gold.count(share.alignments, index, to_host(weights_BTS.float()))
+            self._score(batch, index_B.tolist(), with_attention, share)
             if counted is not None:
                 counted(number, len(self._batches))
         shares = self.ranks.gather(share)
         return self.ranks.broadcast(lambda: self._evaluation(shares, final))
 
-    def _evaluation(self, shares: Sequence["_Share"], final: bool) -> Evaluation:
-        """Put the ranks' shares of the split together and score them."""
-        numbers = range(len(self.split.text))
-        translated = {i: text for share in shares for i, text in share.translations.items()}
-        translations = [translated[i] for i in numbers]
-        alignments = AlignmentCounts()
-        for share in shares:
-            alignments += share.alignments
-        values = {
-            "loss_teacher_forced": sum(share.teacher_forced for share in shares) / self._tokens,
-            "loss_free_running": sum(share.free_running for share in shares) / self._tokens,
-        }
-        for mode in ("teacher_forced", "free_running"):
-            values[f"perplexity_{mode}"] = perplexity(values[f"loss_{mode}"])
-        phenomena = self.split.text.phenomena
-        bleu = Bleu(translations, self._references)
-        scores, lines = self._scores(translations, bleu, final)
-        if self.replace_unknown:
-            texts = {i: text for share in shares for i, text in share.replaced.items()}
-            copied = [texts[i] for i in numbers]
-            more, more_lines = self._scores(copied, Bleu(copied, self._references), final)
-            scores |= {f"{name}_unknown_replaced": score for name, score in more.items()}
-            lines |= {f".unknown_replaced{kind}": sides for kind, sides in more_lines.items()}
-        values |= {name: score.value for name, score in scores.items()}
-        values |= {
-            f"{name}_confidence": score.confidence
-            for name, score in scores.items()
-            if score.confidence is not None
-        }
-        if alignments.predicted:
-            values |= {
-                "aer": alignments.aer(),
-                "alignment_precision": alignments.precision(),
-                "alignment_recall": alignments.recall(),
-            }
-            gold = self.split.text.gold
-            if final and gold is not None:
-                values |= {"aer_oracle": oracle_aer(gold), "aer_diagonal": diagonal_aer(gold)}
+    def _score(
+        self, batch: Batch, index: Sequence[int], with_attention: Sequence[int], share: _Share
+    ) -> None:
+        """Translate a batch and add its results to a rank's share."""
+        with autocast(self.precision, self.device):
+            model = Encoded(self.model, batch.source_BS, batch.source_lengths)
+            teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
+            free_running = loss.free_running(model, batch)
+            attention = self.replace_unknown or not set(index).isdisjoint(with_attention)
+            hypotheses = self.search(model, batch, attention)
+        # Read after the search, which waits for the device anyway.
+        share.losses["teacher_forced"] += float(to_host(teacher_forced))
+        share.losses["free_running"] += float(to_host(free_running))
+        share.tokens += int((self.split.tokens.target_lengths[index] - 1).sum())
+        for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
+            text = self.tokenizers.target.decode(hypothesis.tokens)
+            share.translations[i] = text.translate(LINE_BREAKS)
+            if self.replace_unknown:
+                share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
+            if i in with_attention:
+                share.kept[i] = hypothesis
+        if self._gold is not None and weights_BTS is not None:
+            share.links |= self._gold.counts(index, to_host(weights_BTS.float()))
+
+    def _evaluation(self, shares: Sequence[_Share], final: bool) -> Evaluation:
+        """Merge the ranks' shares and compute the metrics."""
+        outputs = self._outputs(shares)
+        measurement = measure(
+            self.metrics,
+            outputs,
+            clusters=self._references.clusters,
+            examples=self._references.examples,
+            groupings=self.groupings,
+            final=final,
+            also=self.also,
+        )
         return Evaluation(
-            values={f"{self.split.prefix}/{name}": value for name, value in values.items()},
-            signatures={f"{self.split.prefix}/{name}_signature": s.signature for name, s in scores.items()},
-            by_length=bleu.by_length(self._lengths, self.length_bounds, CONFIDENCE_SAMPLES if final else 0),
-            by_phenomenon=[]
-            if phenomena is None
-            else accuracy_by_phenomenon(translations, self.split.text.target, phenomena),
-            translations=translations,
+            values={f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()},
+            measurement=measurement,
+            translations=[*outputs.hypotheses],
             hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
-            scored_lines=lines if final else {},
+            scored_lines=scored_lines(outputs) if final else {},
         )
 
-    def _scores(
-        self, translations: Sequence[str], bleu: Bleu, final: bool
-    ) -> tuple[dict[str, Score], dict[str, list[list[str]]]]:
-        """Return the scores of translations, and the lines that each kind is of, as `Evaluation.scored_lines`."""
-        references, samples = self._references, CONFIDENCE_SAMPLES if final else 0
-        scores = {"bleu": bleu.score(samples), "chrf": chrf(translations, references, samples)}
-        if final:
-            scores["ter"] = ter(translations, references, samples)
-        lines = {"": [references.scored(translations), *references.padded()]}
-        if (papers := self._lowercased_tokenised) is not None:
-            tokens = papers.tokens(translations)
-            scores["bleu_lowercased_tokenised"] = papers.bleu(tokens, samples)
-            if final:
-                scores["chrf_lowercased_tokenised"] = papers.chrf(tokens, samples)
-                scores["ter_lowercased_tokenised"] = papers.ter(tokens, samples)
-            lines[".lc.tok"] = [papers.references.scored(tokens), *papers.references.padded()]
-        return scores, lines
+    def _outputs(self, shares: Sequence[_Share]) -> TranslationOutputs:
+        text, references, language = self.split.text, self._references, self.split.target_language
+        numbers = range(len(text))
+        translated = {i: line for share in shares for i, line in share.translations.items()}
+        unknown_replaced = None
+        if self.replace_unknown:
+            lines = {i: line for share in shares for i, line in share.replaced.items()}
+            unknown_replaced = TextOutputs([lines[i] for i in numbers], references, language)
+        links = {i: counts for share in shares for i, counts in share.links.items()}
+        alignments: dict[str, Array] = {}
+        if text.gold is not None and any(predicted for _, _, predicted, _ in links.values()):
+            rows = {
+                "attention": [links[i] for i in numbers],
+                "oracle": [link_counts(oracle_links(gold), gold.links) for gold in text.gold],
+                "diagonal": [link_counts(diagonal_links(gold), gold.links) for gold in text.gold],
+            }
+            alignments = {kind: references.sum_of_scored(np.array(counts)) for kind, counts in rows.items()}
+        return TranslationOutputs(
+            hypotheses=[translated[i] for i in numbers],
+            references=references,
+            language=language,
+            unknown_replaced=unknown_replaced,
+            text=text,
+            losses={
+                kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES
+            },
+            alignments=alignments,
+        )
+
+
+def scored_lines(outputs: TextOutputs) -> dict[str, list[list[str]]]:
+    """Return the lines of each kind of score, by the kind as in the names of files; see `TextOutputs.lines`."""
+    kinds = {"": outputs}
+    if outputs.unknown_replaced is not None:
+        kinds[".unknown_replaced"] = outputs.unknown_replaced
+    lines = {kind: texts.lines for kind, texts in kinds.items()}
+    if outputs.language in moses_languages():
+        lines |= {f"{kind}.lc.tok": texts.lowercased_tokenised.lines for kind, texts in kinds.items()}
+    return lines
 
 
 class _GoldAlignments:
-    """The gold links of a split, and what makes links of the model's attention."""
+    """The gold links of a split, and how to read links from the model's attention."""
 
     def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
         assert text.gold is not None
@@ -288,13 +332,13 @@ class _GoldAlignments:
                 )
             )
 
-    def count(
-        self, counts: AlignmentCounts, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]
-    ) -> None:
-        """Add the links that the attention of a batch makes under teacher forcing."""
+    def counts(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> dict[int, Counts]:
+        """Return the `link_counts` of the sentences of a batch by number, for its attention under teacher forcing."""
+        found = {}
         for i, weights_TS in zip(index, weights_BTS, strict=True):
             rows, columns = self._links[i].shape
-            counts.add(self._links[i].of(weights_TS[:rows, :columns]), self._gold[i])
+            found[i] = link_counts(self._links[i].of(weights_TS[:rows, :columns]), self._gold[i])
+        return found
 
 
 def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:
@@ -309,11 +353,6 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
             "replace_unknown (--replace-unknown) out."
         )
     return replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens).translate(LINE_BREAKS)
-
-
-def perplexity(loss: float) -> float:
-    """Return e to the loss in nats; infinite where that is beyond a float."""
-    return math.inf if loss > math.log(sys.float_info.max) else math.exp(loss)
 
 
 def source_lengths_in_words(text: ParallelText) -> list[int]:

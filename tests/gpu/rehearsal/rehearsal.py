@@ -196,7 +196,15 @@ def test_evaluation(
     split = Split("val", corpus.validation, tokenized.validation, "en")
     search, model = build.search(whole), on_gpu(whole, tokenized)
     evaluate = TranslationEvaluator(
-        model, split, tokenized.tokenizers, search, 4, [6], GPU, precision, Ranks()
+        model,
+        split,
+        tokenized.tokenizers,
+        search,
+        batch_size=4,
+        length_bounds=[6],
+        device=GPU,
+        precision=precision,
+        ranks=Ranks(),
     )
     evaluation = evaluate([0, 2])
     assert {len(text.split()) for text in evaluation.translations} == {WORDS}

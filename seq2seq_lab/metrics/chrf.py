@@ -1,0 +1,33 @@
+"""chrF."""
+
+from seq2seq_lab.metrics import sacrebleu_adapter
+from seq2seq_lab.metrics.base import Array
+from seq2seq_lab.metrics.sacrebleu_adapter import CHRF
+from seq2seq_lab.metrics.texts import References, TextMetric
+
+
+class Chrf(TextMetric):
+    """sacreBLEU's chrF2 (Popović 2015).
+
+    It ignores white space, so of lowercased Moses tokens only the escapes and the normalised punctuation matter.
+    """
+
+    name, label, higher_is_better, limits = "chrf", "chrF", True, (0.0, 100.0)
+
+    def __init__(self, lowercased_tokenised: bool = False, unknown_replaced: bool = False) -> None:
+        super().__init__(lowercased_tokenised, unknown_replaced)
+        if lowercased_tokenised:
+            self.when = "final"
+        if lowercased_tokenised or unknown_replaced:
+            self.shown = self.compared = False
+
+    def scorer(self, references: References) -> CHRF:
+        """See `TextMetric.scorer`."""
+        return CHRF(lowercase=self.lowercased_tokenised)
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return sacrebleu_adapter.score(_SCORER, totals_K)
+
+
+_SCORER = CHRF()

@@ -1,0 +1,57 @@
+"""The mean loss of a split, and its perplexity."""
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Protocol
+
+from seq2seq_lab.metrics.base import Array, Metric
+
+
+class Losses(Protocol):
+    """Outputs with summed losses."""
+
+    @property
+    def losses(self) -> Mapping[str, Array]:
+        """By kind of loss a row (summed loss in nats, number of counted units) for each process."""
+        ...
+
+
+class MeanLoss(Metric):
+    """The mean loss in nats.
+
+    Args:
+        kind: of the losses in `Losses.losses`.
+        label: the name in tables and pictures.
+    """
+
+    prefix = "loss"
+    higher_is_better, format, compared, per_example = False, ".3f", False, False
+
+    def __init__(self, kind: str, label: str) -> None:
+        self.kind = kind
+        self.name = f"{self.prefix}_{kind}"
+        self.label = label
+
+    def rows(self, outputs: Losses) -> Array:
+        """See `Metric.rows`."""
+        return outputs.losses[self.kind]
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return float(totals_K[0] / totals_K[1])
+
+
+class Perplexity(MeanLoss):
+    """e to the mean loss."""
+
+    prefix, format, shown = "perplexity", ".2f", False
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return perplexity(super().value(totals_K))
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the loss in nats; infinite if it exceeds the largest float."""
+    return math.inf if loss > math.log(sys.float_info.max) else math.exp(loss)

@@ -1,0 +1,25 @@
+"""The built-in metrics that the comparison computes from the statistics of a run."""
+
+from seq2seq_lab.metrics.alignment import AlignmentErrorRate, AlignmentPrecision, AlignmentRecall
+from seq2seq_lab.metrics.base import Metric
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.chrf import Chrf
+from seq2seq_lab.metrics.ter import Ter
+
+TEXT_METRICS = (
+    *(Bleu(), Chrf(), Ter()),
+    *(Bleu(lowercased_tokenised=True), Chrf(lowercased_tokenised=True), Ter(lowercased_tokenised=True)),
+)
+UNKNOWN_REPLACED = tuple(
+    type(metric)(metric.lowercased_tokenised, unknown_replaced=True) for metric in TEXT_METRICS
+)
+ALIGNMENT_METRICS = (
+    AlignmentErrorRate(),
+    AlignmentPrecision(),
+    AlignmentRecall(),
+    AlignmentErrorRate("oracle"),
+    AlignmentErrorRate("diagonal"),
+)
+BUILT_IN: dict[str, Metric] = {
+    metric.name: metric for metric in (*TEXT_METRICS, *UNKNOWN_REPLACED, *ALIGNMENT_METRICS)
+}
