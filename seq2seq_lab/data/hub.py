@@ -21,6 +21,7 @@ def read_hub(
     hub: str,
     subset: str | None,
     columns: tuple[str, str],
+    *,
     on_bad_pair: OnBadPair,
     counts: Counter[str],
     remedy: str,

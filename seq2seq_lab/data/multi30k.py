@@ -89,7 +89,14 @@ class Multi30k:
         return streams
 
     def _read_hub(self, counts: Counter[str]) -> dict[str, Iterator[tuple[str, str]]]:
-        streams = read_hub(self.hub, None, (self.source, self.target), self.on_bad_pair, counts, _REMEDY)
+        streams = read_hub(
+            self.hub,
+            None,
+            (self.source, self.target),
+            on_bad_pair=self.on_bad_pair,
+            counts=counts,
+            remedy=_REMEDY,
+        )
         for split in ("validation", "test"):
             if split not in streams:
                 raise UserError(f"dataset.hub={self.hub} has no split {split}. {_REMEDY}")

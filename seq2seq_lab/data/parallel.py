@@ -154,7 +154,14 @@ class Parallel:
         }
         streams: dict[str, Iterator[tuple[str, str]]] = {}
         if self.hub is not None:
-            hub = read_hub(self.hub, self.hub_config, self._names(), self.on_bad_pair, counts, _HUB_REMEDY)
+            hub = read_hub(
+                self.hub,
+                self.hub_config,
+                self._names(),
+                on_bad_pair=self.on_bad_pair,
+                counts=counts,
+                remedy=_HUB_REMEDY,
+            )
             given = {key.partition(".")[0] for key in files}
             streams |= {split: pairs for split, pairs in hub.items() if split not in given}
         for key, value in files.items():

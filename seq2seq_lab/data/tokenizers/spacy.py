@@ -21,6 +21,7 @@ class SpacyTokenizer(JoinedTokenizer):
 
     def __init__(
         self,
+        *,
         joint: bool,
         lowercase: bool,
         min_frequency: int,

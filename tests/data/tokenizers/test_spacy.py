@@ -46,7 +46,7 @@ def test_without_joiners_the_tokens_are_exactly_spacys() -> None:
 
 def fitted(languages: dict[str, str] | None, labels: tuple[str, str], joint: bool = False) -> TokenizerPair:
     def untrained() -> SpacyTokenizer:
-        return SpacyTokenizer(joint, False, 1, None, True, languages)
+        return make("spacy", joint=joint, min_frequency=1, languages=languages)
 
     return fit_tokenizers(untrained, ParallelText(["don't"], ["aujourd'hui l'ami"]), labels)
 
@@ -95,7 +95,9 @@ def test_one_tokenizer_cannot_follow_two_languages() -> None:
 def test_without_spacy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(UserError, match=r"pip install 'seq2seq_lab\[spacy\]'"):
-        SpacyTokenizer(False, False, 1, None, True, None)
+        SpacyTokenizer(
+            joint=False, lowercase=False, min_frequency=1, max_size=None, joiners=True, languages=None
+        )
 
 
 @pytest.mark.corpora
