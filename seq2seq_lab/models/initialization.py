@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention
-from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
+from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
 
 Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
 

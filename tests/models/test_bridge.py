@@ -1,16 +1,20 @@
 """The decoder's first state. The copying and the tanh bridge of whole models are in test_combinations.py."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab import build
+from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.encoders import EncoderSizes
+from seq2seq_lab.models.encoders import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
+from seq2seq_lab.search.beam import BeamSearch
 
 S, M, H = 4, 6, 5
 LENGTHS = (4, 1, 3)
@@ -131,3 +135,50 @@ def test_of_either_number_of_directions(encoder: str, kind: str) -> None:
             build.check_model(config)
     else:
         build.check_model(config)
+
+
+class MeanPooling(Encoder):
+    """An encoder without a final state: its outputs are the embeddings."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.sizes = EncoderSizes(input_size, final_size=None, num_layers=0)
+
+    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
+        mask_BS1 = (torch.arange(embedded_BSE.shape[1]) < torch.tensor(lengths)[:, None])[..., None]
+        return EncoderOutputs(embedded_BSE * mask_BS1, None)
+
+
+@pytest.fixture
+def without_final(monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A configuration whose encoder has no final state."""
+    monkeypatch.setattr("seq2seq_lab.models.encoders.MeanPooling", MeanPooling, raising=False)
+    monkeypatch.setattr(MeanPooling, "__module__", "seq2seq_lab.models.encoders")
+    config = small_config("gru")
+    config.encoder = {"_target_": "seq2seq_lab.models.encoders.MeanPooling"}
+    return config
+
+
+@pytest.mark.parametrize("kind", ["mean", "zero"])
+def test_an_encoder_without_a_final_state(without_final: Config, kind: str) -> None:
+    without_final.decoder["bridge"] = kind
+    build.check_model(without_final)
+    model = small_model(without_final)
+    batch = batch_of(random_sentences([3, 1], seed=1), random_sentences([2, 4], seed=2))
+    assert model.start(batch.source_BS, batch.source_lengths)[1].final is None
+    (found, _) = BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 2)(model, batch, with_weights=True)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("kind", ["copy", "tanh"])
+def test_a_bridge_that_needs_a_final_state_is_refused_without_one(without_final: Config, kind: str) -> None:
+    without_final.decoder["bridge"] = kind
+    with pytest.raises(UserError, match=rf"decoder\.bridge={kind} .*model\.bridge=mean"):
+        build.check_model(without_final)
+
+
+def test_a_decoder_that_reads_the_final_state_is_refused_without_one(without_final: Config) -> None:
+    without_final.decoder = small_config("gru", "context", "none").decoder | {"bridge": "zero"}
+    without_final.attention = small_config("gru", "plain", "none").attention
+    with pytest.raises(UserError, match=r"decoder=context .*final state"):
+        build.check_model(without_final)

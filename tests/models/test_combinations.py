@@ -123,7 +123,7 @@ def take_an_optimizer_step(
     optimizer = build.optimizer(config, model)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
-    assert (weights_BTS is None) == (attention == "none")
+    assert (weights_BTS is None) == (attention == "none") == (not model.attends)
     loss = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.1)
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():

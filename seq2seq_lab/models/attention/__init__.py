@@ -10,6 +10,7 @@ from seq2seq_lab.models.attention.location_sensitive import LocationSensitiveAtt
 from seq2seq_lab.models.attention.multiplicative import MultiplicativeAttention
 from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.attention.scaled_dot import ScaledDotAttention
+from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
 
 __all__ = [
     "AdditiveAttention",
@@ -23,5 +24,6 @@ __all__ = [
     "MultiplicativeAttention",
     "NoAttention",
     "ScaledDotAttention",
+    "StatefulAdditiveAttention",
     "StatefulAttention",
 ]
