@@ -155,6 +155,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
     )
     resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
     with tracking(job, began, resumed, ranks) as (tracker, logger):
+        tracker.declare_metrics(evaluators[0].declarations.directions())
         samples = choose_samples(validation.text, settings.samples)
         show = run_report.Showcase(
             folder,

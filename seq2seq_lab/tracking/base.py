@@ -11,6 +11,13 @@ class Tracker:
     Metrics are named `train/…`, `val/…` and `test/…`. `step` is the optimizer step that the values belong to.
     """
 
+    def declare_metrics(self, directions: Mapping[str, str]) -> None:
+        """Record for each metric whether its greatest ("max") or its smallest ("min") value is the best.
+
+        Args:
+            directions: by the metric's name without the prefix of the split.
+        """
+
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Record the metrics of one step."""
 
@@ -59,6 +66,10 @@ class Trackers(Tracker):
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = tuple(trackers)
+
+    def declare_metrics(self, directions: Mapping[str, str]) -> None:
+        for tracker in self._trackers:
+            tracker.declare_metrics(directions)
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         for tracker in self._trackers:

@@ -103,6 +103,7 @@ class WandbTracker(Logger):
         self.url = None if run.offline or run.disabled else run.url
         self._record = Path(run.settings.sync_dir)
         self._defined: set[str] = set()
+        self._directions: dict[str, str] = {}
         self._send(_define_metrics)
 
     def sync_command(self) -> str | None:
@@ -114,15 +115,21 @@ class WandbTracker(Logger):
         records = sorted(self._record.parent.glob(f"*run-*-{self.run_id}")) or [self._record]
         return f"wandb sync {' '.join(shlex.quote(str(record)) for record in records)}"
 
+    def declare_metrics(self, directions: Mapping[str, str]) -> None:
+        """Make the summary of each metric of validation its best value."""
+        self._directions = dict(directions)
+
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Log metrics. W&B's own step is not used, because W&B drops values with a smaller step."""
         # Defined by full name: if two patterns match a name, W&B uses either of them.
-        losses = {name for name in values if name.startswith("val/loss_")} - self._defined
-        self._defined |= losses
+        best = {name: self._directions.get(name.rpartition("/")[2]) for name in values.keys() - self._defined}
+        self._defined |= best.keys()
 
         def log(run: "wandb.Run") -> None:
-            for name in losses:
-                run.define_metric(name, step_metric=STEP, summary="min")
+            for name, direction in best.items():
+                # A test metric has one value, which is its summary.
+                if direction and name.startswith("val/"):
+                    run.define_metric(name, step_metric=STEP, summary=direction)
             run.log({**values, STEP: step})
 
         self._send(log)
@@ -328,8 +335,6 @@ def _define_metrics(run: "wandb.Run") -> None:
     run.define_metric(STEP, hidden=True)
     for part in ("train", "val", "test"):
         run.define_metric(f"{part}/*", step_metric=STEP)
-    run.define_metric("val/bleu", step_metric=STEP, summary="max")
-    run.define_metric("val/aer", step_metric=STEP, summary="min")
 
 
 def _mask_secrets(config: Mapping[str, object]) -> dict[str, object]:
