@@ -51,7 +51,9 @@ class Model:
 
 
 MODELS = {
-    "sutskever": Model("Sutskever 2014: two LSTM layers on each side, fixed context", Sutskever, flops.sutskever),
+    "sutskever": Model(
+        "Sutskever 2014: two LSTM layers on each side, fixed context", Sutskever, flops.sutskever
+    ),
     "cho": Model("Cho 2014: GRU, the context at each step", Cho, flops.cho),
     "bahdanau": Model("Bahdanau 2014: GRU, additive attention before the step", Bahdanau, flops.bahdanau),
     "luong": Model(

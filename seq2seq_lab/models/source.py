@@ -38,9 +38,13 @@ class Source(NamedTuple):
         """
         outputs_BSM = encoded.outputs_BSM
         size, device = outputs_BSM.shape[1], outputs_BSM.device
-        lengths_B = torch.tensor(lengths, device=device)
-        mask = None
-        if min(lengths) < size:
+        if min(lengths) == size:
+            lengths_B, mask = (
+                torch.full((len(lengths),), size, device=device),
+                None,
+            )  # without a copy from the host
+        else:
+            lengths_B = torch.tensor(lengths, device=device)
             mask = (torch.arange(size, device=device) < lengths_B[:, None])[:, None]
         return cls(outputs_BSM, project(outputs_BSM), lengths_B, mask, encoded.final)
 
