@@ -23,7 +23,7 @@ from seq2seq_lab.models.source import Source
 B, T, S, E, M, D = 3, 2, 4, 2, 3, 5
 LENGTHS = (4, 2, 1)
 
-# One score, number by number, from the formula of each function; h is the memory row at position j, s a query row.
+# One score, number by number, from the formula of each function; h is the encoder output at position j, s a query.
 Score = Callable[[Attention, Tensor, Tensor, int], Tensor]
 
 
@@ -60,7 +60,7 @@ def scaled_dot(attention: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
 
 
 def location(attention: Attention, h: Tensor, s: Tensor, j: int) -> Tensor:
-    """Row j of W times [e; s], whatever stands in the memory."""
+    """Row j of W times [e; s], independent of the encoder outputs."""
     w = matrix(attention, "position")
     return total(w[j, i] * s[i] for i in range(len(s)))
 
@@ -344,8 +344,8 @@ def test_rows_sum_to_1_and_padding_gets_exactly_0(name: str, dtype: torch.dtype)
 
 
 @every_function
-def test_padding_has_no_say(name: str) -> None:
-    """A masked batch equals each sentence alone, whatever stands at padding; no gradient goes there."""
+def test_padding_has_no_effect(name: str) -> None:
+    """A masked batch equals each sentence alone, with any values at padding, which gets no gradient."""
     attention = FUNCTIONS[name][0]().double()
     query_BTQ, encoder_outputs_BSM = inputs(attention)
     noise = torch.where(mask_of(LENGTHS).transpose(1, 2), 0.0, 100.0)

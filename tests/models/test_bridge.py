@@ -31,7 +31,7 @@ def bridge(kind: BridgeKind, encoder_layers: int, num_layers: int, has_cell: boo
 
 
 def source(encoder_layers: int, padding: float) -> Source:
-    """A random source; this number stands at padding."""
+    """A random source with this value at padding."""
     generator = torch.Generator().manual_seed(1)
     encoder_outputs_BSM = torch.randn(B, S, M, dtype=torch.float64, generator=generator)
     mask = torch.arange(S) < torch.tensor(LENGTHS)[:, None]
@@ -127,8 +127,8 @@ def test_mean_and_zero_join_any_numbers_of_layers_and_directions(
 
 @pytest.mark.parametrize("kind", ["copy", "tanh", "mean", "zero"])
 @pytest.mark.parametrize("encoder", ["gru", "bigru"])
-def test_of_either_number_of_directions(encoder: str, kind: str) -> None:
-    """An encoder of both directions has a final state of twice its size, which only a copy minds."""
+def test_one_or_two_directions(encoder: str, kind: str) -> None:
+    """An encoder of both directions has a final state of twice the size, which only bridge=copy refuses."""
     config = small_config(encoder, bridge=kind, encoder_hidden_size=10)
     if kind == "copy" and encoder == "bigru":
         with pytest.raises(UserError, match=r"bridge=copy .* has 10 .* 20 .*its directions.*hidden_size=20"):

@@ -21,7 +21,7 @@ ENCODERS, DECODERS = values_of("encoder"), values_of("decoder")
 ATTENTIONS = [value for value in values_of("attention") if canonical("attention", value) == value]
 
 
-def goes_together(decoder: str, attention: str, num_layers: int) -> bool:
+def compatible(decoder: str, attention: str, num_layers: int) -> bool:
     if decoder in ("plain", "context"):
         return attention == "none"
     if decoder == "conditional":
@@ -33,20 +33,23 @@ def goes_together(decoder: str, attention: str, num_layers: int) -> bool:
 PRODUCT = [
     (encoder, decoder, attention, num_layers)
     for encoder, decoder, attention, num_layers in product(ENCODERS, DECODERS, ATTENTIONS, (1, 2))
-    if encoder in ("lstm", "bigru") or attention in ("additive", "none")
+    if encoder == "bigru" or (encoder, num_layers) == ("lstm", 1) or attention in ("additive", "none")
 ]
 COMBINATIONS = [
-    pytest.param(*parts, id="-".join(map(str, parts))) for parts in PRODUCT if goes_together(*parts[1:])
+    pytest.param(*parts, id="-".join(map(str, parts))) for parts in PRODUCT if compatible(*parts[1:])
 ]
-OTHERS = [
-    pytest.param(*parts, id="-".join(map(str, parts))) for parts in PRODUCT if not goes_together(*parts[1:])
+REFUSED_COMBINATIONS = [
+    pytest.param(*parts, id="-".join(map(str, parts)))
+    for parts in PRODUCT
+    if parts[0] == "bigru" and not compatible(*parts[1:])
 ]
 every_combination = pytest.mark.parametrize(("encoder", "decoder", "attention", "num_layers"), COMBINATIONS)
 
 
-def test_the_walk_is_not_empty() -> None:
-    assert set(ENCODERS) >= {"rnn", "lstm", "gru", "birnn", "bilstm", "bigru"}
-    assert set(DECODERS) >= {
+def test_the_product_covers_every_value() -> None:
+    columns = list(zip(*(parts.values for parts in COMBINATIONS), strict=True))
+    assert {*columns[0]} >= {"rnn", "lstm", "gru", "birnn", "bilstm", "bigru"}
+    assert {*columns[1]} >= {
         "plain",
         "context",
         "bahdanau",
@@ -55,21 +58,11 @@ def test_the_walk_is_not_empty() -> None:
         "luong_feeding",
         "conditional",
     }
-    assert set(ATTENTIONS) >= {
-        "additive",
-        "dot",
-        "location",
-        "none",
-        "coverage",
-        "location_sensitive",
-        "local",
-    }
-    assert len(COMBINATIONS) >= 2 * (2 * 2 + 4 * 9 * 2 + 8) + 4 * (2 * 2 + 4 * 2 * 2 + 1)
-    assert len(COMBINATIONS) + len(OTHERS) == len(PRODUCT)
+    assert {*columns[2]} >= {"additive", "dot", "location", "none", "coverage", "location_sensitive", "local"}
 
 
-@pytest.mark.parametrize(("encoder", "decoder", "attention", "num_layers"), OTHERS)
-def test_what_does_not_go_together_is_refused_by_name(
+@pytest.mark.parametrize(("encoder", "decoder", "attention", "num_layers"), REFUSED_COMBINATIONS)
+def test_incompatible_parts_are_refused_by_name(
     encoder: str, decoder: str, attention: str, num_layers: int
 ) -> None:
     with pytest.raises(UserError, match=r"decoder.*(attention|num_layers)="):
@@ -79,7 +72,7 @@ def test_what_does_not_go_together_is_refused_by_name(
 def config_of(
     encoder: str, decoder: str, attention: str, num_layers: int, tied: TiedEmbeddings = TiedEmbeddings.none
 ) -> Config:
-    """Sizes that differ wherever they may."""
+    """Sizes that differ wherever this is allowed."""
     sizes: dict[str, Any] = {"num_layers": num_layers}
     if attention == "dot":
         sizes["hidden_size"] = 8 if encoder.startswith("bi") else 4
@@ -107,7 +100,7 @@ def test_takes_an_optimizer_step(encoder: str, decoder: str, attention: str, num
 @pytest.mark.parametrize("tied", [TiedEmbeddings.target, TiedEmbeddings.all], ids=lambda tied: tied.value)
 @pytest.mark.parametrize(
     ("decoder", "attention"),
-    [pair for pair in product(DECODERS, ("additive", "none")) if goes_together(*pair, 1)],
+    [pair for pair in product(DECODERS, ("additive", "none")) if compatible(*pair, 1)],
 )
 def test_tied_embeddings_take_an_optimizer_step(decoder: str, attention: str, tied: TiedEmbeddings) -> None:
     take_an_optimizer_step("bigru", decoder, attention, 1, tied)
@@ -277,7 +270,7 @@ CELLS = ("rnn", "lstm", "gru")
 @pytest.mark.parametrize("same", [True, False], ids=["equal_sizes", "unequal_sizes"])
 @pytest.mark.parametrize(("encoder", "decoder_cell"), list(product(CELLS, CELLS)))
 def test_the_tanh_bridge(encoder: str, decoder_cell: str, same: bool) -> None:
-    """h_0 = tanh(W h + b); a memory cell is copied, projected, dropped, or made of h."""
+    """h_0 = tanh(W h + b); a memory cell is copied, projected, dropped, or computed from h."""
     config = small_config(encoder, encoder_hidden_size=10 if same else 4)
     config.decoder["cell"] = decoder_cell
     model = small_model(config)

@@ -1,4 +1,4 @@
-"""What a decoder hands from step to step, and its dropout in training."""
+"""The state of decoders, and their dropout in training."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def model_of(decoder: str, **model: Any) -> Seq2Seq:
 
 
 def batch() -> Batch:
-    """Targets of one length: a padded input is 0 with dropout or without."""
+    """Targets of one length, since a padded input is 0 with and without dropout."""
     return batch_of(random_sentences([4, 2, 5], seed=1), random_sentences([STEPS - 1] * 3, seed=2))
 
 
@@ -48,8 +48,8 @@ def test_select(cell: Tensor | None, fed: Tensor | None) -> None:
 
 
 @every_decoder
-def test_a_selected_state_goes_on_as_the_row_it_was(decoder: str) -> None:
-    """As in a beam: rows of one sentence that have said different words are reordered, and go on."""
+def test_a_selected_state_continues_like_its_row(decoder: str) -> None:
+    """As in a beam: rows of one sentence with different tokens are reordered."""
     model = model_of(decoder).double().eval()
     sentence = random_sentences([4], seed=1)[0]
     rows = batch_of([sentence] * 3, [[5], [6], [7]])
@@ -80,7 +80,7 @@ def patterns(x_BTF: Tensor) -> list[set[tuple[bool, ...]]]:
 
 @every_decoder
 @pytest.mark.parametrize("locked", [False, True], ids=["each_step", "locked"])
-def test_the_mask_of_what_the_readout_reads(decoder: str, locked: bool) -> None:
+def test_the_mask_of_the_features(decoder: str, locked: bool) -> None:
     model = model_of(decoder, dropout=0.5, state_dropout=0.5, locked_dropout=locked).train()
     features_BTF = shown(model, batch())
     assert (features_BTF == 0).double().mean().item() == pytest.approx(0.5, abs=0.25)
@@ -92,8 +92,10 @@ def test_the_mask_of_what_the_readout_reads(decoder: str, locked: bool) -> None:
 
 @pytest.mark.parametrize("decoder", ["luong", "luong_feeding"])
 @pytest.mark.parametrize("locked", [False, True], ids=["each_step", "locked"])
-def test_the_masks_of_memory_and_state_below_the_attentional_layer(decoder: str, locked: bool) -> None:
-    """The layer reads [c_t; s_t]: a locked mask of the memory is one of its context too."""
+def test_the_masks_of_encoder_outputs_and_state_below_the_attentional_layer(
+    decoder: str, locked: bool
+) -> None:
+    """The layer reads [c_t; s_t]: a locked mask of the encoder outputs is also a mask of the context."""
     model = model_of(decoder, dropout=0.5, state_dropout=0.5, locked_dropout=locked).train()
     read: list[Tensor] = []
     combine = model.decoder.get_submodule("combine")
@@ -102,7 +104,7 @@ def test_the_masks_of_memory_and_state_below_the_attentional_layer(decoder: str,
     joined_BTX = torch.cat(read, dim=1)
     assert joined_BTX.shape == (3, STEPS, 30 + HIDDEN)
     assert [len(rows) for rows in patterns(joined_BTX[..., -HIDDEN:])] == [1 if locked else STEPS] * 3
-    # An element of the context is 0 where it is dropped at all positions.
+    # An element of the context is 0 if it is dropped at all positions.
     assert (joined_BTX[..., :30] == 0).double().mean().item() == pytest.approx(
         0.5 if locked else 0.02, abs=0.2
     )
@@ -111,7 +113,7 @@ def test_the_masks_of_memory_and_state_below_the_attentional_layer(decoder: str,
 
 
 @pytest.mark.parametrize("locked", [False, True], ids=["each_step", "locked"])
-def test_what_is_fed_back_is_what_was_shown_dropped_elements_and_all(
+def test_the_fed_features_have_the_dropout_of_the_readout(
     locked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fed: list[Tensor] = []

@@ -148,7 +148,7 @@ def test_a_packed_sequence_passes_its_gradient_on(locked: bool) -> None:
 
 
 def read_by_the_second_layer(sequence: PackedSequence | Tensor, locked: bool) -> Tensor:
-    """What a second layer reads at 0.5: the first layer's states, each zeroed or doubled; when not training, as they are."""
+    """What a second layer reads at 0.5: the states of the first layer, each zeroed or doubled; unchanged in evaluation."""
 
     def data(read: PackedSequence | Tensor) -> Tensor:
         return read.data if isinstance(read, PackedSequence) else read
@@ -209,7 +209,7 @@ def test_on_a_gpu(locked: bool, gpu: torch.device) -> None:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_each_sides_embeddings_have_their_own(side: str) -> None:
-    """One side's changes what is made of that side, and nothing else."""
+    """Dropout of one side changes the results of that side only."""
     config = small_config()
     getattr(config.embedding, side).dropout = 0.5
     model = small_model(config).train()

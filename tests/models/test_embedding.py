@@ -1,4 +1,4 @@
-"""The embedding table: what it gives, what of it learns, and what pretrained vectors make of it."""
+"""The embedding table: values, gradients and pretrained vectors."""
 
 import pytest
 import torch

@@ -47,7 +47,7 @@ def gradients(outputs: list[Tensor], model: RecurrentEncoder, x_BSE: Tensor) -> 
 @every_cell
 @either_batch
 def test_reverse_is_the_encoder_on_the_reversed_sentence(cell: Cell, lengths: tuple[int, ...]) -> None:
-    """Its memory is flipped back, so that row j is still of source token j; padding is 0, as it was."""
+    """The outputs are flipped back: row j belongs to source token j, and padding is 0."""
     forward, backward, x_BSE = encoder(cell), encoder(cell, reverse=True), embedded()
     found = results(backward(x_BSE, lengths))
     memory, finals = [], []
@@ -66,7 +66,7 @@ def test_reverse_is_the_encoder_on_the_reversed_sentence(cell: Cell, lengths: tu
 @every_cell
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
 def test_packed_and_whole_batches_agree(cell: Cell, bidirectional: bool) -> None:
-    """Sentences of one length run as they are; beside a shorter one they are packed."""
+    """Sentences of one length are not packed; with a shorter one they are."""
     model, x_BSE = encoder(cell, bidirectional), embedded()
     whole = results(model(x_BSE[:3], (5, 5, 5)))
     packed = results(model(x_BSE, (5, 5, 5, 2)))
@@ -79,7 +79,7 @@ def test_packed_and_whole_batches_agree(cell: Cell, bidirectional: bool) -> None
 
 @every_cell
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one_way", "both_ways"])
-def test_padding_is_0_and_has_no_say(cell: Cell, bidirectional: bool) -> None:
+def test_padding_is_0_and_has_no_effect(cell: Cell, bidirectional: bool) -> None:
     model, x_BSE = encoder(cell, bidirectional), embedded()
     padding_BS = torch.arange(S) >= torch.tensor(RAGGED)[:, None]
     found = results(model(x_BSE, RAGGED))

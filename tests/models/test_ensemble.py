@@ -1,4 +1,4 @@
-"""Several models as one: the mean of their probabilities, step by step and at once."""
+"""Ensembles: the mean of probabilities, step by step and at once."""
 
 import pytest
 import torch

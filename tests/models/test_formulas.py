@@ -1,7 +1,7 @@
-"""Each paper's model against its formulas, written out sentence by sentence and step by step.
+"""The model of each paper against its formulas, computed sentence by sentence and step by step.
 
-The formulas read the model's own weights by their names, and know nothing of batches, padding or masks. In them x
-is an embedded source token, e an embedded target token, h the memory, s a decoder state and c a context vector.
+The formulas read the weights by name, without batches, padding or masks. x is an embedded source token, e an embedded target
+token, h an encoder output, s a decoder state and c a context vector.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ TARGETS = random_sentences([2, 4, 1], seed=2)
 
 
 class State(NamedTuple):
-    """Of one layer; only an LSTM has a memory cell."""
+    """The state of one layer; only an LSTM has a memory cell."""
 
     hidden: Tensor
     cell: Tensor | None
@@ -30,7 +30,7 @@ class Paper:
     """A model's weights by name, its recurrent cell, and the formulas that all papers share."""
 
     def __init__(self, model: Seq2Seq, encoder: str) -> None:
-        # Weights that are shared stand under each of their names.
+        # Shared weights have an entry for each of their names.
         self.weights = dict(model.named_parameters(remove_duplicate=False))
         self.cell = {"rnn": rnn, "gru": gru, "lstm": lstm}[encoder.removeprefix("bi")]
         self.both_ways = encoder.startswith("bi")
@@ -67,7 +67,7 @@ class Paper:
         return after
 
     def encode(self, source: list[int]) -> tuple[list[Tensor], list[State]]:
-        """The memory, and the final state of each layer, the directions side by side."""
+        """The encoder outputs, and the final state of each layer, with the directions concatenated."""
         xs, finals = [self.source(token) for token in source], []
         for number in range(self.depth("encoder.layers")):
             layer = f"encoder.layers.layers.{number}"
@@ -140,10 +140,10 @@ def side_by_side(forward: State, backward: State) -> State:
     return State(torch.cat([forward.hidden, backward.hidden]), cell)
 
 
-def context(scores: Iterable[Tensor], memory: list[Tensor]) -> Tensor:
+def context(scores: Iterable[Tensor], outputs: list[Tensor]) -> Tensor:
     """c = sum over j of a_j h_j, the a_j being the softmax of the scores."""
     powers = [torch.exp(score) for score in scores]
-    return sum((power / sum(powers) * h for power, h in zip(powers, memory, strict=True)), torch.tensor(0.0))
+    return sum((power / sum(powers) * h for power, h in zip(powers, outputs, strict=True)), torch.tensor(0.0))
 
 
 def sutskever(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
@@ -191,12 +191,12 @@ def fixed_context(
 
 def bahdanau(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
     """Section 4: the query is s_{t-1}, s_t = RNN([e; c_t], s_{t-1}), the output layer sees [s_t; c_t; e]."""
-    memory, finals = paper.encode(source)
+    outputs, finals = paper.encode(source)
     states = paper.tanh_bridge(finals)
     rows = []
     for token in inputs:
         e, query = paper.target(token), states[-1].hidden
-        c = context([paper.additive(query, h) for h in memory], memory)
+        c = context([paper.additive(query, h) for h in outputs], outputs)
         states = paper.steps("decoder.layers", torch.cat([e, c]), states)
         rows.append(paper.output(torch.cat([states[-1].hidden, c, e])))
     return rows
@@ -204,12 +204,12 @@ def bahdanau(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]
 
 def tutorial(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
     """Section 4b: a score a position from [e; s_{t-1}], the input relu(W [e; c_t] + b), the output from s_t only."""
-    memory, states = paper.encode(source)
+    outputs, states = paper.encode(source)
     rows = []
     for token in inputs:
         e, query = paper.target(token), states[-1].hidden
         scores = [w @ torch.cat([e, query]) for w in paper.weights["decoder.attention.position.weight"]]
-        c = context(scores[: len(memory)], memory)
+        c = context(scores[: len(outputs)], outputs)
         x = torch.clamp(paper.affine("decoder.rectified", torch.cat([e, c])), min=0)
         states = paper.steps("decoder.layers", x, states)
         rows.append(paper.output(states[-1].hidden))
@@ -218,31 +218,31 @@ def tutorial(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]
 
 def luong(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
     """Section 5: the query is s_t, scores h_j^T W s_t, s~_t = tanh(W_c [c_t; s_t]) goes to the output layer."""
-    memory, finals = paper.encode(source)
+    outputs, finals = paper.encode(source)
     states = paper.tanh_bridge(finals)
     rows = []
     for token in inputs:
         states = paper.steps("decoder.layers", paper.target(token), states)
-        rows.append(paper.output(attentional(paper, memory, states[-1].hidden)))
+        rows.append(paper.output(attentional(paper, outputs, states[-1].hidden)))
     return rows
 
 
 def luong_feeding(paper: Paper, source: list[int], inputs: list[int]) -> list[Tensor]:
     """Section 5 with input feeding: s~_{t-1} is joined to the input, and is zero at first."""
-    memory, finals = paper.encode(source)
+    outputs, finals = paper.encode(source)
     states = paper.tanh_bridge(finals)
     fed = torch.zeros_like(paper.weights["decoder.combine.weight"][:, 0])
     rows = []
     for token in inputs:
         states = paper.steps("decoder.layers", torch.cat([paper.target(token), fed]), states)
-        fed = attentional(paper, memory, states[-1].hidden)
+        fed = attentional(paper, outputs, states[-1].hidden)
         rows.append(paper.output(fed))
     return rows
 
 
-def attentional(paper: Paper, memory: list[Tensor], s: Tensor) -> Tensor:
+def attentional(paper: Paper, outputs: list[Tensor], s: Tensor) -> Tensor:
     # The layer holds W transposed, times the root of the size of s.
-    c = context([paper.product("decoder.attention.key", h) @ s / len(s) ** 0.5 for h in memory], memory)
+    c = context([paper.product("decoder.attention.key", h) @ s / len(s) ** 0.5 for h in outputs], outputs)
     return torch.tanh(paper.product("decoder.combine", torch.cat([c, s])))
 
 
@@ -251,8 +251,8 @@ def conditional(paper: Paper, source: list[int], inputs: list[int]) -> list[Tens
 
     It starts from tanh(W mean(h) + b), an LSTM's memory cell from 0, and shows tanh(W [s_t; c_t; e] + b).
     """
-    memory, _ = paper.encode(source)
-    mean = torch.stack(memory).sum(0) / len(memory)
+    outputs, _ = paper.encode(source)
+    mean = torch.stack(outputs).sum(0) / len(outputs)
     s = torch.tanh(paper.affine("decoder.bridge.hidden.0", mean))
     states = [State(s, torch.zeros_like(s) if paper.cell is lstm else None)]
     rows = []
@@ -260,7 +260,7 @@ def conditional(paper: Paper, source: list[int], inputs: list[int]) -> list[Tens
         e = paper.target(token)
         between = paper.steps("decoder.first", e, states)
         query = between[-1].hidden
-        c = context([paper.additive(query, h) for h in memory], memory)
+        c = context([paper.additive(query, h) for h in outputs], outputs)
         states = paper.steps("decoder.second", c, between)
         shown = torch.tanh(paper.affine("decoder.combine", torch.cat([states[-1].hidden, c, e])))
         rows.append(paper.output(shown))

@@ -50,7 +50,7 @@ def model() -> Model:
 
 
 def role_of(name: str) -> Role | None:
-    """The role of a weight of the model above, None where it stays; written down by hand, not as the package finds it."""
+    """The role of a weight of the model above, None if it is not drawn; listed by hand, independent of the package."""
     if name in ("frozen.weight", "norm.weight", "sharpness"):
         return None
     if "bias" in name:

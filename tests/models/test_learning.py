@@ -14,7 +14,7 @@ from seq2seq_lab.tasks.translation.loss import cross_entropy, teacher_forced
 
 
 def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Iterator[float]:
-    """One Adam update a batch; yield the loss before it."""
+    """One Adam step per batch; yield the loss before it."""
     optimizer = torch.optim.Adam(model.parameters())
     for batch, rate in zip(batches, rates, strict=True):
         optimizer.param_groups[0]["lr"] = rate
@@ -30,7 +30,6 @@ def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Itera
 SHARED = {"share_layers": True, "bridge": "copy"}
 OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("rnn", "luong", "additive", {}),
-    ("gru", "luong", "multiplicative", {}),
     ("lstm", "luong", "scaled_dot", {}),
     ("birnn", "luong", "dot", {}),
     ("bigru", "plain", "none", {}),
@@ -39,12 +38,8 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     ("lstm", "plain", "none", SHARED),
     ("gru", "context", "none", {}),
     ("bigru", "bahdanau", "additive", {}),
-    ("lstm", "bahdanau", "multiplicative", {}),
-    ("gru", "bahdanau", "location", {}),
     ("gru", "tutorial", "location", {}),
     ("lstm", "luong_feeding", "additive", {}),
-    ("bigru", "luong_feeding", "multiplicative", {}),
-    ("rnn", "luong_feeding", "location", {}),
     ("bigru", "conditional", "additive", {"bridge": "mean"}),
     ("bilstm", "conditional", "multiplicative", {"bridge": "zero"}),
     ("gru", "luong_feeding", "coverage", {}),
@@ -58,7 +53,7 @@ OVERFIT: list[tuple[str, str, str, dict[str, Any]]] = [
     [pytest.param(*case, id="-".join([*case[:3], *case[3]])) for case in OVERFIT],
 )
 def test_overfits_random_pairs(encoder: str, decoder: str, attention: str, options: dict[str, Any]) -> None:
-    """64 pairs that have nothing to do with each other, learnt by heart, and said again by greedy search."""
+    """The model memorises 64 random pairs, and greedy search reproduces them."""
     width = 32 if encoder.startswith("bi") else 64
     sizes = {"embedding_size": 32, "hidden_size": 64, "encoder_hidden_size": width}
     model = small_model(small_config(encoder, decoder, attention, **(sizes | options)))
@@ -81,28 +76,26 @@ def test_every_decoder_and_attention_function_overfits() -> None:
     assert {case[2] for case in OVERFIT} == {*values_of("attention")} - {"linear"}
 
 
-@pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
 @pytest.mark.parametrize(
-    ("decoder", "attention", "seed"),
+    ("decoder", "attention", "reverse"),
     [
-        ("luong", "multiplicative", 0),
-        ("bahdanau", "additive", 0),
-        ("conditional", "additive", 0),
-        ("luong_feeding", "scaled_dot", 0),
-        ("luong", "dot", 0),
+        ("luong", "multiplicative", False),
+        ("luong", "dot", True),
+        ("luong_feeding", "scaled_dot", True),
+        ("bahdanau", "additive", True),
+        ("conditional", "additive", False),
     ],
 )
-def test_attention_finds_the_diagonal(decoder: str, attention: str, seed: int, reverse: bool) -> None:
+def test_attention_finds_the_diagonal(decoder: str, attention: str, reverse: bool) -> None:
     """Source position 0 is `<sos>`, so word t is copied from position t + 1, in reverse from S - 2 - t.
 
-    Row t belongs to output t wherever the attention stands: before the step it is made of what was said before.
-    Over four seeds of each the arg-max was right at 90.1 % of the positions at least, and the mean weight there 0.616;
-    by chance it would be 0.125.
+    Row t of the weights belongs to output t in every decoder. Over four seeds of each case, the arg-max was right at 90.1%
+    of the positions or more, and the mean weight there at least 0.616; a uniform weight is 0.125.
     """
     sizes: dict[str, Any] = {"embedding_size": 16, "hidden_size": 32, "encoder_hidden_size": 16}
-    model = small_model(small_config("bigru", decoder, attention, **sizes), seed)
+    model = small_model(small_config("bigru", decoder, attention, **sizes), seed=0)
     rates = [1e-2] * 250 + [2e-3] * 50
-    batches = [copying(3 + number % 5, 1000 * seed + number, reverse) for number in range(len(rates))]
+    batches = [copying(3 + number % 5, number, reverse) for number in range(len(rates))]
     losses = [*train(model, batches, rates)]
     assert losses[-1] < 0.1 * losses[0]
     length = 6
@@ -117,6 +110,6 @@ def test_attention_finds_the_diagonal(decoder: str, attention: str, seed: int, r
 
 
 def copying(length: int, seed: int, reverse: bool) -> Batch:
-    """32 random sentences whose translation is themselves, or they from their end."""
+    """32 random sentences whose translations are the same sentences, or the reversed ones."""
     sources = random_sentences([length] * 32, seed)
     return batch_of(sources, [source[::-1] if reverse else source for source in sources])

@@ -1,4 +1,4 @@
-"""How many parameters the presets have: the published numbers, and what their formulas add up to."""
+"""The numbers of parameters of the presets: published ones, and sums by formula."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def trainable(config: Config, source_vocabulary: int, target_vocabulary: int) ->
     ],
 )
 def test_published(experiment: str, german: int, expected: int) -> None:
-    """The numbers stand in the papers' reimplementations, so they may never change."""
+    """The numbers are published with reimplementations of the papers and must not change."""
     assert trainable(composed(f"experiment={experiment}"), german, ENGLISH) == expected
 
 
@@ -111,6 +111,6 @@ def test_by_hand(overrides: list[str], expected: int) -> None:
 
 
 def test_luong_with_the_words_of_multi30k() -> None:
-    """Never published, but the size of the benchmark's model of section 5, which has it too."""
+    """Not published, but the size of the model that the benchmark compares with."""
     assert trainable(composed("experiment=luong2015"), GERMAN, ENGLISH) == 11_925_765
     assert LUONG + 256 * (GERMAN - V) + (256 + 513) * (ENGLISH - W) == 11_925_765

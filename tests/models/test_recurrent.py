@@ -86,7 +86,7 @@ def test_started_from_a_state(cell: Cell, num_layers: int) -> None:
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 @pytest.mark.parametrize("num_layers", [1, 2])
-def test_going_on_from_a_state_equals_one_pass(cell: Cell, num_layers: int) -> None:
+def test_continuing_from_a_state_equals_one_pass(cell: Cell, num_layers: int) -> None:
     ours, _ = pair(cell, bidirectional=False, num_layers=num_layers)
     x = torch.randn(B, T, E, dtype=torch.float64)
     whole, end = ours(x, None)
@@ -142,7 +142,7 @@ every_loop = pytest.mark.parametrize(
 
 @every_loop
 def test_a_loop_equals_the_layers_step_by_step(cell: Cell, num_layers: int, known: int) -> None:
-    """Whether all of an input is known beforehand, some of it, or nothing: in values and gradients."""
+    """In values and gradients, whether all of an input, a part or nothing of it is known in advance."""
     layers = layers_of(cell, num_layers).double()
     x_BTE, start = (
         torch.randn(B, T, E, dtype=torch.float64, requires_grad=True),
@@ -162,7 +162,7 @@ def test_a_loop_equals_the_layers_step_by_step(cell: Cell, num_layers: int, know
 
 @every_loop
 def test_a_loop_in_half_precision(cell: Cell, num_layers: int, known: int) -> None:
-    """It computes in bfloat16 under autocast, near what float32 gives, and every weight still learns in float32."""
+    """Under autocast it computes in bfloat16, close to float32, and the gradients of all weights are float32."""
     layers, x_BTE = layers_of(cell, num_layers), torch.randn(B, T, E)
     start = start_of(layers, torch.float32)
     expected = stepped(layers, x_BTE, start)
@@ -182,7 +182,7 @@ def test_a_loop_in_half_precision(cell: Cell, num_layers: int, known: int) -> No
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 @pytest.mark.parametrize("locked", [False, True], ids=["each_step", "locked"])
 def test_a_loop_drops_between_its_layers(cell: Cell, locked: bool) -> None:
-    """As if each layer ran alone, with the masks of a sentence drawn beforehand, one for each layer but the last."""
+    """Equal to running each layer alone with one mask for each layer but the last."""
     layers = layers_of(cell, 3, dropout=0.5, locked=locked).double().train()
     x_BTE, start = torch.randn(B, T, E, dtype=torch.float64), start_of(layers, torch.float64)
     torch.manual_seed(7)

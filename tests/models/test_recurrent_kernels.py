@@ -105,7 +105,7 @@ def test_an_input_that_needs_no_gradient(cell: Own) -> None:
 
 @both_cells
 @pytest.mark.parametrize("why", ["no_gradient", "float32", "packed"])
-def test_else_it_is_torchs_own(cell: Own, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_otherwise_the_pass_of_torch_is_used(cell: Own, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pair(cell, False, torch.float32 if why == "float32" else torch.float64)
     x_BTE = torch.randn(B, T, E, dtype=ours.weight_ih_l0.dtype)
     read = pack_sequence([*x_BTE]) if why == "packed" else x_BTE

@@ -1,4 +1,4 @@
-"""What a sentence gives does not depend on the company it is in."""
+"""The results of a sentence do not depend on the other sentences of its batch."""
 
 from itertools import product
 from typing import Any
@@ -49,8 +49,8 @@ MODELS: list[tuple[Parts, Options]] = [
     (("gru", "luong", "additive"), {"share_layers": True, "bridge": "copy", "encoder_hidden_size": 8}),
 ]
 
-# Sentences that run together: all, in another order, some; 0 and 2 have one exact length, so that nothing is packed.
-COMPANIES = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 1], [0, 2], [2, 0, 2]]
+# Batches: all sentences, in another order, some; 0 and 2 have the same length, so nothing is packed.
+BATCHES = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 1], [0, 2], [2, 0, 2]]
 
 
 def model_of(parts: Parts, num_layers: int = 2, **options: Any) -> Seq2Seq:
@@ -60,32 +60,32 @@ def model_of(parts: Parts, num_layers: int = 2, **options: Any) -> Seq2Seq:
     return small_model(config, seed=5).double().eval()
 
 
-def batch(company: list[int]) -> Batch:
-    return batch_of([SOURCES[i] for i in company], [TARGETS[i] for i in company])
+def batch(rows: list[int]) -> Batch:
+    return batch_of([SOURCES[i] for i in rows], [TARGETS[i] for i in rows])
 
 
 @pytest.mark.parametrize(
     ("parts", "options"), MODELS, ids=lambda value: "-".join(map(str, value if value else ["as_it_is"]))
 )
-def test_what_a_sentence_gives_does_not_depend_on_the_batch(parts: Parts, options: Options) -> None:
+def test_results_of_a_sentence_do_not_depend_on_the_batch(parts: Parts, options: Options) -> None:
     """Log-probabilities, weights, and the gradient that a sentence sends to every parameter."""
     model = model_of(parts, **options)
     alone = [sentences(model, [i])[0] for i in range(len(SOURCES))]
     expected = [gradients(model, log_probs_TV) for log_probs_TV, _ in alone]
-    for company in COMPANIES:
-        for i, (log_probs_TV, weights_TS) in zip(company, sentences(model, company), strict=True):
+    for rows in BATCHES:
+        for i, (log_probs_TV, weights_TS) in zip(rows, sentences(model, rows), strict=True):
             torch.testing.assert_close(log_probs_TV, alone[i][0], rtol=1e-10, atol=1e-12)
             torch.testing.assert_close(weights_TS, alone[i][1], rtol=1e-10, atol=1e-12)
-            if company in ([4, 3, 2, 1, 0], [0, 2]):
+            if rows in ([4, 3, 2, 1, 0], [0, 2]):
                 torch.testing.assert_close(gradients(model, log_probs_TV), expected[i], rtol=1e-8, atol=1e-11)
 
 
-def sentences(model: Seq2Seq, company: list[int]) -> list[tuple[Tensor, Tensor | None]]:
+def sentences(model: Seq2Seq, rows: list[int]) -> list[tuple[Tensor, Tensor | None]]:
     """Each sentence's log_probs_TV and weights_TS, cut to its lengths; beyond them the weights are 0."""
-    together = batch(company)
+    together = batch(rows)
     logits_BTV, weights_BTS = model(together.source_BS, together.source_lengths, together.inputs_BT)
     found = []
-    for row, i in enumerate(company):
+    for row, i in enumerate(rows):
         steps, length = len(TARGETS[i]) + 1, LENGTHS[i] + 2
         weights_TS = None
         if weights_BTS is not None:
@@ -105,7 +105,7 @@ def test_every_decoder_is_among_the_models() -> None:
 
 
 @every_model
-def test_what_stands_at_padding_has_no_say(parts: Parts) -> None:
+def test_tokens_at_padding_have_no_effect(parts: Parts) -> None:
     model = model_of(parts)
     with_padding = batch([0, 1, 2, 3, 4])
     noise = torch.where(with_padding.source_BS == PAD, 7, with_padding.source_BS)
@@ -115,11 +115,11 @@ def test_what_stands_at_padding_has_no_say(parts: Parts) -> None:
 
 
 @every_model
-@pytest.mark.parametrize("company", COMPANIES, ids=str)
-def test_greedy_search_does_not_depend_on_the_batch(parts: Parts, company: list[int]) -> None:
+@pytest.mark.parametrize("rows", BATCHES, ids=str)
+def test_greedy_search_does_not_depend_on_the_batch(parts: Parts, rows: list[int]) -> None:
     model = model_of(parts, num_layers=1)
     search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=2)
-    for i, (hypothesis,) in zip(company, search(model, batch(company), with_weights=True), strict=True):
+    for i, (hypothesis,) in zip(rows, search(model, batch(rows), with_weights=True), strict=True):
         ((alone,),) = search(model, batch([i]), with_weights=True)
         assert hypothesis.tokens == alone.tokens
         assert hypothesis.log_prob == pytest.approx(alone.log_prob, rel=1e-5)
@@ -130,7 +130,7 @@ def test_greedy_search_does_not_depend_on_the_batch(parts: Parts, company: list[
 
 
 @every_model
-def test_later_target_tokens_have_no_say(parts: Parts) -> None:
+def test_later_target_tokens_have_no_effect(parts: Parts) -> None:
     model = model_of(parts)
     whole = batch([3])
     changed = whole.inputs_BT.clone()
@@ -142,7 +142,7 @@ def test_later_target_tokens_have_no_say(parts: Parts) -> None:
 
 
 @every_model
-def test_the_source_has_a_say(parts: Parts) -> None:
+def test_every_source_token_has_an_effect(parts: Parts) -> None:
     model = model_of(parts)
     whole = batch([3])
     for position in range(whole.source_BS.shape[1]):

@@ -24,7 +24,7 @@ def config_of(parts: tuple[str, str, str], shared: bool, **model: Any) -> Config
 
 
 def models(parts: tuple[str, str, str]) -> tuple[Seq2Seq, Seq2Seq]:
-    """A model with one network, and one with two that have the same weights."""
+    """A model with one network, and one with two networks of the same weights."""
     one, two = (small_model(config_of(parts, shared)).double() for shared in (True, False))
     two.load_state_dict(one.state_dict())
     return one, two
@@ -55,7 +55,7 @@ def test_one_set_of_weights_counted_once(parts: tuple[str, str, str]) -> None:
 
 
 @every_model
-def test_it_is_the_model_with_two_networks_whose_gradients_are_added(parts: tuple[str, str, str]) -> None:
+def test_gradients_are_the_sum_of_those_of_two_networks(parts: tuple[str, str, str]) -> None:
     one, two = models(parts)
     found, expected = log_probs(one), log_probs(two)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
@@ -102,7 +102,7 @@ def of_layers(encoder: int, decoder: int) -> Config:
         pytest.param(config_of(("gru", "conditional", "additive"), True, num_layers=1), id="two networks"),
     ],
 )
-def test_what_cannot_be_one_network_is_refused(config: Config) -> None:
+def test_layers_that_cannot_be_shared_are_refused(config: Config) -> None:
     with pytest.raises(
         UserError, match=r"model\.share_layers=true .*same cell, size and number.*model\.share_layers=false"
     ):

@@ -1,4 +1,4 @@
-"""What a search is to find, worked out sentence by sentence and token by token."""
+"""The expected results of a search, computed sentence by sentence and token by token."""
 
 import math
 from collections.abc import Callable, Iterator

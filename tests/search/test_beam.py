@@ -1,4 +1,4 @@
-"""Beam search against the enumeration of every output, against greedy search and against the model itself."""
+"""Beam search against the enumeration of all outputs, greedy search and the model."""
 
 import numpy as np
 import pytest
@@ -121,7 +121,7 @@ def test_scores_are_those_of_the_model_when_it_reads_the_output(decoder: str, at
 
 
 @every_kind
-def test_a_batch_gives_what_each_sentence_alone_gives(decoder: str, attention: str) -> None:
+def test_a_batch_equals_each_sentence_alone(decoder: str, attention: str) -> None:
     model = model_of(decoder, attention, 40)
     together = sentences(*([1, 9, 3, 3, 7, 2] * 4), vocabulary=40)
     search = beam(5, 0.6, nbest=3, factor=2.0, extra=3)
@@ -134,7 +134,7 @@ def test_a_batch_gives_what_each_sentence_alone_gives(decoder: str, attention: s
 
 
 class NeverEnds(Seq2Seq):
-    """A model that gives `<eos>` no chance."""
+    """A model that never predicts `<eos>`."""
 
     def step(self, token_N: Tensor, state, source):  # type: ignore[no-untyped-def]
         log_probs_NV, state, weights_NS = super().step(token_N, state, source)
@@ -152,7 +152,7 @@ def test_a_model_that_never_ends_is_stopped(size: int) -> None:
         assert all(h.weights_TS is not None and len(h.weights_TS) == len(h.tokens) for (h, *_) in found)
 
 
-def test_what_has_ended_stands_before_what_was_cut_off() -> None:
+def test_ended_outputs_rank_before_truncated_ones() -> None:
     model, batch = model_of(vocabulary=40), sentences(3, vocabulary=40)
     (found,) = beam(30, 2.0, nbest=30, factor=0.0, extra=2)(model, batch, False)
     lengths = [len(h.tokens) for h in found]
@@ -162,7 +162,7 @@ def test_what_has_ended_stands_before_what_was_cut_off() -> None:
     assert all(h.weights_TS is None for h in found)
 
 
-def test_the_shortest_output_is_as_long_as_it_has_to_be() -> None:
+def test_outputs_have_the_minimum_length() -> None:
     model, batch = model_of(), sentences(1, 2, 3, 4, 5, 6)
     least = [int(1.5 * length) for length in batch.source_lengths]
     free = beam(20, factor=2.0)(model, batch, False)
@@ -186,7 +186,7 @@ def test_coverage_needs_attention() -> None:
         ((2, 0.0, 0.0, 1, 1.5, 1.0, 1), r"search\.min_length_factor=1\.5 must be from 0 to .*=1\.0"),
     ],
 )
-def test_values_that_are_none_are_refused(
+def test_values_out_of_range_are_refused(
     settings: tuple[int, float, float, int, float, float, int], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""Greedy search on a model whose log-probabilities are written down."""
+"""Greedy search on a model with given log-probabilities."""
 
 import math
 from typing import cast
@@ -19,8 +19,8 @@ from seq2seq_lab.search.greedy import GreedySearch
 V = 8
 Script = list[dict[int, float]]
 
-# What each source word makes the model say: the probabilities of some tokens at each step (the others share
-# what is left), the last line from then on.
+# For each source word, the probabilities of some tokens at each step; the other tokens share the rest. The last entry
+# applies to all later steps.
 SCRIPTS: dict[int, Script] = {
     4: [{5: 0.6, EOS: 0.2}, {6: 0.5, 5: 0.3}, {EOS: 0.9}, {7: 0.9}],
     5: [{EOS: 0.7, 6: 0.2}, {7: 0.9}],
@@ -30,9 +30,9 @@ SCRIPTS: dict[int, Script] = {
 
 
 class Scripted:
-    """Says what the script of the first source word says; the state counts the steps and holds the word.
+    """Predicts what the script of the first source word contains; the state holds the step and the word.
 
-    The attention of step t lies on position t, all of it, as far as the source reaches.
+    All attention of step t is on position t, or on the last one.
     """
 
     def __init__(self, attends: bool = True) -> None:
@@ -114,7 +114,7 @@ def test_golden(source: list[int], tokens: list[int], probabilities: list[float]
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_a_batch_gives_what_each_sentence_alone_gives(copies: int) -> None:
+def test_a_batch_equals_each_sentence_alone(copies: int) -> None:
     sources = [[4], [5, 4], [6], [6, 4, 4, 4], [7]] * copies
     for source, together in zip(sources, search(*sources), strict=True):
         (alone,) = search(source)
@@ -146,7 +146,7 @@ def test_eos_at_the_limit_still_ends_the_sentence() -> None:
     assert len(cut.weights_TS) == 2
 
 
-def test_it_reads_its_own_tokens_and_stops_when_all_have_ended() -> None:
+def test_it_reads_its_tokens_and_stops_when_all_have_ended() -> None:
     model = Scripted()
     GreedySearch(0.0, 5.0, 50)(cast(Seq2Seq, model), batch_of([4], [5]), with_weights=False)
     assert model.read == [[SOS, SOS], [5], [6]]  # the second sentence ends at once, and is left out
@@ -163,6 +163,6 @@ def test_without_weights(with_weights: bool, attends: bool) -> None:
     ("factor", "extra", "message"),
     [(-0.1, 1, r"search\.max_length_factor=-0.1 "), (1.0, 0, r"search\.max_length_extra=0 .* at least 1")],
 )
-def test_a_limit_that_leaves_no_token_is_refused(factor: float, extra: int, message: str) -> None:
+def test_a_limit_without_tokens_is_refused(factor: float, extra: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GreedySearch(0.0, factor, extra)

@@ -114,6 +114,6 @@ def test_a_draw_depends_on_seed_and_sentence_and_not_on_the_batch() -> None:
         ({"nbest": 0}, r"search\.nbest=0 must be at least 1"),
     ],
 )
-def test_values_that_are_none_are_refused(settings: dict[str, float], message: str) -> None:
+def test_values_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sampling(**settings)  # type: ignore[arg-type]
