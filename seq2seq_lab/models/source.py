@@ -38,11 +38,9 @@ class Source(NamedTuple):
         """
         outputs_BSM = encoded.outputs_BSM
         size, device = outputs_BSM.shape[1], outputs_BSM.device
+        mask = None
         if min(lengths) == size:
-            lengths_B, mask = (
-                torch.full((len(lengths),), size, device=device),
-                None,
-            )  # without a copy from the host
+            lengths_B = torch.full((len(lengths),), size, device=device)  # no copy from the host
         else:
             lengths_B = torch.tensor(lengths, device=device)
             mask = (torch.arange(size, device=device) < lengths_B[:, None])[:, None]

@@ -1,7 +1,9 @@
 """Attention functions that depend on earlier steps or on the number of the step, against their formulas in loops."""
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
+import seq2seq_lab
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.models.attention import (
@@ -267,3 +270,30 @@ def test_searches_and_ensembles(value: str) -> None:
             assert [[h.tokens for h in found] for found in alone] == [
                 [h.tokens for h in found] for (found,) in separate
             ]
+
+
+@pytest.mark.parametrize(
+    ("value", "decoder"),
+    [("coverage", "luong_feeding"), ("location_sensitive", "bahdanau"), ("local", "conditional")],
+)
+def test_a_run(value: str, decoder: str, tmp_path: Path) -> None:
+    """Training with the model's own predictions as inputs, validation by beam search, and translation."""
+    settings = [
+        *(f"attention={value}", f"decoder={decoder}", "teacher_forcing.ratio=0.5", "search=beam"),
+        *("search.coverage_penalty=0.1", "trainer.fast_dev_run=true", "trainer.device=cpu", "logger=none"),
+        *("dataset.train=40", "dataset.validation=5", "dataset.test=5", "dataset.test_compositional=0"),
+        *(
+            "model.embedding_size=8",
+            "model.encoder_hidden_size=8",
+            "model.hidden_size=8",
+            "trainer.samples=0",
+        ),
+        f"cache_dir={tmp_path / 'cache'}",
+    ]
+    run = seq2seq_lab.train(settings, folder=tmp_path / "run")
+    (translation,) = run.translate(["the king sleeps."])
+    assert translation.attention is not None
+    assert run.model.attends
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["status"] == "finished"
+    assert 0 <= result["test/aer"] <= 1
