@@ -22,7 +22,7 @@ from benchmarks.learners import MODELS, MULTI30K_PAIRS, Package, num_parameters,
 from benchmarks.machine import seconds
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
-from seq2seq_lab.launching.launch import joined, spawn
+from seq2seq_lab.launching.launch import join_ranks, spawn
 from seq2seq_lab.runtime.device import (
     choose_device,
     choose_precision,
@@ -120,7 +120,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
 
 def on_a_rank(settings: Settings) -> Row:
     """Measure as one of the ranks."""
-    with joined() as ranks:
+    with join_ranks() as ranks:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         limit_primitive_cache()

@@ -74,15 +74,14 @@ class LocalLauncher(Launcher):
         Raises:
             UserError: a job needs more devices than there are, or data or code have changed; see `study.settle`.
         """
-        from seq2seq_lab.config import schema as configuration
+        from seq2seq_lab.config.job_hash import without_hydra
+        from seq2seq_lab.config.schema import typed
         from seq2seq_lab.launching import study
         from seq2seq_lab.launching.side_by_side import side_by_side
 
         setup_globals()
         jobs = [self._job(number, one) for number, one in enumerate(job_overrides, initial_job_idx)]
-        study.check_unchanged(
-            {job.folder: configuration.typed(study.without_hydra(job.node)) for job in jobs}
-        )
+        study.check_unchanged({job.folder: typed(without_hydra(job.node)) for job in jobs})
         left = {job.folder: job for job in jobs if study.status(job.folder) != "finished"}
         devices = self._devices([*left.values()]) if left else None
         for job in jobs:
@@ -111,7 +110,7 @@ class LocalLauncher(Launcher):
 
     def _command(self, job: LocalJob) -> Any:
         from seq2seq_lab.config import extensions
-        from seq2seq_lab.config.compose import setting
+        from seq2seq_lab.config.command_line import setting
         from seq2seq_lab.launching.side_by_side import Command
 
         own = extensions.folder()
@@ -164,11 +163,12 @@ class LocalLauncher(Launcher):
         return Devices(kinds[0], ids, min(most, len(jobs), self.jobs or usual))
 
     def _returned(self, job: LocalJob, error: str | None) -> JobReturn:
+        from seq2seq_lab.config.job_hash import without_hydra
         from seq2seq_lab.errors import UserError
         from seq2seq_lab.launching import study
 
         returned = JobReturn(
-            overrides=job.overrides, cfg=study.without_hydra(job.node), working_dir=str(Path.cwd())
+            overrides=job.overrides, cfg=without_hydra(job.node), working_dir=str(Path.cwd())
         )
         if error is None:
             returned.status = JobStatus.COMPLETED
@@ -179,8 +179,8 @@ class LocalLauncher(Launcher):
         return returned
 
     def _entry(self, job: LocalJob) -> Any:
-        from seq2seq_lab.config.compose import choices
+        from seq2seq_lab.config.compose import select_choices
         from seq2seq_lab.launching import study
 
-        chosen = choices(job.node.hydra.runtime.choices)
+        chosen = select_choices(job.node.hydra.runtime.choices)
         return study.entry_of(job.node, chosen, job.folder, job.node.hydra.job.num)

@@ -57,11 +57,12 @@ class CellsSweeper(Sweeper):
         Args:
             arguments: the overrides of the command line.
         """
-        from seq2seq_lab.config import compose
+        from seq2seq_lab.config.command_line import parse_overrides
+        from seq2seq_lab.config.sweeps import combine, expand_cells
 
         assert self.config is not None, "Hydra calls setup first"
-        alternatives = compose.alternatives(self.config.hydra.sweeper, compose.parse_overrides(arguments))
-        jobs = [job for overrides in alternatives for job in compose.combinations(overrides)]
+        cells = expand_cells(self.config.hydra.sweeper, parse_overrides(arguments))
+        jobs = [job for overrides in cells for job in combine(overrides)]
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")

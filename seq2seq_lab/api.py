@@ -19,7 +19,8 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_record, read_result
-from seq2seq_lab.launching.cli import start_run
+from seq2seq_lab.launching.launch import follow
+from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -246,15 +247,14 @@ def train(
     if isinstance(overrides, str):
         raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
     with extensions.using(config_dir):
-        node, choices, usual = compose.compose_run(overrides)
-        target = usual if folder is None else Path(folder).absolute()
+        composed = compose.compose_run(overrides)
+        target = composed.run_folder if folder is None else Path(folder).absolute()
         if is_secondary_rank():
-            from seq2seq_lab.launching.launch import follow
-
             target = follow()
         else:
-            start_run(node, choices, target)
-    return load(target, config_dir, device=Device(node.trainer.device).value)
+            check_run(composed.config)
+            start_run(composed, target)
+    return load(target, config_dir, device=composed.config.trainer.device.value)
 
 
 def load(

@@ -20,15 +20,14 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import (
     ALIGNMENT_FIGURES,
     SLOTS,
-    TRUST_VARIABLE,
     Config,
     ModelConfig,
     Slot,
     TableConfig,
     TiedEmbeddings,
-    user_trusted,
     values_with,
 )
+from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -178,7 +177,7 @@ def locate(name: str, slot: Slot) -> type:
         raise UserError(f"{name}._target_={path} names no class. Choose one of the group's values, {name}=…")
     module, _, attribute = path.rpartition(".")
     file = extensions.file_of(module)
-    if file is None and not path.startswith((*TRUSTED, *user_trusted())):
+    if file is None and not path.startswith((*TRUSTED, *trusted_modules())):
         raise refusal(name, path, module)
     try:
         home = importlib.import_module(module) if file is None else extensions.load(module)
@@ -194,7 +193,7 @@ def locate(name: str, slot: Slot) -> type:
     if inspect.isclass(target):
         # What a trusted module imports from elsewhere is not trusted with it.
         origin = target.__module__
-        if extensions.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *user_trusted())):
+        if extensions.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *trusted_modules())):
             raise refusal(name, path, origin)
         lacking = sorted(missing_methods(target, kind))
         if is_kind(target, kind) and not lacking:
@@ -212,7 +211,7 @@ def refusal(name: str, path: str, module: str) -> UserError:
     """Return what to say of a class whose module is not trusted."""
     return UserError(
         f"{name}._target_={path} is refused: a configuration may only name classes of "
-        f"{', '.join((*TRUSTED, *user_trusted()))} and of modules you trust. {extensions.hint(module)} "
+        f"{', '.join((*TRUSTED, *trusted_modules()))} and of modules you trust. {extensions.hint(module)} "
         f"Is it installed, set {TRUST_VARIABLE}={module.split('.')[0]} in the environment."
     )
 

@@ -206,12 +206,13 @@ def write_settings(
     from omegaconf import OmegaConf
 
     from seq2seq_lab.config import compose, extensions
+    from seq2seq_lab.config.command_line import parse_overrides
     from seq2seq_lab.config.schema import OPENED_GROUPS, plain
 
     with extensions.using(options.config_dir):
         config = plain(compose.compose_opened(run.folder, options.changes))
         with compose.composer():
-            changes = compose.parse_overrides(options.changes)
+            changes = parse_overrides(options.changes)
     changed = {one.key_or_group: str(one.value()) for one in changes if one.key_or_group in OPENED_GROUPS}
     record = read_record(run.folder)
     noted = {

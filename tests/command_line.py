@@ -4,7 +4,10 @@ import sys
 
 import pytest
 
-from seq2seq_lab.launching import cli
+from seq2seq_lab.config import extensions
+from seq2seq_lab.config.command_line import parse_line
+from seq2seq_lab.config.compose import Request, read_command_line
+from seq2seq_lab.launching import cli, start
 
 
 def run(*arguments: str) -> int:
@@ -17,3 +20,13 @@ def run(*arguments: str) -> int:
         except SystemExit as end:
             return int(end.code or 0)
     return 0
+
+
+def check(*arguments: str) -> Request:
+    """Compose and check what the program would run with these arguments."""
+    line = parse_line(arguments)
+    with extensions.using(line.config_dir):
+        request = read_command_line(line)
+        for job in request.jobs:
+            start.check_parts(job.config)
+    return request

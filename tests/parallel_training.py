@@ -19,7 +19,7 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.launching.launch import joined
+from seq2seq_lab.launching.launch import join_ranks
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, TranslationEvaluator
@@ -140,13 +140,13 @@ def train(case: Any, ranks: Ranks) -> Trained:
 
 def on_a_rank(cases: list[Any]) -> list[Trained]:
     """Train each of the cases together with the other ranks."""
-    with joined() as ranks:
+    with join_ranks() as ranks:
         return [train(case, ranks) for case in cases]
 
 
 def refused_on_rank_1() -> None:
     """Fail on one rank while the other waits for it."""
-    with joined() as ranks:
+    with join_ranks() as ranks:
         logging.getLogger("seq2seq_lab").warning("of rank %s", ranks.rank)
         if ranks.rank == 1:
             raise UserError("key=value is not allowed: this rank will not. Choose another.")

@@ -4,7 +4,6 @@ The closed sections are dataclasses without defaults (every default stands in co
 class with `_target_` and are checked against its constructor in `seq2seq_lab.build`.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
@@ -21,10 +20,6 @@ _PACKAGED = Path(__file__).parents[1] / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 
 Slot = dict[str, Any]
-
-# Names the installed modules (with commas between) whose classes a configuration may name besides the program's
-# own; the user's own files are trusted by `config/extensions.py`.
-TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
 
 
 class TiedEmbeddings(Enum):
@@ -412,11 +407,6 @@ def settings_of(group: str, value: str) -> list[str]:
 def groups() -> list[str]:
     """Return the groups in conf/."""
     return sorted(path.name for path in CONF_DIR.iterdir() if path.is_dir())
-
-
-def user_trusted() -> tuple[str, ...]:
-    """Return the prefixes of names in installed modules that the user trusts."""
-    return tuple(f"{module}." for module in os.environ.get(TRUST_VARIABLE, "").split(",") if module)
 
 
 def dotted_keys(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

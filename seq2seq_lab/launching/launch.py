@@ -1,7 +1,7 @@
-"""One process or several: where the ranks of a run come from.
+"""Run a job in one process or in several ranks.
 
-With `trainer.devices=N` this process starts N ranks on this machine and waits for them (PyTorch's elastic agent). Under
-a launcher that has started a process for each rank already, as `torchrun` does on several machines, this one joins.
+With `trainer.devices=N` this process starts N ranks on this machine and waits for them (PyTorch's elastic agent). A process
+that a launcher such as `torchrun` has started joins the ranks of that launcher, on one or several machines.
 """
 
 import logging
@@ -35,77 +35,79 @@ Result = TypeVar("Result")
 
 
 def launch(job: Job) -> dict[str, Any]:
-    """Run a job in this process, or in as many ranks as it asks for, and return its result.
+    """Run a job in this process, or in the ranks it asks for, and return its result.
 
     Raises:
-        UserError: what `run` raises on any rank, or there are not as many devices.
+        UserError: what `run` raises on any rank.
     """
     count = job.config.trainer.devices
     if is_external_rank():
         if count != 1 and not job.resume:
             raise UserError(
-                f"trainer.devices={count}: a launcher has started {os.environ['WORLD_SIZE']} processes already. Leave "
+                f"trainer.devices={count}: a launcher has already started {os.environ['WORLD_SIZE']} processes. Leave "
                 f"trainer.devices out."
             )
-        with joined() as ranks:
+        with join_ranks() as ranks:
             share_job(ranks, job)
-            return _logged(job, ranks)
+            return _run_rank(job, ranks)
     if count == 1:
-        return _logged(job, Ranks())
+        return _run_rank(job, Ranks())
     try:
-        check_devices(job.config)
-        return spawn(count, _rank, job, extensions.folder())[0]
+        return spawn(count, _enter_rank, job, extensions.folder())[0]
     except (UserError, RuntimeError, KeyboardInterrupt) as error:
-        if not read_result(
-            job.folder
-        ):  # rank 0 has not recorded it: no rank has started, or rank 0 was killed
-            with console.setup_logging(job.folder / "run.log"):
-                record_end(job.folder, error)
+        if not read_result(job.folder):  # rank 0 could not record the error: it was killed
+            record_failure(job.folder, error)
         raise
 
 
 def follow() -> Path:
     """Wait for the job of rank 0, run it on this rank, and return its folder."""
-    with joined() as ranks:
+    with join_ranks() as ranks:
         job = share_job(ranks, None)
-        _logged(job, ranks)
+        _run_rank(job, ranks)
     return job.folder
 
 
+def record_failure(folder: Path, error: BaseException) -> None:
+    """Record in `run.log` and `result.json` an error that `run` has not recorded."""
+    with console.setup_logging(folder / "run.log"):
+        record_end(folder, error)
+
+
 def check_devices(config: Config) -> None:
-    """Refuse a number of ranks that the machine has no devices for; with gloo, ranks may share GPUs.
+    """Refuse more ranks than this machine has devices; with gloo, ranks may share GPUs.
 
     Raises:
-        UserError: says how many there are.
+        UserError: names the number of devices.
     """
     count, device = config.trainer.devices, choose_device(config.trainer.device)
     on_gpus = device.type == "cuda"
-    if on_gpus and config.trainer.backend is Backend.gloo:
+    if count == 1 or (on_gpus and config.trainer.backend is Backend.gloo):
         return
-    there = {"cuda": torch.cuda.device_count(), "cpu": len(cores())}.get(device.type, 1)
-    if count > there:
+    available = {"cuda": torch.cuda.device_count(), "cpu": len(cores())}.get(device.type, 1)
+    if count > available:
+        unit = "cores" if device.type == "cpu" else "devices"
+        shared = ", or more with trainer.backend=gloo, which lets ranks share a GPU" if on_gpus else ""
         raise UserError(
-            f"trainer.devices={count}: this machine has {there} {device.type} "
-            f"{'cores' if device.type == 'cpu' else 'devices'}. Allowed: 1 to {there}"
-            f"{', or more with trainer.backend=gloo, which lets ranks share a GPU' if on_gpus else ''}."
+            f"trainer.devices={count}: this machine has {available} {device.type} {unit}. Allowed: 1 to {available}{shared}."
         )
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """Join the other ranks, whose addresses stand in the environment."""
+def join_ranks() -> Iterator[Ranks]:
+    """Join the other ranks; the environment contains their address."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     gpus = torch.cuda.device_count()
     if gpus:
         torch.cuda.set_device(local_rank % gpus)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    distributed.init_process_group("gloo", timeout=TIMEOUT)  # of Python values; see `Ranks.connected`
+    distributed.init_process_group("gloo", timeout=TIMEOUT)  # for Python values; see `Ranks.connected`
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
     if not ranks.main:
         console.mute()
     yield ranks
-    # Not after an error: the others would fail for want of this rank, and theirs might be told in place of it.
+    # Not after an error: the other ranks would then fail too, and their errors could hide this one.
     distributed.destroy_process_group()
 
 
@@ -117,18 +119,18 @@ def share_job(ranks: Ranks, job: Job | None) -> Job:
 
 
 def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[Result]:
-    """Call a function of a module in so many new processes of this machine, and return what each returned.
+    """Call a module-level function in `count` new processes on this machine, and return the results by rank.
 
     Raises:
-        UserError: what the first to fail has raised.
-        RuntimeError: the first to fail has raised something else, or was killed.
+        UserError: the first rank to fail raised it.
+        RuntimeError: the first rank to fail raised something else, or was killed.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    try:
-        with tempfile.TemporaryDirectory() as logs, _signals_kept(), _agent_silent():
+    with tempfile.TemporaryDirectory() as logs, _keep_signal_handlers(), _mute_agent():
+        try:
             settings = LaunchConfig(
                 min_nodes=1,
                 max_nodes=1,
@@ -142,27 +144,26 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 start_method="spawn",
                 logs_specs=DefaultLogsSpecs(log_dir=logs),
             )
-            results: dict[int, Result] = elastic_launch(settings, _entered)(entry, *arguments)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        # What the rank has raised stands there as a record; of one that was killed there is a sentence.
-        record: Any = failure.message
-        kind, _, said = (record if isinstance(record, str) else record["message"]).partition(": ")
-        if kind == UserError.__name__:
-            raise UserError(said) from None
-        raise RuntimeError(
-            f"Rank {rank} failed. {kind}: {said}" if said else f"Rank {rank}: {kind}"
-        ) from error
-    except SignalException as error:
-        if error.sigval == signal.SIGINT:
-            raise KeyboardInterrupt from None
-        raise SystemExit(128 + error.sigval) from None
+            results: dict[int, Result] = elastic_launch(settings, _enter_process)(logs, entry, *arguments)
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            user_error = _user_error_file(logs, rank)
+            if user_error.exists():
+                raise UserError(user_error.read_text("utf-8")) from None
+            # A dict if the rank raised an exception, a text if it was killed.
+            message: Any = failure.message
+            text = message if isinstance(message, str) else message["message"]
+            raise RuntimeError(f"Rank {rank} failed: {text}") from error
+        except SignalException as error:
+            if error.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise SystemExit(128 + error.sigval) from None
     return [results[rank] for rank in range(count)]
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Give signals back the handlers they have now: the elastic agent sets its own, for good."""
+def _keep_signal_handlers() -> Iterator[None]:
+    """Restore the signal handlers on exit: the elastic agent replaces them."""
     handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.getsignal(number) for number in handled}
     try:
@@ -174,8 +175,8 @@ def _signals_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _agent_silent() -> Iterator[None]:
-    """Silence the log of this process, in which nothing but the elastic agent runs: it prints tracebacks of the ranks."""
+def _mute_agent() -> Iterator[None]:
+    """Disable logging in this process while the elastic agent runs: it logs the tracebacks of the ranks."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -185,31 +186,40 @@ def _agent_silent() -> Iterator[None]:
 
 
 def leave() -> NoReturn:
-    """End this process, its work done, without more ado.
+    """End this process with status 0, without Python's finalization.
 
-    gloo's threads outlive the process group that they belong to, where DDP has held it, and may let go of a tensor after
-    Python has ended: that aborts the process, and the launcher takes the whole run for failed.
+    gloo's threads can outlive their process group if DDP has used it. If one of them releases a tensor after Python has
+    finalized, the process aborts and the launcher reports the run as failed.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _entered(entry: Callable[..., Result], *arguments: object) -> Result:
-    """Be one of the processes that `spawn` starts."""
-    result = entry(*arguments)
-    Finalize(None, leave, exitpriority=-100)  # after the result has been handed over
+def _enter_process(logs: str, entry: Callable[..., Result], *arguments: object) -> Result:
+    """Entry point of a process that `spawn` starts."""
+    try:
+        result = entry(*arguments)
+    except UserError as error:
+        _user_error_file(logs, int(os.environ["RANK"])).write_text(str(error), "utf-8")
+        raise
+    Finalize(None, leave, exitpriority=-100)  # after the agent has received the result
     return result
 
 
-def _rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
-    """Be one rank: what the elastic agent runs in each process that it starts."""
-    with extensions.using(config_dir), joined() as ranks:
-        return _logged(job, ranks)
+def _user_error_file(logs: str, rank: int) -> Path:
+    """Return the file in which a spawned rank passes the message of a `UserError` to its parent."""
+    return Path(logs, f"user_error.{rank}")
 
 
-def _logged(job: Job, ranks: Ranks) -> dict[str, Any]:
-    """Run a job on this rank; rank 0's log goes to the console and to run.log, that of others nowhere."""
+def _enter_rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
+    """Entry point of a spawned rank."""
+    with extensions.using(config_dir), join_ranks() as ranks:
+        return _run_rank(job, ranks)
+
+
+def _run_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
+    """Run a job on this rank. Only rank 0 logs, to the console and to run.log."""
     if not ranks.main:
         return run(job, ranks)
     with console.setup_logging(job.folder / "run.log"):

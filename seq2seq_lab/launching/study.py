@@ -1,12 +1,10 @@
-"""A study: the jobs of a multirun under one name, which can be started again.
+"""A study: the jobs of a multirun under one name, which can be continued.
 
-Its folder is `sweeps/NAME`. A job's folder in it is named by a hash of all that the job computes, and so stays the same
-when the grid grows: started again, a study skips the jobs that have finished, goes on with those that were cut off, and
-tries again those that failed. Jobs whose data or code have changed since they began are refused or run again
-(`study.changed`).
+Its folder is `sweeps/NAME`. A hash of the job's configuration names the folder of a job, so it stays the same when the
+grid grows. A study that is started again skips finished jobs, resumes interrupted ones, and restarts failed ones. Jobs
+whose data or code have changed since they began are refused or run again (`study.changed`).
 """
 
-import hashlib
 import itertools
 import json
 import re
@@ -22,6 +20,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.compose import Request
+from seq2seq_lab.config.job_hash import STALE, compute_job_hash
 from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
@@ -36,40 +36,35 @@ from seq2seq_lab.files import (
 from seq2seq_lab.metrics.base import Declarations
 
 INDEX = "index.jsonl"
-RESOLVER = "job_hash"
-NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that change no figure of a job
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
 TAG_LENGTH = 64  # characters that W&B allows
-STALE = ".stale-"  # between the hash and a number, in the name of a folder of files that were set aside
-SHOWN_JOBS = 5  # in a message, for each set of changes
+SHOWN_JOBS = 5  # in an error message, for each set of changes
 SPLITS = ("val", "test")  # whose primary metric is printed for each job
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study that is to start.
+    """A study before its jobs start.
 
     Attributes:
         folder: of the study.
-        settings: what each job is told of it, as overrides.
-        noted: lines that its index has from before.
-        begun: the configurations of its jobs whose folders exist, by folder.
+        settings: overrides that name the study in each job.
+        old_entries: number of lines in its index.
     """
 
     folder: Path
     settings: tuple[str, ...]
-    noted: int
-    begun: Mapping[Path, configuration.Config]
+    old_entries: int
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A job of a study, a line of its index.
+    """A job of a study: a line of its index.
 
     Attributes:
-        number: in the multirun that has last started it.
+        number: of the job in the multirun that last started it.
         hash: the name of its folder.
-        varies: what the jobs of that multirun differ in, with this job's values.
+        varies: the keys that differ between the jobs of that multirun, with the values of this job.
     """
 
     number: int
@@ -78,73 +73,36 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What tells it from the others, in words."""
+        """The settings that distinguish the job from the others."""
         return " ".join(f"{key}={value}" for key, value in self.varies.items()) or self.hash
 
 
-def job_hash(config: Mapping[str, Any]) -> str:
-    """Return the name of a job's folder: ten hexadecimal digits that depend on all that it computes.
-
-    Args:
-        config: the plain configuration.
-    """
-    computed = _alike({key: value for key, value in config.items() if key not in NOT_COMPUTED})
-    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def _alike(value: object) -> object:
-    """Return a value with 1.0 as 1: both are written of one setting."""
-    if isinstance(value, Mapping):
-        return {key: _alike(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_alike(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def register() -> None:
-    """Let `hydra.sweep.subdir` name a job's folder `${job_hash:}`."""
-
-    def resolve(*, _root_: DictConfig) -> str:
-        return job_hash(configuration.plain(without_hydra(_root_)))
-
-    OmegaConf.register_new_resolver(RESOLVER, resolve, replace=True)
-
-
-def without_hydra(node: DictConfig) -> DictConfig:
-    """Return a configuration without Hydra's own section."""
-    return OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
-
-
-def planned(node: DictConfig, varies: Sequence[str], begun: Mapping[Path, configuration.Config]) -> Study:
-    """Return the study that a multirun is.
-
-    Args:
-        node: the configuration of one of its jobs, Hydra's section included.
-        varies: the keys and groups that its jobs differ in.
-        begun: the configurations of its jobs whose folders exist, by folder.
+def plan(request: Request) -> Study:
+    """Return the study that a multirun is, and give its jobs the study's name.
 
     Raises:
-        UserError: its name is not one.
+        UserError: the name is not allowed.
     """
+    node = request.jobs[0].node
     name = node.study.name or datetime.now().strftime("%Y-%m-%d/%H-%M-%S-%f")
-    if "study.name" in varies or not NAME.fullmatch(name):
+    if "study.name" in request.varies or not NAME.fullmatch(name):
         raise UserError(
-            f"study.name={name} is not allowed: one name for all jobs, of a folder below sweeps/. Use letters, digits "
-            f"and _ . + -, and / between folders."
+            f"study.name={name} is not allowed: all jobs share one name, which is a folder below sweeps/. Allowed: letters, "
+            f"digits and _ . + -, and / between folders."
         )
-    with read_write(node):
-        node.study.name = name
+    for job in request.jobs:
+        with read_write(job.node):
+            job.node.study.name = name
     folder = Path(node.hydra.sweep.dir)
-    told = (f"study.name={name}", f"study.varies=[{','.join(varies)}]")
-    return Study(folder, told, len(_lines(folder)), begun)
+    settings = (f"study.name={name}", f"study.varies=[{','.join(request.varies)}]")
+    return Study(folder, settings, len(_read_index_lines(folder)))
 
 
 def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
-    """Return a job's line of the index.
+    """Return a job's entry in the index.
 
     Args:
         chosen: the chosen value of each group.
-        folder: of the job.
         number: of the job in the multirun.
     """
     varies = {
@@ -154,7 +112,7 @@ def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: 
 
 
 def name_in_logger(node: DictConfig, entry: Entry) -> None:
-    """Give a logger that takes a name, a group and tags those of the study, as far as it has none."""
+    """Set the logger's name, group and tags to those of the study, where the logger has them and they are empty."""
     given = {
         "name": entry.label,
         "group": node.study.name,
@@ -167,34 +125,34 @@ def name_in_logger(node: DictConfig, entry: Entry) -> None:
 
 
 def note(folder: Path, entry: Entry) -> None:
-    """Add a line to the index of a study."""
+    """Append an entry to the index of a study."""
     with (folder / INDEX).open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
 
 
 def read_index(folder: Path, first: int = 0) -> list[Entry]:
-    """Return the jobs of a study by their numbers; of a job that was started again, its last line.
+    """Return the jobs of a study, sorted by number, with the last entry of each job.
 
     Args:
-        first: the line to begin with.
+        first: index of the first line to read.
     """
     entries = {}
-    for line in _lines(folder)[first:]:
+    for line in _read_index_lines(folder)[first:]:
         try:
             entry = Entry(**json.loads(line))
         except (ValueError, TypeError):
-            continue  # a line that a crash cut short; the job's folder has all that counts
+            continue  # a crash truncated this line; the job's folder is complete without it
         entries[entry.hash] = entry
     return sorted(entries.values(), key=lambda entry: entry.number)
 
 
-def _lines(folder: Path) -> list[bytes]:
+def _read_index_lines(folder: Path) -> list[bytes]:
     path = folder / INDEX
     return read_lines(path) if path.is_file() else []
 
 
 def status(folder: Path) -> str:
-    """Return how far a job is: not begun, running, finished, failed, interrupted or cut off."""
+    """Return the status of a job: not begun, running, finished, failed, interrupted or cut off."""
     if (known := read_result(folder).get("status")) == "finished" or not folder.is_dir():
         return known or "not begun"
     try:
@@ -205,37 +163,37 @@ def status(folder: Path) -> str:
 
 
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse to run a job in the folder of another. What a run that goes on may be given anew is left out of account.
+    """Refuse to run a job in the folder of another job. Settings that may change on resume are ignored.
 
     Args:
         config: the job's plain configuration.
 
     Raises:
-        UserError: its configuration is another.
+        UserError: the folder contains another configuration.
     """
     path = folder / "config.yaml"
-    there: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
+    existing: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
 
-    def fixed(of: Mapping[str, Any]) -> str:
-        kept = {
+    def hash_fixed(of: Mapping[str, Any]) -> str:
+        fixed = {
             key: value
             for key, value in of["trainer"].items()
             if f"trainer.{key}" not in configuration.MAY_CHANGE
         }
-        return job_hash({**of, "trainer": kept})
+        return compute_job_hash({**of, "trainer": fixed})
 
-    if fixed(there) != fixed(config):
+    if hash_fixed(existing) != hash_fixed(config):
         raise UserError(
-            f"{folder}: a run lies there already, of other settings. Leave hydra.sweep.subdir as it is, or give the "
-            f"study another name with study.name=NAME."
+            f"{folder} already contains a run with other settings. Leave hydra.sweep.subdir unchanged, or give the study "
+            f"another name with study.name=NAME."
         )
 
 
 def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
-    """Settle all jobs that have begun before any of them is started; see `settle`. A job that is running is left alone.
+    """Call `settle` for all jobs that have begun, before any job starts. Running jobs are skipped.
 
     Raises:
-        UserError: data or code of some have changed, and `study.changed` is `refuse`.
+        UserError: data or code of a job have changed, and `study.changed` is `refuse`.
     """
     from seq2seq_lab.training import checkpoint, provenance
 
@@ -253,13 +211,12 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
 
 
 def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
-    """Compare the data and code that a finished or interrupted job was computed from with today's.
+    """Compare the data and code of a finished or interrupted job with the current ones.
 
-    With `study.changed=rerun` the files of a job that differs are set aside; with `refuse` it is returned. The folder has
-    to be locked.
+    If they differ, `study.changed=rerun` moves the job's files to another folder. The folder has to be locked.
 
     Returns:
-        the folder with what differs, if that is to be refused.
+        the folder and what differs, if `study.changed=refuse`.
     """
     from seq2seq_lab.training import checkpoint, provenance
 
@@ -279,7 +236,7 @@ def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
 
 
 def set_aside(folder: Path) -> Path:
-    """Move the files of a job to a new folder beside its own, FOLDER.stale-N, and return that folder."""
+    """Move the files of a job to a new folder, FOLDER.stale-N, and return it."""
     for number in itertools.count(1):
         with suppress(FileExistsError):
             (aside := folder.with_name(f"{folder.name}{STALE}{number}")).mkdir()
@@ -290,16 +247,11 @@ def set_aside(folder: Path) -> Path:
     return aside
 
 
-def is_stale(folder: Path) -> bool:
-    """Return whether a folder has the files of a job that were set aside."""
-    return STALE in folder.name
-
-
 def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
     """Refuse jobs whose data or code have changed.
 
     Raises:
-        UserError: lists them with what has changed, if there are any.
+        UserError: lists the jobs and what has changed, if there are any.
     """
     if not found:
         return
@@ -315,15 +267,14 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
         more = f", and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
         lines.append(f"\n  {differing}: {', '.join(jobs[:SHOWN_JOBS])}{more}")
     raise UserError(
-        f"study.changed=refuse: some jobs of this study were computed from other data or code than today's."
-        f"{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old files are kept "
-        f"in HASH{STALE}N), keep their results as they are with study.changed=keep, or give the study another name with "
-        f"study.name=NAME."
+        f"study.changed=refuse: some jobs of this study were computed with other data or code."
+        f"{''.join(lines)}\nRestore what changed, run these jobs again with study.changed=rerun (their old files move to "
+        f"HASH{STALE}N), use their results with study.changed=keep, or give the study another name with study.name=NAME."
     )
 
 
 def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
-    """Return what continues an interrupted study: the command that started it, with the name of the study."""
+    """Return the command that continues an interrupted study: the one that started it, with the study's name."""
     from seq2seq_lab.runtime import console
 
     named = any(argument.startswith("study.name=") for argument in arguments)
@@ -339,7 +290,7 @@ def tell(study: Study) -> None:
     entries = read_index(study.folder)
     if not entries:
         return
-    started = {entry.hash for entry in read_index(study.folder, study.noted)}
+    started = {entry.hash for entry in read_index(study.folder, study.old_entries)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
     rows, scores, finished, failed = [], [], [], []
     for entry in entries:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_finished_result, read_json_lines, read_json_object, read_result
-from seq2seq_lab.launching.study import NOT_COMPUTED, is_stale
 from seq2seq_lab.metrics.base import Array, Declarations
 from seq2seq_lab.reporting.score_tables import read_statistics
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics

@@ -13,7 +13,8 @@ import torch
 
 from seq2seq_lab import build
 from seq2seq_lab.config import extensions
-from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, user_trusted
+from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config
+from seq2seq_lab.config.trust import trusted_modules
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.files import sha256
@@ -159,7 +160,7 @@ def _pairs_hash(text: ParallelText) -> str:
 def _installed(modules: set[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the SHA-256 of each installed module that the user trusts."""
     for module in sorted(modules):
-        if extensions.file_of(module) is None and f"{module}.".startswith(user_trusted()):
+        if extensions.file_of(module) is None and f"{module}.".startswith(trusted_modules()):
             spec = importlib.util.find_spec(module)
             if spec is not None and spec.has_location and spec.origin is not None:
                 yield module, sha256(Path(spec.origin))

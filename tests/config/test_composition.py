@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from seq2seq_lab import build
-from seq2seq_lab.config.compose import check_job
+from seq2seq_lab.config.compose import compose_job
 from seq2seq_lab.config.schema import (
     CONF_DIR,
     SLOTS,
@@ -23,9 +23,9 @@ from seq2seq_lab.config.schema import (
     group_values,
     groups,
     origin,
-    plain,
 )
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching import start
 from seq2seq_lab.models.dropout import Dropout
 
 FILES = sorted(CONF_DIR.glob("*/*.yaml"))
@@ -58,9 +58,9 @@ def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @cache
 def compose(*overrides: str) -> tuple[Config, dict[str, Any], dict[str, str]]:
     """Return the typed and the plain configuration, and the groups' choices."""
-    node = hydra.compose("config", list(overrides), return_hydra_config=True)
-    choices = {str(group): str(choice) for group, choice in node.hydra.runtime.choices.items()}
-    return check_job(node, []), plain(node), choices  # which builds the model, without memory
+    composed = compose_job(overrides)
+    start.check_parts(composed.config)  # builds the model, without memory
+    return composed.config, composed.plain, composed.choices
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def check(folder: Path, *overrides: str) -> None:
-    compose.preflight([f"--config-dir={folder}", *overrides])
+    command_line.check(f"--config-dir={folder}", *overrides)
 
 
 def located(folder: Path, target: str = "my_part.Mine") -> type:

@@ -9,6 +9,7 @@ import yaml
 
 from seq2seq_lab.config import compose
 from seq2seq_lab.config.schema import FIGURES
+from seq2seq_lab.launching import start
 
 FILES = sorted((Path(__file__).parents[2] / "sweeps").glob("*.yaml"))
 DISTRIBUTIONS = {"uniform", "log_uniform_values"}
@@ -40,4 +41,4 @@ def test_every_run_of_a_sweep_composes(file: Path) -> None:
     for run in runs:
         arguments = [f"{key}={value}" for key, value in zip(keys, run, strict=True)]
         with compose.composer():
-            compose.check_job(compose.compose(arguments), compose.parse_overrides(arguments))
+            start.check_parts(compose.compose_job(arguments).config)

@@ -14,9 +14,10 @@ import torch
 from torch import distributed
 
 import seq2seq_lab
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.schema import Backend
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.launching import launch
+from seq2seq_lab.launching import launch, start
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
@@ -171,7 +172,7 @@ def test_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         UserError, match=r"trainer\.devices=5: this machine has 4 cuda devices\. Allowed: 1 to 4"
     ):
-        seq2seq_lab.config.compose.compose_run([*SETTINGS, "trainer.devices=5"])
+        start.check_run(compose_run([*SETTINGS, "trainer.devices=5"]).config)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +193,7 @@ def test_a_launcher_is_known_by_its_variables(
 def test_gloo_lets_ranks_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(launch, "choose_device", lambda wanted: torch.device("cuda"))
-    settings = seq2seq_lab.config.schema.typed(
-        seq2seq_lab.config.compose.compose_run([*SETTINGS, "trainer.devices=3", "trainer.backend=gloo"])[0]
-    )
+    settings = compose_run([*SETTINGS, "trainer.devices=3", "trainer.backend=gloo"]).config
     launch.check_devices(settings)
     assert [Ranks(rank, 3, rank).gpu_index(settings.trainer.backend) for rank in range(3)] == [0, 1, 0]
     assert Ranks(2, 3, 2).gpu_index(Backend.auto) == 2

@@ -15,13 +15,15 @@ from omegaconf import OmegaConf
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
 from seq2seq_lab import build
-from seq2seq_lab.config import compose
+from seq2seq_lab.config import compose, sweeps
+from seq2seq_lab.config.command_line import parse_overrides
+from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
-from seq2seq_lab.launching import cli, study
-from seq2seq_lab.launching.study import Entry, job_hash, note, read_index
+from seq2seq_lab.launching import start, study
+from seq2seq_lab.launching.study import Entry, note, read_index
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.reporting.runs import find_runs
@@ -241,7 +243,7 @@ class TestChanged:
     def test_a_job_that_another_process_runs_is_left_to_it(
         self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cli, "lock_folder", partial(lock_folder, timeout=0.1))
+        monkeypatch.setattr(start, "lock_folder", partial(lock_folder, timeout=0.1))
         program.words = ["x"]
         with lock_folder(jobs[0]), lock_folder(jobs[1]):
             assert program(*LINE) == []
@@ -278,7 +280,7 @@ def test_a_grid_that_grows_runs_the_new_jobs_alone(program: Program, tmp_path: P
 def test_a_job_that_another_process_runs_is_left_to_it(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "lock_folder", partial(lock_folder, timeout=0.1))
+    monkeypatch.setattr(start, "lock_folder", partial(lock_folder, timeout=0.1))
     program("-m", "seed=1,2", "study.name=mine")
     folder = folder_of(program, 1)
     (folder / "result.json").unlink()
@@ -349,12 +351,12 @@ def test_the_logger_is_told_group_name_and_tags(program: Program) -> None:
 @pytest.mark.parametrize("name", ["../x", "a//b", "/x", "a b", "x/..", ".", "é"])
 def test_names_that_are_no_folder_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"study\.name=.* is not allowed"):
-        compose.preflight(["-m", "seed=1,2", f"study.name='{name}'"])
+        study.plan(command_line.check("-m", "seed=1,2", f"study.name='{name}'"))
 
 
 def test_a_study_has_one_name() -> None:
-    with pytest.raises(UserError, match=r"one name for all jobs"):
-        compose.preflight(["-m", "study.name=a,b"])
+    with pytest.raises(UserError, match=r"study\.name="):
+        study.plan(command_line.check("-m", "study.name=a,b"))
 
 
 def test_the_hash_is_of_what_a_job_computes() -> None:
@@ -366,11 +368,11 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
         "cache_dir": None,
     }
     same = {"model": {"b": [2], "a": 1}, "seed": 1, "logger": {}, "study": {}, "cache_dir": "x"}
-    assert job_hash(config) == job_hash(same)
-    assert job_hash(config) != job_hash(config | {"seed": 2})
-    assert job_hash(config) == job_hash(config | {"seed": 1.0})
-    assert job_hash(config) != job_hash(config | {"seed": True})
-    assert len(job_hash(config)) == 10
+    assert compute_job_hash(config) == compute_job_hash(same)
+    assert compute_job_hash(config) != compute_job_hash(config | {"seed": 2})
+    assert compute_job_hash(config) == compute_job_hash(config | {"seed": 1.0})
+    assert compute_job_hash(config) != compute_job_hash(config | {"seed": True})
+    assert len(compute_job_hash(config)) == 10
 
 
 @pytest.mark.parametrize(
@@ -386,13 +388,12 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     ],
 )
 def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compose, "MOST_JOBS_CHECKED", 0)  # each value alone: test_sweeps composes every job
+    monkeypatch.setattr(sweeps, "MAX_CHECKED_JOBS", 0)  # each value alone: test_sweeps composes every job
     with compose.composer():
         sweeper = compose.compose(line.split()[:1]).hydra.sweeper
-        every = compose.alternatives(sweeper, compose.parse_overrides(line.split()))
-        assert sum(1 for overrides in every for _ in compose.combinations(overrides)) == count
-    _, planned = compose.preflight(line.split())
-    assert planned is not None
+        cells = sweeps.expand_cells(sweeper, parse_overrides(line.split()))
+        assert sum(1 for overrides in cells for _ in sweeps.combine(overrides)) == count
+    planned = study.plan(command_line.check(*line.split()))
     assert planned.settings[1] == f"study.varies=[{varies}]"
     assert planned.folder == Path("sweeps") / line.split()[0].removeprefix("study=")
 
@@ -426,8 +427,7 @@ def test_a_mistake_in_a_cell_is_refused_before_any_job(program: Program) -> None
 def test_the_wide_baseline_has_as_many_parameters_as_the_attention_models() -> None:
     def parameters(*choices: str) -> int:
         with compose.composer():
-            overrides = [*choices]
-            config = compose.check_job(compose.compose(overrides), compose.parse_overrides(overrides))
+            config = compose.compose_job(choices).config
         model = build.model(config, 700, 700, False)
         return sum(parameter.numel() for parameter in model.parameters())
 
@@ -533,7 +533,7 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("seq2seq_lab.launching.cli.start_job", interrupted)
+    monkeypatch.setattr("seq2seq_lab.launching.start.start_job", interrupted)
     line = ("-m", "seed=1,2", *name)
     assert command_line.run(*line) == 130
     message = capsys.readouterr().err.splitlines()

@@ -11,9 +11,10 @@ import yaml
 
 import seq2seq_lab.run
 from seq2seq_lab.config import compose, extensions
-from seq2seq_lab.config.schema import plain
+from seq2seq_lab.config.command_line import parse_overrides
+from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.files import sha256
-from seq2seq_lab.launching import study
+from seq2seq_lab.launching import start
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.training import checkpoint, provenance
@@ -97,8 +98,9 @@ def jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 def composed(*lines: str) -> tuple[dict[str, Any], dict[str, str]]:
     """The configuration of `init_from=RUN` with further settings, and the groups' choices."""
-    node, chosen, _ = compose.compose_run(["init_from=RUN", *DATA, *lines])
-    return plain(node), chosen
+    composed = compose.compose_run(["init_from=RUN", *DATA, *lines])
+    start.check_parts(composed.config)
+    return composed.plain, composed.choices
 
 
 def test_a_new_run_has_the_model_and_the_weights_of_the_run(
@@ -218,13 +220,12 @@ def test_every_job_of_a_study_inherits_and_has_its_folder_by_what_it_computes(
     assert [job.config.decoder["dropout"] for job in jobs] == [0.1, 0.3]
     for job in jobs:
         assert job.plain["attention"] == settings(here / "RUN")["attention"]
-        assert job.folder.name == study.job_hash(job.plain)
+        assert job.folder.name == compute_job_hash(job.plain)
     # A launcher that starts a command for each job hands over the settings as they have become.
     with compose.composer():
-        inherited = compose.inherited(compose.parse_overrides(given))
-    once, _, _ = compose.compose_run(given)
-    twice, _, _ = compose.compose_run([*inherited, *given])
-    assert study.job_hash(plain(once)) == study.job_hash(plain(twice))
+        inherited = compose.inherit(parse_overrides(given))
+    once, twice = compose.compose_run(given), compose.compose_run([*inherited, *given])
+    assert compute_job_hash(once.plain) == compute_job_hash(twice.plain)
 
 
 def test_several_runs_to_start_from_have_one_model(

@@ -1,0 +1,123 @@
+"""The command line: its options and its settings, `key=value` and `group=value`."""
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import OverrideParseException
+
+from seq2seq_lab.config.hydra_adapter import find_config_loader, make_argument_parser
+from seq2seq_lab.config.schema import group_values, groups
+from seq2seq_lab.errors import UserError, did_you_mean
+
+OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--hydra-help")
+
+
+def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the command line; its settings are in `overrides`.
+
+    Raises:
+        UserError: an option is unknown, would bypass the checks, or excludes another.
+    """
+    parser = make_argument_parser()
+    if parser.prog == "__main__.py":
+        parser.prog = "python -m seq2seq_lab"
+    options = [word for word in arguments if word.startswith("-")]
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{' '.join(options)}: {message}. `{parser.prog} --help` lists the options.")
+
+    setattr(parser, "error", refuse)  # noqa: B010  (argparse prints its usage)
+    line, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        raise UserError(explain_unknown_option(unknown[0]))
+    for option in ("config_path", "config_name", "experimental_rerun"):
+        if getattr(line, option) is not None:
+            raise UserError(
+                f"--{option.replace('_', '-')} is not supported: every run starts from conf/config.yaml. Give a folder of "
+                f"your own groups with --config-dir."
+            )
+    modes = ("run", "multirun", "cfg", "info", "shell_completion")
+    given = [f"--{mode.replace('_', '-')}" for mode in modes if getattr(line, mode)]
+    if len(given) > 1:
+        raise UserError(f"{' '.join(given)}: give only one of these options.")
+    if line.resolve and not (line.cfg or line.help):
+        raise UserError("--resolve needs --cfg: add --cfg job, or leave it out.")
+    if line.config_dir is not None and not Path(line.config_dir).is_dir():
+        raise UserError(f"--config-dir={line.config_dir}: this folder does not exist.")
+    return line
+
+
+def explain_unknown_option(option: str) -> str:
+    """Return an error message for an option that does not exist; most of them are settings with dashes."""
+    key, _, value = option.lstrip("-").partition("=")
+    near = did_you_mean(f"--{key}", OPTIONS)
+    if key.partition(".")[0].replace("-", "_") in groups():
+        near = f" Settings have no dashes: write {key.replace('-', '_')}={value or 'VALUE'}."
+    return f"{option} is not an option.{near} Options: {', '.join(OPTIONS)}."
+
+
+def parse_overrides(lines: Sequence[str]) -> list[Override]:
+    """Return parsed settings.
+
+    Raises:
+        UserError: a setting does not follow Hydra's grammar, or gives a group something other than one of its values.
+    """
+    try:
+        overrides = OverridesParser.create(config_loader=find_config_loader()).parse_overrides(list(lines))
+    except OverrideParseException as error:
+        raise UserError(explain_syntax(str(error.override))) from error
+    for override in overrides:
+        if override.key_or_group in groups() and not override.is_sweep_override():
+            check_choice(override)
+    return overrides
+
+
+def explain_syntax(line: str) -> str:
+    """Return an error message for a word of the command line that Hydra's grammar does not accept."""
+    key, equals, value = line.partition("=")
+    if equals:
+        value = value.strip("'\"").replace('"', "'")
+        near = shlex.quote(f'{key}="{value}"')
+    else:
+        key, _, value = line.lstrip("-").partition(":")
+        near = f"{key}={value or 'VALUE'}"
+    return (
+        f"{line} is not a setting. Did you mean {near}? Write key=value, or group=value with one of the groups "
+        f"{', '.join(groups())}. Put values with brackets, commas, spaces or = in quotation marks: 'key=\"value\"'."
+    )
+
+
+def check_choice(override: Override) -> None:
+    """Refuse a group's value that is not a single name; Hydra would merge a list of them into one.
+
+    Raises:
+        UserError: names the group and its values.
+    """
+    group = override.key_or_group
+    if override.is_add():
+        raise UserError(f"{override.input_line}: {group} already has a value. Leave out the + to change it.")
+    if not override.is_delete() and not isinstance(override.value(), str):
+        raise UserError(
+            f"{override.input_line} is not allowed: choose one {group}. Allowed: {', '.join(group_values(group))}."
+        )
+
+
+def literal(value: object) -> str:
+    """Return a plain value in the syntax of Hydra's overrides."""
+    if isinstance(value, str):
+        return QuotedString(value, Quote.single).with_quotes()
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{literal(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(literal, value))}]"
+    return "null" if value is None else str(value)
+
+
+def setting(key: str, path: Path) -> str:
+    """Return `key=path` in Hydra's syntax, whatever characters the path contains."""
+    return f"{key}={literal(str(path))}"

@@ -1,0 +1,108 @@
+"""Error messages for configurations that Hydra or OmegaConf refuse."""
+
+import difflib
+from collections.abc import Sequence
+
+import hydra
+from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
+
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.type_checks import wrong_type
+from seq2seq_lab.errors import did_you_mean
+
+# The extra that installs a value of one of Hydra's groups.
+EXTRAS = {
+    "hydra/launcher=submitit_slurm": "slurm",
+    "hydra/launcher=submitit_local": "slurm",
+    "hydra/launcher=ray": "ray",
+    "hydra/launcher=ray_aws": "ray",
+    "hydra/sweeper=optuna": "optuna",
+}
+
+
+def explain(error: Exception, overrides: Sequence[Override]) -> str:
+    """Return an error message for what Hydra or OmegaConf raised for these overrides."""
+    first_line = str(error).splitlines()[0]
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, value = error.missing_cfg_file.rpartition("/")
+        if (extra := EXTRAS.get(f"{group}={value}")) is not None:
+            return (
+                f"{group}={value} needs a package that is not installed: pip install 'seq2seq_lab[{extra}]'."
+            )
+        allowed = [str(option) for option in error.options or ()]
+        near = did_you_mean(value, allowed)
+        return f"{group}={value} is not a value of {group}.{near} Values: {', '.join(allowed) or 'none'}."
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
+    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
+        return first_line
+    key = cause.full_key.partition("[")[0]
+    given = [override for override in overrides if f"{override.key_or_group}.".startswith(f"{key}.")]
+    reason = str(cause).splitlines()[0]
+    if isinstance(cause, InterpolationKeyError) and not given:
+        return f"{key} refers to another setting: {reason}. Give it a value, {key}=VALUE."
+    if not given:  # set in a file, which Hydra names in its first line
+        setting, value = f"{key} ({first_line.split(': ')[0]}: {reason})", ""
+    elif given[-1].is_delete():
+        return f"{given[-1].input_line}: {key} cannot be left out. Give it another value."
+    else:
+        setting, value = str(given[-1].input_line), given[-1].get_value_element_as_str()
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        return explain_unknown_key(key, setting, overrides if given else ())
+    if isinstance(cause, MissingMandatoryValue):
+        return f"{key} is missing: it needs a value."
+    hint = configuration.annotation(key)
+    return wrong_type(setting, value, hint) if hint else f"{setting}: {reason}."
+
+
+def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
+    """Return an error message for a key that does not exist: the nearest keys and the keys of its section."""
+    kept = (*configuration.groups(), "hydra.searchpath")
+    choices = [str(override.input_line) for override in overrides if override.key_or_group in kept]
+    node = hydra.compose("config", choices, return_hydra_config=True)
+    container = OmegaConf.to_container(node, resolve=False)
+    assert isinstance(container, dict)
+    keys = configuration.dotted_keys({str(name): item for name, item in container.items()})
+    known = [name for name in keys if not name.endswith("_target_") and name != "hydra"]
+    section = key.rpartition(".")[0]
+    neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
+    near = suggest_key(key, [name for name in known if not key.startswith(f"{name}.")])
+    within = f" in {section}" if section else ""
+    return (
+        f"{setting}: {key!r} is not a setting.{near} Settings{within}: {', '.join(neighbours) or 'none'}. "
+        f"`--cfg job` prints all settings."
+    )
+
+
+def suggest_key(key: str, known: Sequence[str]) -> str:
+    """Return " Did you mean …?" for a key that does not exist, or an empty string.
+
+    A setting of another value of the group comes first, then the keys of the same or the nearest spelling.
+    """
+    section, _, name = key.rpartition(".")
+    if others := configuration.values_with(section, name):
+        return f" It is a setting of {' and '.join(f'{section}={value}' for value in others)}."
+    if key.startswith("hydra"):
+        return did_you_mean(key, known)
+    own = [one for one in known if not one.startswith("hydra.")]
+    same = [one for one in own if one.rpartition(".")[2] == name]
+    if same and section not in configuration.groups():
+        shared = f"model.{name}"  # the parts refer to it
+        return f" Did you mean {' or '.join([shared] if shared in same else same[:3])}?"
+    for one in own:
+        if one.replace(".", "_") == key.replace(".", "_"):
+            return f" Did you mean {one}?"
+    neighbours = [one for one in own if section and one.rpartition(".")[0] == section]
+    if near := did_you_mean(key, neighbours):
+        return near
+    last_parts = {one.rpartition(".")[2]: one for one in reversed(own)}
+    close = difflib.get_close_matches(name, last_parts, n=1, cutoff=0.75)
+    return f" Did you mean {last_parts[close[0]]!r}?" if close else did_you_mean(key, own)

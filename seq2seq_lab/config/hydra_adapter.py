@@ -1,0 +1,66 @@
+"""The only module that uses private APIs of Hydra; a test fails when Hydra changes one of them."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import hydra
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobStatus, run_job
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+# Modules of the launchers and sweepers that Hydra registers as plugins.
+PLUGIN_MODULES = ("hydra._internal.core_plugins.", "hydra_plugins.")
+
+
+def make_argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of Hydra's command line."""
+    return get_args_parser()
+
+
+def find_config_loader() -> ConfigLoader | None:
+    """Return the loader that finds the configuration files, or None outside `initialized`."""
+    instance = GlobalHydra.instance()
+    return instance.config_loader() if instance.is_initialized() else None
+
+
+@contextmanager
+def initialized(conf: Path, extensions: Path | None) -> Iterator[None]:
+    """Initialize Hydra as its command line does.
+
+    Args:
+        conf: the folder of the primary configuration.
+        extensions: a folder of further groups and values, or None.
+    """
+    with hydra.initialize_config_dir(str(conf), version_base="1.3"):
+        if extensions is not None:
+            instance = GlobalHydra.instance().hydra
+            assert instance is not None, "initialize_config_dir creates it"
+            search_path = instance.config_loader.get_search_path()
+            search_path.prepend("command-line", f"file://{extensions}", SearchPathQuery(provider="schema"))
+            instance.config_loader = ConfigLoaderImpl(search_path)
+        yield
+
+
+def run_composed(node: DictConfig, function: TaskFunction) -> None:
+    """Call a function with a composed configuration as `hydra.main` does, but without composing it again.
+
+    Hydra creates the output folder with `.hydra/`, changes the working directory if asked to, and calls its callbacks.
+    Has to be called within `initialized`.
+    """
+    loader = find_config_loader()
+    assert loader is not None, "called within initialized"
+    callbacks = Callbacks(node)
+    callbacks.on_run_start(config=node, config_name="config")
+    context = HydraContext(config_loader=loader, callbacks=callbacks)
+    returned = run_job(function, node, "hydra.run.dir", None, context)
+    callbacks.on_run_end(config=node, config_name="config", job_return=returned)
+    if returned.status is JobStatus.FAILED:
+        raise returned._return_value  # the property `return_value` would print a line of its own first

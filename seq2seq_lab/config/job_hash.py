@@ -1,0 +1,53 @@
+"""The name of a job's folder in a study: a hash of everything that the job computes."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq_lab.config import schema as configuration
+
+RESOLVER = "job_hash"
+NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that do not change the results of a job
+STALE = ".stale-"  # between the hash and a number: a folder of files that were moved out of the job's folder
+
+
+def compute_job_hash(config: Mapping[str, Any]) -> str:
+    """Return the ten hexadecimal digits that name a job's folder.
+
+    Args:
+        config: the plain configuration.
+    """
+    computed = _normalize({key: value for key, value in config.items() if key not in NOT_COMPUTED})
+    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _normalize(value: object) -> object:
+    """Return a value with whole floats as integers: 1 and 1.0 are the same setting."""
+    if isinstance(value, Mapping):
+        return {key: _normalize(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_normalize(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def is_stale(folder: Path) -> bool:
+    """Return whether a folder contains files that a study moved out of a job's folder."""
+    return STALE in folder.name
+
+
+def register_resolver() -> None:
+    """Register `${job_hash:}`, which `hydra.sweep.subdir` uses to name a job's folder."""
+
+    def resolve(*, _root_: DictConfig) -> str:
+        return compute_job_hash(configuration.plain(without_hydra(_root_)))
+
+    OmegaConf.register_new_resolver(RESOLVER, resolve, replace=True)
+
+
+def without_hydra(node: DictConfig) -> DictConfig:
+    """Return a configuration without Hydra's own section."""
+    return OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])

@@ -1,0 +1,79 @@
+"""What a configuration may name: `_target_` names code, so only trusted modules are allowed."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq_lab.config.hydra_adapter import PLUGIN_MODULES
+from seq2seq_lab.errors import UserError
+
+# Comma-separated installed modules whose classes a configuration may name, besides the program's own. The module
+# `extensions` trusts the files of the user's folder.
+TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
+
+# The sampler classes of Optuna's sweeper, and nothing else in that module.
+SAMPLER = re.compile(r"optuna\.samplers\.[A-Z]\w*Sampler")
+# Interpolations that result in a text or a key that is checked itself. Other resolvers can create a mapping with `_target_`.
+PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env|job_hash):[^${}]*)\}")
+
+
+def trusted_modules() -> tuple[str, ...]:
+    """Return the prefixes of names in the installed modules that the user trusts."""
+    return tuple(f"{module}." for module in os.environ.get(TRUST_VARIABLE, "").split(",") if module)
+
+
+def check_hydra(node: DictConfig) -> None:
+    """Refuse settings of Hydra's section that would call, import or write something before this program checks it.
+
+    Args:
+        node: Hydra's section.
+
+    Raises:
+        UserError: names the key and the value.
+    """
+    container: Any = OmegaConf.to_container(node, resolve=False)
+    for section in ("job_logging", "hydra_logging"):
+        # Logging handlers import what `ext://` names and open any file.
+        settings = container[section]
+        if settings.keys() - {"version", "root", "disable_existing_loggers"} or settings["root"]:
+            raise UserError(
+                f"hydra.{section}={settings} is refused: the program has its own log, run.log in the run folder. Leave "
+                f"hydra/{section} unchanged."
+            )
+    if container["job"]["env_set"]:
+        raise UserError(
+            f"hydra.job.env_set={container['job']['env_set']} is refused: the environment defines what is trusted. Set the "
+            f"variables in the shell."
+        )
+    _check_names(container, "hydra", trusted_modules())
+
+
+def _check_names(value: object, path: str, trusted: tuple[str, ...]) -> None:
+    """Refuse classes that are not trusted and interpolations that could become one, anywhere in a value."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key == "_target_" and not _is_allowed(f"{path}.{key}", str(item), trusted):
+                raise UserError(
+                    f"{path}.{key}={item} is refused: a configuration may not name this code. Allowed: Hydra plugins as "
+                    f"launcher and sweeper, and modules named in the environment variable {TRUST_VARIABLE}."
+                )
+            _check_names(item, f"{path}.{key}", trusted)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _check_names(item, f"{path}[{number}]", trusted)
+    elif isinstance(value, str) and "${" in PLAIN_INTERPOLATION.sub("", value):
+        raise UserError(
+            f"{path}={value} is refused: it could name code to call. Allowed: references to other keys, such as "
+            f"${{model.name}}, and the resolvers now, hydra and oc.env."
+        )
+
+
+def _is_allowed(key: str, name: str, trusted: tuple[str, ...]) -> bool:
+    """Return whether a key of Hydra's section may name this class."""
+    if key in ("hydra.launcher._target_", "hydra.sweeper._target_") and name.startswith(PLUGIN_MODULES):
+        return True  # Hydra instantiates only registered plugins for these two
+    is_sampler = key == "hydra.sweeper.sampler._target_" and SAMPLER.fullmatch(name) is not None
+    return is_sampler or name.startswith(trusted)

@@ -1,0 +1,141 @@
+"""Start a run or a job of a study, or resume a run: shared by the command line and the Python API."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq_lab import build
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.compose import Composed, compose_resumed
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import (
+    FolderInUseError,
+    lock_folder,
+    read_finished_result,
+    read_record,
+    write_atomically,
+)
+from seq2seq_lab.launching import study, warm_start
+from seq2seq_lab.launching.launch import check_devices, launch, record_failure
+from seq2seq_lab.run import Job
+from seq2seq_lab.runtime.torchrun import is_external_rank
+from seq2seq_lab.training import checkpoint
+
+
+def check_parts(config: configuration.Config, resumed: bool = False) -> None:
+    """Check the components that a configuration names and that they make a model. No data is read.
+
+    Args:
+        resumed: the checkpoint contains the weights and vectors; the files they came from are not needed.
+
+    Raises:
+        UserError: names the key, the value and the remedy.
+    """
+    build.check_parts(config)
+    if not resumed:
+        build.check_vectors(config)
+        warm_start.check(config)
+
+
+def check_run(config: configuration.Config, resumed: bool = False) -> None:
+    """Check the components of a run and the devices of this machine; see `check_parts`."""
+    check_parts(config, resumed)
+    if not is_external_rank():  # each process of a launcher chooses its own device
+        check_devices(config)
+
+
+def refuse_existing_run(folder: Path) -> None:
+    """Refuse a folder that contains a run.
+
+    Raises:
+        UserError: names the folder.
+    """
+    if (folder / "config.yaml").exists():
+        raise UserError(
+            f"hydra.run.dir={folder} already contains a run. Choose another folder, or resume the run with resume={folder}."
+        )
+
+
+def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
+    """Run a checked configuration in a folder and return the contents of its `result.json`.
+
+    Args:
+        folder: created if it does not exist.
+
+    Raises:
+        UserError: the folder already contains a run or is in use by another process, or what `run.run` raises.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        refuse_existing_run(folder)
+        return _launch(composed.plain, composed.config, composed.choices, folder)
+
+
+def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: study.Entry) -> float | None:
+    """Run or resume a job of a study, unless it has finished or another process runs it, and return its score.
+
+    Args:
+        node: its configuration, without Hydra's section.
+        chosen: the chosen value of each group.
+        folder: of the job, created if it does not exist.
+
+    Raises:
+        UserError: the configuration is invalid, or the folder contains the run of another job.
+    """
+    study.name_in_logger(node, entry)
+    plain, config = configuration.plain(node), configuration.typed(node)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_folder(folder):
+            study.check_folder(folder, plain)
+            if config.study.number is None:  # otherwise the launcher of the study has added the entry
+                study.note(folder.parent, entry)
+            study.refuse_changed(study.settle(folder, config))
+            if read_finished_result(folder) is None:
+                resume = checkpoint.any_valid(folder / "checkpoints")
+                try:
+                    check_run(config, resume)
+                except UserError as error:
+                    record_failure(folder, error)
+                    raise
+                _launch(plain, config, chosen, folder, resume)
+    except FolderInUseError:
+        print(f"{entry.label}: another process is running it, in {folder}", flush=True)
+        return None
+    print(f"{entry.label}: {study.outcome(folder, 'finished')}, {folder}", flush=True)
+    return study.score(folder, config.trainer.monitor)
+
+
+def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
+    """Resume a run from its config.yaml and its newest checkpoint, and return the contents of its `result.json`.
+
+    Raises:
+        UserError: there is no such run, another process is running it, or a change is not allowed.
+    """
+    for name, remedy in (
+        ("config.yaml", "Give the folder of a run, such as outputs/DATE/TIME."),
+        ("run.json", "The run ended before it began to train: start it again."),
+    ):
+        if not (folder / name).is_file():
+            raise UserError(f"resume={folder} contains no run to resume (no {name}). {remedy}")
+    with lock_folder(folder):
+        node = compose_resumed(folder, changes)
+        config = configuration.typed(node)
+        check_run(config, resumed=True)
+        chosen = read_record(folder)["choices"]
+        return _launch(configuration.plain(node), config, chosen, folder.resolve(), resume=True)
+
+
+def _launch(
+    plain: dict[str, Any],
+    config: configuration.Config,
+    chosen: Mapping[str, str],
+    folder: Path,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Run a job in as many processes as it asks for. A resumed run writes its config.yaml itself."""
+    if not resume:
+        write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plain)))
+    return launch(Job(config, plain, dict(chosen), folder, resume))
