@@ -23,6 +23,7 @@ from seq2seq_lab.config.schema import (
     plain,
     typed,
 )
+from seq2seq_lab.config.trust import trusted_modules
 from seq2seq_lab.config.type_checks import choices, describe, fits, wrong_type
 from seq2seq_lab.errors import UserError
 
@@ -149,9 +150,9 @@ def test_dotted_keys_go_through_sections() -> None:
 
 
 def test_trusted_modules_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert configuration.user_trusted() == ()
+    assert trusted_modules() == ()
     monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", "mine,theirs.parts")
-    assert configuration.user_trusted() == ("mine.", "theirs.parts.")
+    assert trusted_modules() == ("mine.", "theirs.parts.")
 
 
 @pytest.mark.parametrize(

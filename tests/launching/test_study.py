@@ -75,6 +75,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("seq2seq_lab.run.experiment", made.run)
     monkeypatch.setattr("seq2seq_lab.build.dataset", lambda config: made)
+    monkeypatch.setattr("seq2seq_lab.build.check_parts", lambda config: None)
     return made
 
 
@@ -123,6 +124,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setattr("seq2seq_lab.run.experiment", program.run)
         patch.setattr("seq2seq_lab.build.dataset", lambda config: program)
+        patch.setattr("seq2seq_lab.build.check_parts", lambda config: None)
         assert program(*LINE) == [1, 2]
     return folder
 
@@ -537,9 +539,9 @@ def test_an_interrupted_study_names_the_command_that_continues_it(
     line = ("-m", "seed=1,2", *name)
     assert command_line.run(*line) == 130
     message = capsys.readouterr().err.splitlines()
-    assert message[0] == "interrupted"
-    assert message[1].startswith("Repeat the command to continue the study")
-    assert max(map(len, message[:3])) <= 80
-    words = shlex.split(" ".join(message[2:]).replace("\\ ", ""))
+    assert message.pop() == "interrupted"
+    assert message[0].startswith("Repeat the command to continue the study")
+    assert max(map(len, message)) <= 80
+    words = shlex.split(" ".join(message[1:]).replace("\\ ", ""))
     assert words[: 3 + len(line)] == ["python", "-m", "seq2seq_lab", *line]
     assert len([word for word in words if word.startswith("study.name=")]) == 1

@@ -158,19 +158,19 @@ def test_the_model_of_the_run_wins_over_that_of_an_experiment(here: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("model.hidden_size=20", ["model.hidden_size=20 (there 12)"]),
-        ("decoder.hidden_size=20", ["decoder.hidden_size=20 (there 12)"]),
-        ("encoder=gru", ["encoder.cell=gru (there lstm)"]),
+        ("model.hidden_size=20", ["model.hidden_size=20 (the run has 12)"]),
+        ("decoder.hidden_size=20", ["decoder.hidden_size=20 (the run has 12)"]),
+        ("encoder=gru", ["encoder.cell=gru (the run has lstm)"]),
         ("attention=additive", ["attention._target_=", "AdditiveAttention"]),
-        ("model=luong", ["model.hidden_size=512 (there 12)"]),
+        ("model=luong", ["model.hidden_size=512 (the run has 12)"]),
         (
             "readout=linear model.tied_embeddings=none",
-            ["readout._target_=", "model.tied_embeddings=none (there all)"],
+            ["readout._target_=", "model.tied_embeddings=none (the run has all)"],
         ),
-        ("embedding.target.size=5 model.tied_embeddings=none", ["model.tied_embeddings=none (there all)"]),
+        ("embedding.target.size=5 model.tied_embeddings=none", ["model.tied_embeddings=none (the run has all)"]),
         ("tokenizer=char", ["tokenizer._target_=seq2seq_lab.data.tokenizers.CharTokenizer"]),
-        ("tokenizer.lowercase=true", ["tokenizer.lowercase=True (there False)"]),
-        ("tokenizer.vocab_size=400", ["tokenizer.vocab_size=400 (there 300)"]),
+        ("tokenizer.lowercase=true", ["tokenizer.lowercase=True (the run has False)"]),
+        ("tokenizer.vocab_size=400", ["tokenizer.vocab_size=400 (the run has 300)"]),
         (
             "-m attention=scaled_dot,additive",
             ["attention._target_=seq2seq_lab.models.attention.AdditiveAttention"],

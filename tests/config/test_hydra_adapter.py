@@ -1,0 +1,61 @@
+"""The private APIs of Hydra that `hydra_adapter` uses, and what they have to do."""
+
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from omegaconf import DictConfig
+
+from seq2seq_lab.config import hydra_adapter
+from seq2seq_lab.config.schema import CONF_DIR
+
+
+def test_the_parser_has_the_options_that_the_command_line_reads() -> None:
+    parser = hydra_adapter.make_argument_parser()
+    line = parser.parse_args(["--multirun", "--config-dir", "x", "--cfg", "job", "seed=1", "a=2"])
+    assert (line.multirun, line.config_dir, line.cfg, line.overrides) == (True, "x", "job", ["seed=1", "a=2"])
+    options = ("help", "hydra_help", "info", "run", "shell_completion", "resolve")
+    names = ("config_path", "config_name", "experimental_rerun")
+    assert not any(getattr(line, name) for name in (*options, *names))
+
+
+def test_values_of_a_second_folder_are_found(tmp_path: Path) -> None:
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text("_target_: my_module.Mine\n")
+    assert hydra_adapter.find_config_loader() is None
+    with hydra_adapter.initialized(CONF_DIR, tmp_path):
+        assert hydra_adapter.find_config_loader() is not None
+        assert hydra.compose("config", ["attention=mine"]).attention._target_ == "my_module.Mine"
+
+
+def test_the_plugins_of_hydra_and_of_the_package_are_in_the_allowed_modules() -> None:
+    found = Plugins.instance().discover()
+    modules = {
+        f"{plugin.__module__}." for plugin in found if plugin.__name__.endswith(("Launcher", "Sweeper"))
+    }
+    modules = {module for module in modules if not module.startswith("hydra.plugins.")}
+    assert len(modules) >= 4
+    assert all(module.startswith(hydra_adapter.PLUGIN_MODULES) for module in modules)
+
+
+def test_a_composed_run_has_the_folder_the_record_and_the_error_of_hydras_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen: list[tuple[int, str, Path]] = []
+
+    def run(node: DictConfig) -> None:
+        seen.append((node.seed, HydraConfig.get().runtime.output_dir, Path.cwd()))
+        raise KeyError("fault")
+
+    with hydra_adapter.initialized(CONF_DIR, None):
+        settings = ["seed=7", "hydra.run.dir=out", "hydra.job.chdir=true"]
+        node = hydra.compose("config", settings, return_hydra_config=True)
+        with pytest.raises(KeyError, match="fault"):
+            hydra_adapter.run_composed(node, run)
+    assert seen == [(7, str(tmp_path / "out"), tmp_path / "out")]
+    assert sorted(path.name for path in Path("out/.hydra").iterdir()) == ["config.yaml", "hydra.yaml", "overrides.yaml"]
+    assert Path.cwd() == tmp_path
+    assert "Error executing job" not in capsys.readouterr().err
