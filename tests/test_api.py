@@ -184,7 +184,7 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None
         (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["nowhere", "no such folder"]),
         (lambda folder: seq2seq_lab.load(folder).translate("a text"), ["list of sentences", "['a text']"]),
         (lambda folder: seq2seq_lab.train("seed=1"), ["list of settings", "['seed=1']"]),
-        (lambda folder: seq2seq_lab.train(folder=folder), ["a run lies there already"]),
+        (lambda folder: seq2seq_lab.train(folder=folder), ["already contains a run"]),
     ],
 )
 def test_mistakes_are_told(
@@ -207,8 +207,8 @@ def test_mistakes_are_told(
         (["model=vanilla", "attention=additive"], ["Leave attention=… out"]),
         (["dataset._target_=os.system"], ["refused"]),
         (["+hydra.callbacks.x._target_=os.system"], ["refused"]),
-        (["seed=1,2"], ["seed=1,2", "Call it once for each"]),
-        (["hydra.mode=MULTIRUN"], ["hydra.mode=MULTIRUN", "Call it once for each"]),
+        (["seed=1,2"], ["seed=1,2"]),
+        (["hydra.mode=MULTIRUN"], ["hydra.mode=MULTIRUN"]),
         (["-m", "seed=1"], ["-m", "config_dir"]),
         (["resume=run"], ["resume=run", "command line"]),
     ],

@@ -9,7 +9,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, ValidationError
 from torch import Tensor
 
-from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import hydra
 from seq2seq_lab.config.schema import (
     CONF_DIR,

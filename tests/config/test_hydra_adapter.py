@@ -56,6 +56,10 @@ def test_a_composed_run_has_the_folder_the_record_and_the_error_of_hydras_own(
         with pytest.raises(KeyError, match="fault"):
             hydra_adapter.run_composed(node, run)
     assert seen == [(7, str(tmp_path / "out"), tmp_path / "out")]
-    assert sorted(path.name for path in Path("out/.hydra").iterdir()) == ["config.yaml", "hydra.yaml", "overrides.yaml"]
+    assert sorted(path.name for path in Path("out/.hydra").iterdir()) == [
+        "config.yaml",
+        "hydra.yaml",
+        "overrides.yaml",
+    ]
     assert Path.cwd() == tmp_path
     assert "Error executing job" not in capsys.readouterr().err

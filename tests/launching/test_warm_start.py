@@ -167,7 +167,10 @@ def test_the_model_of_the_run_wins_over_that_of_an_experiment(here: Path) -> Non
             "readout=linear model.tied_embeddings=none",
             ["readout._target_=", "model.tied_embeddings=none (the run has all)"],
         ),
-        ("embedding.target.size=5 model.tied_embeddings=none", ["model.tied_embeddings=none (the run has all)"]),
+        (
+            "embedding.target.size=5 model.tied_embeddings=none",
+            ["model.tied_embeddings=none (the run has all)"],
+        ),
         ("tokenizer=char", ["tokenizer._target_=seq2seq_lab.data.tokenizers.CharTokenizer"]),
         ("tokenizer.lowercase=true", ["tokenizer.lowercase=True (the run has False)"]),
         ("tokenizer.vocab_size=400", ["tokenizer.vocab_size=400 (the run has 300)"]),

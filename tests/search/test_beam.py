@@ -11,6 +11,7 @@ from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.start import check_parts
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.beam import BeamSearch
@@ -196,8 +197,8 @@ def test_values_out_of_range_are_refused(
 def test_a_run_without_attention_for_its_coverage_is_refused_before_it_begins() -> None:
     words = ["model=vanilla", "search=beam", "search.coverage_penalty=0.2"]
     with pytest.raises(UserError, match=r"search\.coverage_penalty=0\.2 needs a model that attends"):
-        compose_run(words)
-    compose_run(["model=attn", *words[1:]])
+        check_parts(compose_run(words).config)
+    check_parts(compose_run(["model=attn", *words[1:]]).config)
 
 
 def test_a_model_that_has_diverged_still_gives_an_output() -> None:
