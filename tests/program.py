@@ -9,8 +9,13 @@ import command_line
 import pytest
 
 from seq2seq_lab.config import extensions
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+
+MACHINE = {"device_name": "CPU", "threads": 1, "torch": "2.13.0"}
+DATA = {"fingerprint": "f", "sizes": {}, "tests": {}, "counts": {}}
 
 
 class Program:
@@ -28,7 +33,19 @@ class Program:
         (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
         if error := self.error.get(job.choices["attention"]):
             raise error
-        result = {"status": "finished", "val/bleu": 20.0, "test/bleu": 19.0}
+        origin = {
+            "commit": None,
+            "dirty": False,
+            "data": DATA,
+            "components": {},
+            "source": "s",
+            "machine": MACHINE,
+        }
+        result = {
+            **{"status": "finished", "val/bleu": 20.0, "test/bleu": 19.0, "test/examples": "0000000"},
+            **{"provenance": {"test_precision": "fp32", **origin}},
+            **Declarations.of([Bleu()], [], "bleu").result(),
+        }
         (job.folder / "result.json").write_text(json.dumps(result))
         return result
 

@@ -181,7 +181,7 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None
             ["device='gpu'", "'cuda'", "auto, cuda, mps"],
         ),
         (lambda folder: seq2seq_lab.load(folder, precision="bf17"), ["precision='bf17'", "'bf16'"]),
-        (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["nowhere", "no such folder"]),
+        (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["--config-dir=nowhere"]),
         (lambda folder: seq2seq_lab.load(folder).translate("a text"), ["list of sentences", "['a text']"]),
         (lambda folder: seq2seq_lab.train("seed=1"), ["list of settings", "['seed=1']"]),
         (lambda folder: seq2seq_lab.train(folder=folder), ["already contains a run"]),

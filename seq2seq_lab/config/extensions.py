@@ -1,8 +1,8 @@
-"""The user's own parts: a folder of configuration groups with the Python files whose classes they name.
+"""Extensions: a folder with configuration groups and Python files whose classes they name.
 
-Naming the folder, with `--config-dir` on the command line or `config_dir` in Python, is what trusts the modules
-and packages that lie directly in it; no configuration can. It is put at the end of the import path, so that
-nothing in it can stand before an installed module.
+The user trusts the modules and packages directly in the folder by naming it, with `--config-dir` on the command line or
+`config_dir` in Python; a configuration cannot. The folder is last on the import path, so no file in it hides an
+installed module.
 """
 
 import hashlib
@@ -19,27 +19,27 @@ from types import ModuleType
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import sha256
 
-# What goes wrong in a file that somebody is writing; anything else keeps its traceback.
+# Errors that are reported as mistakes in the user's file; others keep their traceback.
 MISTAKES = (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError)
 
-# Of the process, as the import path is: Hydra calls a job with nothing but its configuration.
+# State of the process, like the import path: Hydra passes a job only its configuration.
 _folder: Path | None = None
 _on_path: set[str] = set()
 
 
 def folder() -> Path | None:
-    """Return the folder that is trusted now."""
+    """Return the trusted folder."""
     return _folder
 
 
 @contextmanager
 def using(given: str | Path | None) -> Iterator[None]:
-    """Trust the Python files of a folder, and no other folder's, within the context; None trusts none.
+    """Trust the Python files of one folder within the context; None trusts no folder.
 
-    Its modules are imported anew, so that a notebook sees what was changed in a file.
+    Modules of the folder are imported again, so a notebook uses changed files.
 
     Raises:
-        UserError: there is no such folder, or a file in it has the name of another module.
+        UserError: the folder does not exist, or a file in it has the name of another module.
     """
     global _folder
     new = None if given is None else Path(given).resolve()
@@ -56,7 +56,7 @@ def using(given: str | Path | None) -> Iterator[None]:
 
 
 def file_of(module: str) -> Path | None:
-    """Return the file in the trusted folder that a module's dotted name stands for, or None."""
+    """Return the file of a module in the trusted folder, or None."""
     names = module.split(".")
     if _folder is None or not all(name.isidentifier() for name in names):
         return None
@@ -66,10 +66,10 @@ def file_of(module: str) -> Path | None:
 
 
 def load(module: str) -> ModuleType:
-    """Import a module that `file_of` finds in the trusted folder.
+    """Import a module of the trusted folder.
 
     Raises:
-        UserError: a mistake in it, with file and line, or another module of this name was imported before.
+        UserError: the module has an error, with file and line, or Python has imported another module of this name.
     """
     file = file_of(module)
     assert file is not None, module
@@ -79,14 +79,16 @@ def load(module: str) -> ModuleType:
         raise UserError(where(error)) from error
     origin = loaded.__file__
     if origin is None or not Path(origin).samefile(file):
-        raise UserError(f"{file} was passed over for another module {module}, of {origin}. Rename it.")
+        raise UserError(
+            f"{file}: Python has imported {origin} as the module {module} instead. Rename the file."
+        )
     return loaded
 
 
 def hashes(modules: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of each Python file of the trusted folder by its path in it; {} if none of the modules is there.
+    """Return the SHA-256 of each Python file in the trusted folder by relative path; {} if it has none of the modules.
 
-    Files that no import statement can name, as those of a virtual environment in the folder, are left out.
+    Files that no import statement can name, such as those of a virtual environment in the folder, are ignored.
     """
     if _folder is None or not any(file_of(module) for module in modules):
         return {}
@@ -99,38 +101,38 @@ def hashes(modules: Iterable[str]) -> dict[str, str]:
 
 
 def fingerprint(module: str) -> str:
-    """Return a hash of the trusted folder's Python files if a module lies there, else an empty string."""
+    """Return a hash of the trusted folder's Python files if it has the module, otherwise an empty string."""
     files = hashes([module])
     text = "".join(f"{name} {digest}\n" for name, digest in files.items())
     return hashlib.sha256(text.encode()).hexdigest() if files else ""
 
 
 def where(error: BaseException) -> str:
-    """Return the file and the line of the trusted folder that an error comes from, and what it says."""
+    """Return an error's message, with the file and the line in the trusted folder that raised it."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    said = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if _folder is not None and Path(frame.filename).is_relative_to(_folder)
     ]
-    return f"{frames[-1].filename}, line {frames[-1].lineno}: {said}" if frames else said
+    return f"{frames[-1].filename}, line {frames[-1].lineno}: {message}" if frames else message
 
 
 def hint(module: str) -> str:
-    """Return how to trust a module that is not trusted."""
+    """Return a hint for a module that is not trusted."""
     top = module.split(".")[0]
     if _folder is None:
-        return f"Is it your own, give the folder of {top}.py on the command line: --config-dir FOLDER."
+        return f"If it is a custom component, give the folder of {top}.py: --config-dir FOLDER."
     modules = [path.stem for path in _modules(_folder)]
-    return f"--config-dir={_folder} holds no {top}.py.{did_you_mean(top, modules)}"
+    return f"--config-dir={_folder} contains no {top}.py.{did_you_mean(top, modules)}"
 
 
 def _open(new: Path) -> None:
     if not new.is_dir():
-        raise UserError(f"--config-dir={new}: there is no such folder.")
-    # Files may have changed since, and another folder may have had files of the same names.
+        raise UserError(f"--config-dir={new}: this folder does not exist.")
+    # Files may have changed, and another folder may have had files with the same names.
     within = tuple(f"{folder}{os.sep}" for folder in _on_path)
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(within):
@@ -151,7 +153,7 @@ def _modules(within: Path) -> list[Path]:
 
 
 def _refuse_taken_name(path: Path) -> None:
-    """Refuse a file or package that Python would pass over for another module of its name."""
+    """Refuse a file or package if Python would import another module of its name."""
     name, origin = path.stem, "Python's own"
     if name not in sys.stdlib_module_names:
         spec = importlib.util.find_spec(name)
@@ -161,6 +163,5 @@ def _refuse_taken_name(path: Path) -> None:
             return
         origin = spec.origin
     raise UserError(
-        f"{path} cannot be used: {name} is the name of another module ({origin}), which Python would import in "
-        f"its place. Rename it, and what names it."
+        f"{path} cannot be used: Python would import another module named {name} ({origin}). Rename the file."
     )

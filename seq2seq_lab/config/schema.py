@@ -1,12 +1,13 @@
-"""The typed configuration: what a run is told, and the checks that need no data.
+"""The schema of the configuration: dataclasses of its closed sections, and checks of their values.
 
-The closed sections are dataclasses without defaults (every default stands in conf/). The open slots name a
-class with `_target_` and are checked against its constructor in `seq2seq_lab.build`.
+The dataclasses have no defaults; all defaults are in conf/. The open slots name a class with `_target_`; `seq2seq_lab.build`
+checks them against its constructor.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,7 +24,7 @@ Slot = dict[str, Any]
 
 
 class TiedEmbeddings(Enum):
-    """Which tables are one: none, the target's and the output's, or these and the source's."""
+    """Which embedding tables share weights: none, target and output, or all of source, target and output."""
 
     none = "none"
     target = "target"
@@ -31,7 +32,7 @@ class TiedEmbeddings(Enum):
 
 
 class Bridge(Enum):
-    """How the decoder starts from what the encoder made of the source."""
+    """How the decoder's initial state follows from the encoder."""
 
     copy = "copy"
     tanh = "tanh"
@@ -54,14 +55,14 @@ class ValidateUnit(Enum):
 
 
 class MonitorMode(Enum):
-    """Whether a greater or a smaller figure is better; auto: as the figure has it."""
+    """Whether a higher (max) or a lower (min) value is better; auto: as the metric declares."""
 
     auto = "auto"
     max = "max"
     min = "min"
 
 
-# What a validation measures, and which direction is better.
+# The metrics of a validation, and which direction is better.
 FIGURES = {
     "val/bleu": MonitorMode.max,
     "val/bleu_lowercased_tokenised": MonitorMode.max,
@@ -78,7 +79,7 @@ ALIGNMENT_FIGURES = ("val/aer", "val/alignment_precision", "val/alignment_recall
 
 
 class Device(Enum):
-    """Where a run computes."""
+    """The device of a run."""
 
     auto = "auto"
     cuda = "cuda"
@@ -87,7 +88,7 @@ class Device(Enum):
 
 
 class Backend(Enum):
-    """How the ranks of a run add up tensors; auto: NCCL between GPUs, else gloo."""
+    """The backend that sums tensors over ranks; auto: NCCL between GPUs, gloo otherwise."""
 
     auto = "auto"
     gloo = "gloo"
@@ -95,9 +96,9 @@ class Backend(Enum):
 
 
 class Precision(Enum):
-    """In what the matrix products are computed.
+    """The number format of matrix products.
 
-    tf32 is float32 whose products a GPU rounds to 10 bits of mantissa; fp32 does not.
+    tf32 is float32 with factors that a GPU rounds to 10 bits of mantissa.
     """
 
     auto = "auto"
@@ -108,7 +109,7 @@ class Precision(Enum):
 
 
 class Changed(Enum):
-    """What a study does with a job that was computed from other data or code than today's."""
+    """What a study does with a job whose data or code have changed since it began."""
 
     refuse = "refuse"
     rerun = "rerun"
@@ -225,7 +226,7 @@ class Config:
     logger: Slot
 
 
-# What a run that goes on may be given anew.
+# Settings that may change when a run is resumed.
 MAY_CHANGE = (
     "trainer.max_epochs",
     "trainer.max_steps",
@@ -235,7 +236,7 @@ MAY_CHANGE = (
     "trainer.backend",
 )
 
-# What a run that is opened to translate may be given anew.
+# Settings that may change when a trained run is loaded.
 OPENED_GROUPS = ("search", "dataset")
 OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds", "trainer.multi_reference")
 
@@ -245,10 +246,10 @@ ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
 
 
 def typed(node: DictConfig) -> Config:
-    """Return the composed configuration as dataclasses with plain values, every interpolation resolved.
+    """Convert a composed configuration to dataclasses with plain values and resolved interpolations.
 
     Raises:
-        OmegaConfBaseException: a key that no section has (Hydra lets `+key=value` add it), or a wrong type.
+        OmegaConfBaseException: a key that no section has (Hydra allows `+key=value`), or a wrong type.
     """
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain(node)))
     assert isinstance(config, Config)
@@ -256,62 +257,50 @@ def typed(node: DictConfig) -> Config:
 
 
 def plain(node: DictConfig) -> dict[str, Any]:
-    """Return the composed configuration as nested plain containers, every interpolation resolved."""
+    """Convert a composed configuration to nested plain containers with resolved interpolations."""
     container = OmegaConf.to_container(node, resolve=True, throw_on_missing=True, enum_to_str=True)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 
 
+# Keys whose values are numbers in a range; null is allowed where the type allows it.
+ABOVE_ZERO = (
+    *("model.embedding_size", "model.encoder_hidden_size", "model.hidden_size", "model.num_layers"),
+    *("model.attentional_size", "embedding.source.size", "embedding.target.size", "trainer.max_epochs"),
+    *("trainer.max_steps", "trainer.batch_size", "trainer.micro_batches", "trainer.max_length"),
+    *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
+    *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
+    "trainer.log_every_steps",
+)
+BELOW_ONE = (
+    *("model.dropout", "model.state_dropout", "embedding.source.dropout", "embedding.target.dropout"),
+    "trainer.label_smoothing",
+)
+NOT_NEGATIVE = ("trainer.r_drop", "trainer.samples", "trainer.overfit_batches")
+
+
 def check(config: Config) -> None:
-    """Refuse values of the closed sections that no run can have.
+    """Refuse values of the closed sections that are out of range.
 
     Raises:
         UserError: names the key, the value and what is allowed.
     """
-    model, trainer = config.model, config.trainer
-    positive: dict[str, float | None] = {
-        "model.embedding_size": model.embedding_size,
-        "model.encoder_hidden_size": model.encoder_hidden_size,
-        "model.hidden_size": model.hidden_size,
-        "model.num_layers": model.num_layers,
-        "model.attentional_size": model.attentional_size,
-        "embedding.source.size": config.embedding.source.size,
-        "embedding.target.size": config.embedding.target.size,
-        "trainer.max_epochs": trainer.max_epochs,
-        "trainer.max_steps": trainer.max_steps,
-        "trainer.batch_size": trainer.batch_size,
-        "trainer.micro_batches": trainer.micro_batches,
-        "trainer.max_length": trainer.max_length,
-        "trainer.clip_norm": trainer.clip_norm,
-        "trainer.validate_every": trainer.validate_every,
-        "trainer.eval_batch_size": trainer.eval_batch_size,
-        "trainer.devices": trainer.devices,
-        "trainer.patience": trainer.patience,
-        "trainer.checkpoint_every_steps": trainer.checkpoint_every_steps,
-        "trainer.keep_checkpoints": trainer.keep_checkpoints,
-        "trainer.log_every_steps": trainer.log_every_steps,
-    }
-    for key, value in positive.items():
-        _require(value is None or value > 0, key, value, "a number above 0")
-    for key, value in {
-        "model.dropout": model.dropout,
-        "model.state_dropout": model.state_dropout,
-        "embedding.source.dropout": config.embedding.source.dropout,
-        "embedding.target.dropout": config.embedding.target.dropout,
-        "trainer.label_smoothing": trainer.label_smoothing,
-    }.items():
-        _require(0 <= value < 1, key, value, "0 up to, not including, 1")
-    for key, value in {
-        "trainer.r_drop": trainer.r_drop,
-        "trainer.samples": trainer.samples,
-        "trainer.overfit_batches": trainer.overfit_batches,
-    }.items():
-        _require(value >= 0, key, value, "0 or more")
+    trainer = config.trainer
+    for key in (*ABOVE_ZERO, *BELOW_ONE, *NOT_NEGATIVE):
+        value = attrgetter(key)(config)
+        if value is None:
+            continue
+        if key in ABOVE_ZERO:
+            _require(value > 0, key, value, "a number above 0")
+        elif key in BELOW_ONE:
+            _require(0 <= value < 1, key, value, "a number from 0 to 1, without 1")
+        else:
+            _require(value >= 0, key, value, "0 or more")
     _require(
         trainer.validate_unit is ValidateUnit.epoch or trainer.validate_every == int(trainer.validate_every),
         "trainer.validate_every",
         trainer.validate_every,
-        "a whole number of steps, or a share of an epoch with trainer.validate_unit=epoch",
+        "a whole number of steps, or a part of an epoch with trainer.validate_unit=epoch",
     )
     _require(
         trainer.monitor in FIGURES,
@@ -326,16 +315,16 @@ def check(config: Config) -> None:
         bounds == sorted(set(bounds)) and all(bound > 0 for bound in bounds),
         "trainer.length_bounds",
         bounds,
-        "growing numbers above 0",
+        "increasing numbers above 0",
     )
 
 
 def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, object]:
-    """Return the canonical top-level keys that runs are grouped and filtered by.
+    """Return the top-level keys by which runs are grouped and filtered, with aliases resolved.
 
     Args:
         config: the plain configuration.
-        choices: the chosen value of each group, as Hydra knows them.
+        choices: the chosen value of each group.
     """
     return {
         "model": config["model"]["name"],
@@ -345,7 +334,7 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         },
         "cell": config["encoder"].get("cell"),
         "initialization": choices["initialization"],
-        # The settings that make half_per_step of constant stand beside it.
+        # The settings that distinguish half_per_step from constant follow.
         "teacher_forcing": origin("teacher_forcing", choices["teacher_forcing"]),
         "teacher_forcing_ratio": config["teacher_forcing"].get("ratio"),
         "teacher_forcing_scope": config["teacher_forcing"].get("scope"),
@@ -356,25 +345,25 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
 
 
 def conf_folders() -> list[Path]:
-    """Return where groups have their values: conf/ and, where one was given, the user's own folder."""
+    """Return the folders of groups: conf/ and, if there is one, the folder of custom components."""
     own = extensions.folder()
     return [CONF_DIR] if own is None else [CONF_DIR, own]
 
 
 def canonical(group: str, choice: str) -> str:
-    """Return a group's value as it is logged: an alias is a YAML that does nothing but include another."""
+    """Return a group's value with aliases resolved; an alias is a YAML file that only includes another one."""
     node = _value_node(group, choice)
     return str(node["defaults"][0]) if list(node) == ["defaults"] and len(node["defaults"]) == 1 else choice
 
 
 def origin(group: str, choice: str) -> str:
-    """Return the value that a group's value includes and changes settings of, or itself if it includes none."""
+    """Return the value that a group's value is based on, or the value itself if it includes no other."""
     included = _value_node(group, choice).get("defaults", [])
     return origin(group, str(included[0])) if included else choice
 
 
 def _value_node(group: str, choice: str) -> DictConfig:
-    """Return the YAML of a group's value, empty where there is none."""
+    """Return the YAML file of a group's value, empty if there is none."""
     for folder in conf_folders():
         path = folder / group / f"{choice}.yaml"
         if path.is_file():
@@ -385,23 +374,18 @@ def _value_node(group: str, choice: str) -> DictConfig:
 
 
 def group_values(group: str) -> list[str]:
-    """Return the values of a group, the user's own among them."""
+    """Return the values of a group, with those of custom components."""
     return sorted(path.stem for folder in conf_folders() for path in (folder / group).glob("*.yaml"))
 
 
 def values_with(group: str, key: str, kinds: type | tuple[type, ...] = object) -> list[str]:
-    """Return the values of a group in conf/ whose files set a key, to a value of one of these types."""
+    """Return the values of a group in conf/ whose files set a key to a value of one of these types."""
     found = []
     for path in sorted((CONF_DIR / group).glob("*.yaml")):
         node: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         if key in node and isinstance(node[key], kinds):
             found.append(path.stem)
     return found
-
-
-def settings_of(group: str, value: str) -> list[str]:
-    """Return the settings that the file of a group's value has, without its class and what it includes."""
-    return [str(key) for key in _value_node(group, value) if key not in ("_target_", "defaults")]
 
 
 def groups() -> list[str]:
@@ -418,7 +402,7 @@ def dotted_keys(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def dotted_settings(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every dotted key of a plain configuration with its value, without the sections themselves."""
+    """Yield every dotted key of a plain configuration that is not a section, with its value."""
     for key, value in node.items():
         if isinstance(value, Mapping):
             yield from dotted_settings(value, f"{prefix}{key}.")
@@ -427,7 +411,7 @@ def dotted_settings(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 
 
 def annotation(key: str) -> Any:
-    """Return the annotated type of a closed section's dotted key, or None where there is none."""
+    """Return the annotated type of a dotted key in a closed section, or None if there is no such key."""
     node: Any = Config
     for name in key.split("."):
         node = get_type_hints(node).get(name) if is_dataclass(node) else None

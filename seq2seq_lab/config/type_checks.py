@@ -1,4 +1,4 @@
-"""Annotated types against the plain values of a configuration."""
+"""Check plain values of a configuration against annotated types."""
 
 import types
 import typing
@@ -14,7 +14,7 @@ _MAPPINGS = (dict, Mapping)
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Say whether a plain value is of an annotated type; a whole number is a number, true is none."""
+    """Return whether a plain value has an annotated type; an integer is a number, a boolean is not."""
     origin, arguments = _parts(hint)
     if hint is Any or isinstance(hint, typing.TypeVar):
         return True
@@ -38,7 +38,7 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """Return an annotated type in words; types no configuration can hold are left out of a union."""
+    """Describe an annotated type in words, without the members of a union that a configuration cannot contain."""
     origin, arguments = _parts(hint)
     if origin is Literal or _is_enum(hint):
         return ", ".join(choices(hint))
@@ -52,7 +52,7 @@ def describe(hint: Any) -> str:
 
 
 def choices(hint: Any) -> list[str]:
-    """Return the words that an annotated type allows, if it is a choice between words."""
+    """Return the words that a literal or an enumeration allows."""
     if _is_union(hint):
         return [word for argument in typing.get_args(hint) for word in choices(argument)]
     if _is_enum(hint):
@@ -61,7 +61,7 @@ def choices(hint: Any) -> list[str]:
 
 
 def wrong_type(setting: str, value: object, hint: Any) -> str:
-    """Return what to say of `setting` (key=value) whose value is not of its type."""
+    """Return an error message for a setting (key=value) with a value of a wrong type."""
     near = did_you_mean(str(value), choices(hint))
     return f"{setting} is not allowed.{near} Allowed: {describe(hint)}."
 

@@ -11,7 +11,10 @@ from torch import Tensor
 
 from seq2seq_lab.config.compose import hydra
 from seq2seq_lab.config.schema import (
+    ABOVE_ZERO,
+    BELOW_ONE,
     CONF_DIR,
+    NOT_NEGATIVE,
     SLOTS,
     Config,
     Precision,
@@ -84,33 +87,13 @@ def test_every_field_has_a_default_in_the_files(node: DictConfig) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        *(
-            (f"trainer.{key}", 0, "above 0")
-            for key in ("max_epochs", "max_steps", "batch_size", "micro_batches")
-        ),
-        *(
-            (f"trainer.{key}", 0, "above 0")
-            for key in ("max_length", "clip_norm", "validate_every", "patience")
-        ),
-        *(
-            (f"trainer.{key}", -1, "above 0")
-            for key in ("eval_batch_size", "keep_checkpoints", "log_every_steps")
-        ),
-        ("trainer.checkpoint_every_steps", 0, "above 0"),
-        *((f"model.{key}", 0, "above 0") for key in ("embedding_size", "encoder_hidden_size", "hidden_size")),
-        ("model.num_layers", 0, "above 0"),
-        *(
-            (key, value, "0 up to")
-            for key in ("model.dropout", "model.state_dropout")
-            for value in (-0.1, 1.0)
-        ),
-        ("trainer.label_smoothing", 1.0, "0 up to"),
-        ("trainer.samples", -1, "0 or more"),
-        ("trainer.overfit_batches", -1, "0 or more"),
+        *((key, 0, "above 0") for key in ABOVE_ZERO),
+        *((key, value, "from 0 to 1") for key in BELOW_ONE for value in (-0.1, 1.0)),
+        *((key, -1, "0 or more") for key in NOT_NEGATIVE),
         ("trainer.monitor", "val/blue", "val/chrf"),
-        ("trainer.monitor", "test/bleu", "Did you mean 'val/bleu'?"),
-        ("trainer.length_bounds", [2, 2], "growing"),
-        ("trainer.length_bounds", [0, 2], "growing"),
+        ("trainer.monitor", "test/bleu", "'val/bleu'"),
+        ("trainer.length_bounds", [2, 2], "increasing"),
+        ("trainer.length_bounds", [0, 2], "above 0"),
         ("seed", -1, "from 0"),
         ("seed", 2**32, "from 0"),
     ],

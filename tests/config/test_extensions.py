@@ -63,7 +63,7 @@ def test_the_folder_given_is_trusted_and_only_while_it_is_given(folder: Path) ->
     with pytest.raises(UserError, match=r"refused.*--config-dir FOLDER.*SEQ2SEQ_LAB_TRUST=my_part "):
         build.locate("attention", {"_target_": "my_part.Mine"})
     # No prefix: a module of nearly its name is another one.
-    with pytest.raises(UserError, match=r"holds no my_prat\.py\. Did you mean 'my_part'\?"):
+    with pytest.raises(UserError, match=r"no my_prat\.py\. Did you mean 'my_part'\?"):
         located(folder, "my_prat.Mine")
 
 
