@@ -272,6 +272,27 @@ def test_searches_and_ensembles(value: str) -> None:
             ]
 
 
+@every_value
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_bfloat16(value: str, decoder: str) -> None:
+    """Under autocast the weights are float32 and near those of float32, and so are the gradients."""
+    model = small_model(small_config("bigru", decoder, value))
+    batch = batch_of(random_sentences([5, 2, 7, 2], seed=1), random_sentences([3, 4, 2, 5], seed=2))
+
+    def train(enabled: bool) -> tuple[Tensor, list[Tensor]]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+        assert weights_BTS is not None
+        assert weights_BTS.dtype == torch.float32
+        loss = logits_BTV.float().square().sum()
+        return weights_BTS.detach(), [*torch.autograd.grad(loss, [*model.parameters()])]
+
+    (weights_BTS, gradients), (expected_BTS, expected) = train(True), train(False)
+    torch.testing.assert_close(weights_BTS, expected_BTS, rtol=0.05, atol=0.02)
+    found, wanted = (torch.cat([gradient.flatten() for gradient in all_]) for all_ in (gradients, expected))
+    assert (found - wanted).norm() < 0.05 * wanted.norm()
+
+
 @pytest.mark.parametrize(
     ("value", "decoder"),
     [("coverage", "luong_feeding"), ("location_sensitive", "bahdanau"), ("local", "conditional")],
