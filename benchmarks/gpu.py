@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu
 
-measures the machine, runs the tests marked `gpu`, measures training, decoding and memory, and runs the main command. It
+measures the machine, runs the tests marked `gpu`, measures training, decoding and memory. It
 needs no network, no corpus and no other package. Each part runs in its own process with a time limit; if it crashes, hangs
 or is stopped, its results so far are kept. `report.json` and `report.md` in `--out` are written after each part.
 
@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +36,7 @@ from benchmarks.training import Arm
 from seq2seq_lab.config.schema import Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_result, write_atomically
+from seq2seq_lab.files import write_atomically
 from seq2seq_lab.runtime.device import (
     choose_device,
     limit_primitive_cache,
@@ -50,7 +49,6 @@ from seq2seq_lab.runtime.device import (
 COMMAND = "python -m benchmarks.gpu"
 ROOT = Path(__file__).parents[1]
 LOG_END = 6000  # characters of the output of a failed part
-RESULTS = ("test/bleu", "test/aer", "train/seconds", "val/seconds", "peak_memory_mib", "device", "precision")
 
 
 @dataclass(frozen=True)
@@ -215,31 +213,6 @@ def measure_memory(work: Work) -> None:
                 work.table(title, ("epoch", "in use, MiB", "peak of the epoch, MiB"), rows)
 
 
-def run_main_command(work: Work) -> None:
-    """Run the command of the README, and report its result.
-
-    Raises:
-        RuntimeError: it failed; with the end of its output.
-    """
-    folder = work.folder.absolute() / "run"
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier report
-    small = (
-        "dataset.train=60",
-        "dataset.test_compositional=0",
-        "trainer.max_epochs=1",
-        "model.hidden_size=8",
-    )
-    words = ("-m", "seq2seq_lab", "model=attn", "attention=additive", *(small if work.small else ()))
-    work.note(f"`python {' '.join(words)}`")
-    command = [sys.executable, *words, f"hydra.run.dir='{folder}'"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if ended.returncode:
-        raise RuntimeError(f"status {ended.returncode}\n{(ended.stdout + ended.stderr)[-LOG_END:]}")
-    result = read_result(folder)
-    work.value("result", {key: result.get(key) for key in RESULTS})
-    work.table("Result", ("what", "value"), [(key, str(result.get(key))) for key in RESULTS])
-
-
 @dataclass(frozen=True)
 class Part:
     """A part of the report. `seconds` is its share of nine minutes; time that it does not use goes to later parts."""
@@ -255,7 +228,6 @@ PARTS = {
     "training": Part("Training speed", 180, measure_training),
     "decoding": Part("Decoding speed", 80, measure_decoding),
     "memory": Part("Memory over all shapes of batches", 80, measure_memory),
-    "run": Part("The main command", 90, run_main_command),
 }
 
 

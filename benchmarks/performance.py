@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import decoding, gpu
-from benchmarks.learners import MODELS
 from benchmarks.page import filled, table, update
-from benchmarks.training import ALL_ON, HEADS, Row, peaks_line, title
+from benchmarks.training import HEADS, Row, peaks_line, title
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -31,7 +30,6 @@ def pages(folder: Path) -> dict[Path, dict[str, list[str]]]:
     )
     parts = {
         "speed": speed(training),
-        "aims": aims(training),
         "decoding": decoding_speed(translation),
         "gpu": on_a_gpu(folder / "gpu.json"),
     }
@@ -64,25 +62,6 @@ def speed(report: Mapping[str, Any]) -> list[str]:
         cells = [row.cells(rows[0], peaks) for row in rows]
         lines += ["", f"**{title(rows[0])}**", "", *table(HEADS, cells, 2)]
     return lines
-
-
-def aims(report: Mapping[str, Any]) -> list[str]:
-    """Return the aims and the measurements of the package with everything on."""
-    rows = [Row(**row) for row in report["rows"]]
-    peaks = report["peak_flops_per_second"]
-    cells = {(row.model, row.ratio): row.cells(rows[0], peaks) for row in rows if row.name == ALL_ON}
-    times, share = HEADS.index("× the first"), HEADS.index("of the peak")
-    full = {"sutskever": "10", "bahdanau": "10", "luong": "15"}
-    return table(
-        ("target tokens per second, × the reference", "aim", "measured (slowest–fastest round)"),
-        [
-            *((f"{name.title()}, ratio 1", aim, cells[name, 1][times]) for name, aim in full.items()),
-            *((f"{name.title()}, ratio 0.5", "5", cells[name, 0.5][times]) for name in MODELS),
-            ("JoeyNMT's model, × JoeyNMT", "3", cells["joeynmt", 1][times]),
-            ("Luong, ratio 1, share of the bfloat16 peak", "30%", cells["luong", 1][share]),
-        ],
-        1,
-    )
 
 
 def decoding_speed(report: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ and of the same models in the package, on the same data, in one process and in t
 reference: the code of the package (vectorised over time), batches of one exact source length, bfloat16. Without
 `--multi30k` the sentences are random, with Multi30k's lengths and vocabulary sizes.
 
-`--check-loss STEPS` trains reference and package from the same weights on the same batches and compares their losses.
 `--joeynmt PYTHON` compares JoeyNMT 2.3 with the model of the same architecture in the package (`joeynmt_worker.py`).
 """
 
@@ -30,7 +29,6 @@ from benchmarks.learners import (
     Data,
     Loop,
     Package,
-    loss_curves,
     multi30k,
     num_parameters,
     random_plan,
@@ -52,7 +50,6 @@ from seq2seq_lab.runtime.device import (
     set_malloc_options,
 )
 
-SAME_LOSS = 1e-6  # nats per token, between two computations in float64 that differ only in their order
 HEADS = (
     *("ratio", "code, batches, precision", "target tokens/s (slowest–fastest)"),
     *("× the first", "of the peak", "peak memory"),
@@ -113,7 +110,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.5], help="of teacher forcing")
     parser.add_argument("--steps", type=cli.positive, default=10, help="of a turn (default: 10)")
     parser.add_argument("--warm-up", type=cli.positive, default=3, help="steps of each before (default: 3)")
-    parser.add_argument("--check-loss", type=cli.positive, metavar="STEPS", help="compare losses, not speed")
     return parser
 
 
@@ -121,8 +117,6 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     """Measure each model at each ratio, print a table for each model, and return the report."""
     data = synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
     report = {"data": data.name, "batch_size": options.batch_size, "seed": options.seed}
-    if options.check_loss:
-        return {**report, "curves": check_losses(options, data, device)}
     peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
     contests: list[Callable[[], list[Row]]] = [
         partial(measure, name, data, options, device, ways=arms(device), sizes=data.sizes())
@@ -289,35 +283,6 @@ def new_row(
         peak_bytes=max(turn.peak_bytes for turn in turns),
         **summarise(turns, first),
     )
-
-
-def check_losses(options: argparse.Namespace, data: Data, device: torch.device) -> list[dict[str, Any]]:
-    """Train reference and package on the same batches, and return their losses.
-
-    Raises:
-        UserError: they differ by more than `SAME_LOSS`.
-    """
-    curves, rows = [], []
-    for name in options.models:
-        reference, package = loss_curves(
-            *(name, data, options.check_loss),
-            sizes=data.sizes(),
-            batch_size=options.batch_size,
-            seed=options.seed,
-            device=device,
-        )
-        difference = max(abs(a - b) for a, b in zip(reference, package, strict=True))
-        curves.append({"model": name, "reference": reference, "package": package, "difference": difference})
-        rows.append(
-            [name, f"{reference[0]:.4f}", f"{reference[-1]:.4f}", f"{package[-1]:.4f}", f"{difference:.2g}"]
-        )
-    heads = ("model", "first", "last, reference", "last, package", "greatest difference")
-    cli.print_table(f"Loss in nats per token over {options.check_loss} steps in float64", heads, rows)
-    if any(curve["difference"] > SAME_LOSS for curve in curves):
-        raise UserError(
-            f"The losses differ by more than {SAME_LOSS} nats per token. Correct the model or its reference."
-        )
-    return curves
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cli, decoding, gpu, performance, training
-from benchmarks.learners import MODELS
 from benchmarks.page import with_parts
 
 ROW: dict[str, Any] = {
@@ -39,28 +38,6 @@ def test_a_row_of_decoding() -> None:
     assert row.cells() == ["package, greedy", "1,038.3", "5,432 (5,000–6,000)", "5.43", "12%"]
 
 
-def test_aims_are_compared_with_the_package_with_everything_on() -> None:
-    measured = {
-        ("sutskever", 1.0): 6.281,
-        ("bahdanau", 1.0): 11.5,
-        ("luong", 1.0): 17.8,
-        ("joeynmt", 1.0): 5.3,
-    }
-    measured |= {(model, 0.5): 5 + number for number, model in enumerate(MODELS)}
-    rows = [
-        ROW | {"model": model, "ratio": ratio, "times_the_first": times}
-        for (model, ratio), times in measured.items()
-    ]
-    other = ROW | {"model": "sutskever", "ratio": 1.0, "name": "reference", "times_the_first": 1.0}
-    _, _, *lines = performance.aims({"rows": [other, *rows], "peak_flops_per_second": {"bf16": 9.1e11}})
-    assert lines[0] == "| Sutskever, ratio 1 | 10 | 6.28 (5.00–6.00) |"
-    assert lines[4] == "| Cho, ratio 0.5 | 5 | 6.00 (5.00–6.00) |"
-    assert lines[-2:] == [
-        "| JoeyNMT's model, × JoeyNMT | 3 | 5.30 (5.00–6.00) |",
-        "| Luong, ratio 1, share of the bfloat16 peak | 30% | 45.7% |",
-    ]
-
-
 def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
     assert gpu.COMMAND in performance.on_a_gpu(tmp_path / "gpu.json")[0]
     tables = {"A model": {"heads": ["search", "tokens/s"], "rows": [["greedy", "12,345"]], "names": 1}}
@@ -74,7 +51,7 @@ def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
     parts = {
         "decoding": {"status": "finished", "seconds": 31.4, "notes": {"0": "A note."}, "tables": tables},
         "memory": {"status": "failed with status 1", "seconds": 2.0, "error": "Traceback\nValueError: x"},
-        "run": {"status": "cut off"},
+        "tests": {"status": "cut off"},
     }
     (tmp_path / "gpu.json").write_text(json.dumps({**about, "parts": parts}), "utf-8")
     text = "\n".join(performance.on_a_gpu(tmp_path / "gpu.json"))
@@ -82,7 +59,7 @@ def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
     assert "### Decoding speed\n\nFinished, 31 s.\n\nA note.\n\n**A model**" in text
     assert "| greedy | 12,345 |" in text
     assert "Failed with status 1, 2 s.\n\n```\nTraceback\nValueError: x\n```" in text
-    assert text.endswith("### The main command\n\nCut off, 0 s.")
+    assert text.endswith("### Tests on the GPU\n\nCut off, 0 s.")
 
 
 def test_a_recorded_command_has_no_path() -> None:
