@@ -19,7 +19,7 @@ from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 WIDTH = 140  # of tables that are not printed to a terminal
-PLACEHOLDERS = {"multi30k": "DIR", "joeynmt": "PYTHON", "json": "FILE"}  # of paths in a recorded command
+PLACEHOLDERS = {"multi30k": "DIR", "json": "FILE"}  # of paths in a recorded command
 
 
 def new_parser(module: str, description: str, batch_size: int) -> argparse.ArgumentParser:
@@ -38,7 +38,6 @@ def add_comparison(parser: argparse.ArgumentParser, pairs: int) -> None:
     parser.add_argument("--rounds", type=positive, default=5, help="turns of each contestant (default: 5)")
     parser.add_argument("--multi30k", type=Path, metavar="DIR", help="folder of train.de, train.en, …")
     parser.add_argument("--pairs", type=positive, default=pairs, help="random pairs, without --multi30k")
-    parser.add_argument("--joeynmt", type=Path, metavar="PYTHON", help="interpreter that can import JoeyNMT")
 
 
 def positive(text: str) -> int:

@@ -1,11 +1,11 @@
-"""Compares the decoding speed of the package with that of a tutorial's loop and of JoeyNMT.
+"""Compares the decoding speed of the package with that of a tutorial's loop.
 
-    python -m benchmarks.decoding --multi30k DIR --threads 2 --joeynmt PYTHON --json docs/decoding.cpu.json
+    python -m benchmarks.decoding --multi30k DIR --threads 2 --json docs/decoding.cpu.json
 
 measures source sentences and target tokens per second of batched greedy and beam search, in turns. The tutorial's loop
 translates one sentence at a time with a model of `benchmarks.reference`; the model of the package has the same weights, and
 both are checked to return the same translations. Weights are random and `<eos>` is not allowed, so that each output has as
-many tokens as its source (for JoeyNMT, as the longest source of its batch).
+many tokens as its source.
 
 The bound is the speed at which each step reads its weights from memory once: batch size × memory bandwidth / bytes of the
 weights.
@@ -25,7 +25,7 @@ from benchmarks import cli
 from benchmarks.learners import MODELS, Data, Package, copy_weights, multi30k, synthetic
 from benchmarks.machine import DTYPES, bandwidth, seconds
 from benchmarks.reference import Reference, Sizes
-from benchmarks.turns import Contestant, Speed, Turn, in_turns, joeynmt, reset_memory, summarise
+from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_evaluation
@@ -46,6 +46,7 @@ SEARCHES: dict[str, Search] = {
     "beam": BeamSearch(SIZES["beam"], 0.6, 0.0, 1, **LENGTHS),
 }
 LOOP_SHARE = 8  # the tutorial's loop translates one of so many sentences, because it is the slowest by far
+GROUP = "Luong 2015: bilinear attention, no input feeding"
 LOOP = "tutorial's loop, greedy, one sentence at a time"
 HEADS = ("search", "sentences/s", "target tokens/s (slowest–fastest)", "× the first", "of the bound")
 
@@ -106,10 +107,9 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     data = synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
     rates = {name: bandwidth(dtype, device) for name, dtype in DTYPES.items()}
     work = workload(data, options.batch_size, device, rates, data.sizes())
-    rows = measure(work, options) + (measure_joeynmt(work, options) if options.joeynmt else [])
+    rows = measure(work, options)
     cli.console().print(f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}.")
-    for group in dict.fromkeys(row.group for row in rows):
-        cli.print_table(group, HEADS, [row.cells() for row in rows if row.group == group])
+    cli.print_table(GROUP, HEADS, [row.cells() for row in rows])
     return {
         **{"data": data.name, "batch_size": options.batch_size, "bytes_per_second": rates},
         "rows": list(map(asdict, rows)),
@@ -142,36 +142,10 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
         **searches(work, package, "greedy"),
         **searches(work, package, "beam"),
     }
-    return contest("Luong 2015: bilinear attention, no input feeding", work, package, contestants, options)
-
-
-def measure_joeynmt(work: Workload, options: argparse.Namespace) -> list[Row]:
-    """Measure the package and JoeyNMT, greedy and beam search."""
-    package = work.package("luong_feeding", "attention=additive")
-    rows = []
-    with joeynmt(options.joeynmt, work.sizes, work.text, work.plan, work.device) as peer:
-        for name, size in SIZES.items():
-            contestants: dict[str, Contestant] = {
-                f"JoeyNMT 2.3, {name} {size}": partial(peer.ask, size),
-                **searches(work, package, name),
-            }
-            group = f"JoeyNMT's model: additive attention, input feeding; {name} {size}"
-            rows += contest(group, work, package, contestants, options)
-    return rows
-
-
-def contest(
-    group: str,
-    work: Workload,
-    model: Seq2Seq,
-    contestants: Mapping[str, Contestant],
-    options: argparse.Namespace,
-) -> list[Row]:
-    """Measure the contestants in turns; the first one is the reference of the others."""
     every = in_turns([*contestants.values()], 1, options.rounds, options.batches)
     index = torch.tensor(np.concatenate([step[0] for step in work.plan]))
     length = float(work.text.source_lengths[index].double().mean())
-    weights, rows = weights_of_a_step(model), []
+    weights, rows = weights_of_a_step(package), []
     for name, turns in zip(contestants, every, strict=True):
         speed = summarise(turns, every[0])
         precision = name.rpartition(", ")[2]  # in the names of the package's searches
@@ -180,7 +154,7 @@ def contest(
             bytes_per_step = weights * DTYPES[precision].itemsize
             share = speed["tokens_per_second"] * bytes_per_step / (work.batch_size * work.rates[precision])
         sentences = speed["tokens_per_second"] / length
-        rows.append(Row(group=group, name=name, sentences_per_second=sentences, share=share, **speed))
+        rows.append(Row(group=GROUP, name=name, sentences_per_second=sentences, share=share, **speed))
     return rows
 
 

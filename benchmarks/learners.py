@@ -36,8 +36,6 @@ CLIP_NORM = 1.0
 DROPOUT = 0.5
 MULTI30K_PAIRS = 29_000
 MULTI30K_VOCABULARIES = (7_853, 5_893)
-
-
 ALONE = Ranks()
 
 
@@ -209,14 +207,14 @@ def package_config(
     name: str, sizes: Sizes, dropout: float, batch_size: int, seed: int, *overrides: str
 ) -> Config:
     """Return the configuration of a model bundle that trains as its reference does."""
-    return composed(
-        *(f"model={name}", f"model.embedding_size={sizes.embedding}", f"model.hidden_size={sizes.hidden}"),
-        *(f"model.encoder_hidden_size={sizes.hidden}", f"model.dropout={dropout}", "model.state_dropout=0"),
-        *([f"model.attentional_size={sizes.hidden}"] if name.startswith("luong") else []),
-        *(f"optimizer.lr={LEARNING_RATE}", "optimizer.betas=[0.9,0.999]", "schedule=constant"),
-        *(f"trainer.batch_size={batch_size}", f"trainer.clip_norm={CLIP_NORM}", "logger=none"),
-        *(f"seed={seed}", *overrides),
+    attentional = f"model.attentional_size={sizes.hidden}" if name.startswith("luong") else ""
+    words = (
+        f"model={name} model.embedding_size={sizes.embedding} model.hidden_size={sizes.hidden} {attentional} "
+        f"model.encoder_hidden_size={sizes.hidden} model.dropout={dropout} model.state_dropout=0 logger=none "
+        f"optimizer.lr={LEARNING_RATE} optimizer.betas=[0.9,0.999] schedule=constant seed={seed} "
+        f"trainer.batch_size={batch_size} trainer.clip_norm={CLIP_NORM}"
     )
+    return composed(*words.split(), *overrides)
 
 
 def composed(*overrides: str) -> Config:

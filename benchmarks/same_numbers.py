@@ -21,29 +21,28 @@ from typing import Any
 
 STEPS = 24
 SETTINGS = (
-    *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1"),
-    *("trainer.samples=1", "trainer.batch_size=16", "trainer.eval_batch_size=32"),
-    *("model.embedding_size=24", "model.hidden_size=32", "model.encoder_hidden_size=32"),
+    "logger=none trainer.device=cpu trainer.precision=fp32 trainer.log_every_steps=1 trainer.samples=1 "
+    "trainer.batch_size=16 trainer.eval_batch_size=32 model.embedding_size=24 model.hidden_size=32 "
+    "model.encoder_hidden_size=32"
 )
-GRAMMAR = ("dataset.train=200", "dataset.validation=30", "dataset.test=40", "dataset.test_compositional=20")
-RUNS: dict[str, tuple[str, ...]] = {
+GRAMMAR = "dataset.train=200 dataset.validation=30 dataset.test=40 dataset.test_compositional=20"
+RUNS = {
     "default": GRAMMAR,
-    "vanilla": (*GRAMMAR, "model=vanilla"),
+    "vanilla": f"{GRAMMAR} model=vanilla",
     "bahdanau at ratio 0.5 per token": (
-        *(*GRAMMAR, "model=bahdanau", "decoder=bahdanau"),
-        *("teacher_forcing.ratio=0.5", "teacher_forcing.scope=token"),
+        f"{GRAMMAR} model=bahdanau decoder=bahdanau teacher_forcing.ratio=0.5 teacher_forcing.scope=token"
     ),
     "luong_feeding with R-Drop and label smoothing": (
-        *(*GRAMMAR, "decoder=luong_feeding", "trainer.r_drop=5", "trainer.label_smoothing=0.1"),
+        f"{GRAMMAR} decoder=luong_feeding trainer.r_drop=5 trainer.label_smoothing=0.1"
     ),
     "conditional with locked dropout": (
-        *(*GRAMMAR, "decoder=conditional", "model.locked_dropout=true", "model.dropout=0.3"),
+        f"{GRAMMAR} decoder=conditional model.locked_dropout=true model.dropout=0.3"
     ),
     "BPE-dropout on a parallel file": (
-        *("dataset=parallel", "dataset.train=pairs.tsv", "dataset.validation_share=0.1"),
-        *("dataset.test_share=0.1", "tokenizer=bpe_dropout", "tokenizer.vocab_size=300"),
+        "dataset=parallel dataset.train=pairs.tsv dataset.validation_share=0.1 dataset.test_share=0.1 "
+        "tokenizer=bpe_dropout tokenizer.vocab_size=300"
     ),
-    "two ranks": (*GRAMMAR, "trainer.devices=2"),
+    "two ranks": f"{GRAMMAR} trainer.devices=2",
     "resumed": GRAMMAR,
 }
 # Run by the interpreter in a worktree: opens a run and prints the hash of each parameter, in order.
@@ -82,7 +81,7 @@ def numbers_of(commit: str) -> dict[str, dict[str, Any]]:
         return {name: numbers(tree, Path(folder), name, settings) for name, settings in RUNS.items()}
 
 
-def numbers(tree: Path, folder: Path, name: str, settings: Sequence[str]) -> dict[str, Any]:
+def numbers(tree: Path, folder: Path, name: str, settings: str) -> dict[str, Any]:
     """Run one of `RUNS` and return its numbers."""
     print(f"{tree.name}: {name}", file=sys.stderr, flush=True)
     run = folder / "runs" / name.replace(" ", "_")
@@ -90,7 +89,8 @@ def numbers(tree: Path, folder: Path, name: str, settings: Sequence[str]) -> dic
     # The number of steps changes the schedule, so the first part of the resumed run is shorter in both commits.
     first = STEPS // 2 if name == "resumed" else STEPS
     length = (f"trainer.max_steps={first}", "trainer.max_epochs=1000")
-    python(tree, folder, *program, *SETTINGS, *settings, *length, f"hydra.run.dir={run}")
+    words = (*SETTINGS.split(), *settings.split(), *length, f"hydra.run.dir={run}")
+    python(tree, folder, *program, *words)
     if name == "resumed":
         python(tree, folder, *program, f"resume={run}", f"trainer.max_steps={STEPS}")
     rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text("utf-8").split("\n")[:-1]]

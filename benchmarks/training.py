@@ -1,4 +1,4 @@
-"""Compares the training speed of the package with that of loops as in tutorials, and with JoeyNMT.
+"""Compares the training speed of the package with that of loops as in tutorials.
 
     python -m benchmarks.training --multi30k DIR --threads 2 --json docs/training.cpu.json
 
@@ -7,7 +7,6 @@ and of the same models in the package, on the same data, in one process and in t
 reference: the code of the package (vectorised over time), batches of one exact source length, bfloat16. Without
 `--multi30k` the sentences are random, with Multi30k's lengths and vocabulary sizes.
 
-`--joeynmt PYTHON` compares JoeyNMT 2.3 with the model of the same architecture in the package (`joeynmt_worker.py`).
 """
 
 import argparse
@@ -15,7 +14,6 @@ import logging
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +34,7 @@ from benchmarks.learners import (
 )
 from benchmarks.machine import DTYPES, matrix_product_peak, seconds
 from benchmarks.reference import Sizes
-from benchmarks.turns import Contestant, Speed, Turn, in_turns, joeynmt, reset_memory, summarise
+from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
@@ -118,14 +116,9 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     data = synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
     report = {"data": data.name, "batch_size": options.batch_size, "seed": options.seed}
     peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
-    contests: list[Callable[[], list[Row]]] = [
-        partial(measure, name, data, options, device, ways=arms(device), sizes=data.sizes())
-        for name in options.models
-    ]
-    contests += [partial(measure_joeynmt, data, options, device)] if options.joeynmt else []
     rows: list[Row] = []
-    for contest in contests:
-        new = contest()
+    for model in options.models:
+        new = measure(model, data, options, device, ways=arms(device), sizes=data.sizes())
         rows += new
         # Another process may have slowed the first measurement of the peaks.
         for name, dtype in DTYPES.items():
@@ -201,27 +194,6 @@ def measure(
             for arm, own in zip(ways, turns, strict=True)
         ]
     return rows
-
-
-def measure_joeynmt(data: Data, options: argparse.Namespace, device: torch.device) -> list[Row]:
-    """Measure JoeyNMT and the model of the same architecture in the package in turns, at ratio 1."""
-    sizes = data.sizes()
-    package = Package(
-        *("luong_feeding", data, device, "attention=additive"),
-        sizes=sizes,
-        batch_size=options.batch_size,
-        seed=options.seed,
-    )
-    ways = [arm for arm in arms(device) if arm.code == "package"]
-    first = Arm("JoeyNMT 2.3", "its loop, with input feeding", "random", Precision.fp32)
-    contestants = [new_contestant(package, arm, plan(arm, data, options), data) for arm in ways]
-    with joeynmt(options.joeynmt, sizes, data.text, plan(first, data, options), device) as peer:
-        turns = in_turns([partial(peer.ask, 0), *contestants], options.warm_up, options.rounds, options.steps)
-    counts = [peer.parameters, *[num_parameters(package.model)] * len(ways)]
-    return [
-        new_row("joeynmt", arm, own, turns[0], ratio=1.0, parameters=count)
-        for arm, count, own in zip([first, *ways], counts, turns, strict=True)
-    ]
 
 
 def plan(arm: Arm, data: Data, options: argparse.Namespace) -> list[StepPlan]:

@@ -1,24 +1,13 @@
-"""Measures contestants in turns: functions of this process, and JoeyNMT in a process of its own."""
+"""Measures functions in turns."""
 
 import gc
-import json
 import statistics
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from benchmarks.learners import CLIP_NORM, DROPOUT, LEARNING_RATE
-from benchmarks.reference import Sizes
-from seq2seq_lab.data.batching import StepPlan
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import release_memory, reset_peak_memory
 
 
@@ -94,73 +83,3 @@ def reset_memory(device: torch.device) -> None:
     gc.collect()
     release_memory()
     reset_peak_memory(device)
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """JoeyNMT in a process of its own, which waits between requests.
-
-    Attributes:
-        parameters: of its model.
-        ask: takes the size of a beam (0 to train), the first batch and the number of batches.
-    """
-
-    parameters: int
-    ask: Callable[[int, int, int], Turn]
-
-
-@contextmanager
-def joeynmt(
-    python: Path, sizes: Sizes, text: TokenizedText, plan: Sequence[StepPlan], device: torch.device
-) -> Iterator[Peer]:
-    """Start JoeyNMT with another interpreter.
-
-    Args:
-        plan: its batches, all of one size.
-
-    Raises:
-        UserError: the interpreter does not exist, or JoeyNMT fails.
-    """
-    settings = {
-        **asdict(sizes),
-        **{"dropout": DROPOUT, "learning_rate": LEARNING_RATE, "clip_norm": CLIP_NORM, "seed": 1},
-        **{"batch_size": len(plan[0][0]), "threads": torch.get_num_threads(), "device": device.type},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        arrays, described = Path(folder, "data.npz"), Path(folder, "settings.json")
-        tokens = {field.name: getattr(text, field.name).numpy() for field in fields(text)}
-        np.savez(arrays, batches=np.stack([step[0] for step in plan]), **tokens)
-        described.write_text(json.dumps(settings), "utf-8")
-        command = [python, Path(__file__).with_name("joeynmt_worker.py"), arrays, described]
-        try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        except OSError as error:
-            raise UserError(
-                f"--joeynmt={python} cannot be started ({error.strerror}). Give the Python interpreter of an "
-                f"environment with JoeyNMT 2.3."
-            ) from error
-        assert process.stdin is not None
-        assert process.stdout is not None
-        requests, answers = process.stdin, process.stdout
-
-        def answer() -> dict[str, float]:
-            line = answers.readline()
-            if not line:
-                raise UserError(
-                    f"--joeynmt={python}: JoeyNMT ended with status {process.wait()}; see its message above."
-                )
-            values: dict[str, float] = json.loads(line)
-            return values
-
-        def ask(beam: int, first: int, count: int) -> Turn:
-            reset_memory(device)
-            print(beam, first, count, file=requests, flush=True)
-            values = answer()
-            return Turn(int(values["tokens"]), values["seconds"], None, int(values["peak_bytes"]))
-
-        try:
-            yield Peer(int(answer()["parameters"]), ask)
-        finally:
-            requests.close()
-            answers.close()
-            process.wait()

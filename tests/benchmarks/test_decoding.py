@@ -1,6 +1,7 @@
 """The decoding benchmark: all searches return outputs of the same length, loop and package the same translations."""
 
 from argparse import Namespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_each_output_has_the_length_of_its_source(work: Workload) -> None:
 
 
 def test_a_turn_counts_the_sentences_that_it_translates(work: Workload) -> None:
-    batches = []
+    batches: list[Any] = []
     turn = decoding.translate(work, batches.append, 2, first=4, count=2)
     expected = np.concatenate([work.plan[4][0][::2], work.plan[0][0][::2]])
     assert [len(batch.source_lengths) for batch in batches] == [4, 4]
@@ -58,7 +59,7 @@ def test_models_that_differ_are_refused(work: Workload) -> None:
     copy_weights(loop, package)
     check_same(loop, package, work)
     with torch.no_grad():
-        loop.output.bias[7] += 9
+        loop.get_parameter("output.bias")[7] += 9
     with pytest.raises(UserError, match="tutorial's loop"):
         check_same(loop, package, work)
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,7 @@ def test_a_part_that_crashes_or_hangs_is_reported(tmp_path: Path) -> None:
 
 
 def measure(folder: Path, minutes: float = 2) -> dict[str, Any]:
-    options = gpu.argparse.Namespace(
-        device="cpu", out=folder, minutes=minutes, parts=["machine", "memory", "tests"]
-    )
+    options = Namespace(device="cpu", out=folder, minutes=minutes, parts=["machine", "memory", "tests"])
     return gpu.measure(options, torch.device("cpu"))
 
 

@@ -21,7 +21,7 @@ from benchmarks.learners import (
 )
 from benchmarks.reference import Sizes
 from benchmarks.training import Arm, Row, arms, measure, new_contestant, new_row
-from benchmarks.turns import Contestant, Turn, in_turns, joeynmt
+from benchmarks.turns import Contestant, Turn, in_turns
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import plan_epoch
@@ -166,15 +166,6 @@ def test_a_short_run_has_a_row_for_each_way_and_ratio(monkeypatch: pytest.Monkey
     assert [row.ratio for row in rows] == [1.0] * 6 + [0.5] * 6
     assert rows[0].times_the_first == rows[6].times_the_first == 1
     assert [row.name for row in rows[:6]] == [arm.name for arm in arms(CPU)]
-
-
-def test_an_interpreter_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    data = small_data()
-    with (
-        pytest.raises(UserError, match=r"--joeynmt=.*no-python cannot be started"),
-        joeynmt(tmp_path / "no-python", SMALL, data.text, random_plan(data.text, 8, 1), CPU),
-    ):
-        pass
 
 
 @pytest.mark.corpora
