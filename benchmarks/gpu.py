@@ -21,7 +21,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Work:
 
     Attributes:
         folder: of the report and of the runs that a part starts.
-        found: notes (paragraphs), tables by title, and values for programs.
+        found: notes (paragraphs) and tables by title.
     """
 
     name: str
@@ -87,10 +87,6 @@ class Work:
     def table(self, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> None:
         """Add or replace a table whose first columns are names."""
         self._add("tables", title, {"heads": heads, "rows": list(rows), "names": names})
-
-    def value(self, name: str, value: Any) -> None:
-        """Add a value for programs that read the report."""
-        self._add("values", name, value)
 
     def _add(self, kind: str, key: str | int, value: Any) -> None:
         self.found.setdefault(kind, {})[key] = value
@@ -124,7 +120,6 @@ def peaks(work: Work) -> dict[str, float]:
         set_tf32(name == "tf32")
         found[name] = matrix_product_peak(dtypes[name], work.device, (256,) if work.small else ())
     set_tf32(False)
-    work.value("peak_flops_per_second", found)
     return found
 
 
@@ -173,7 +168,6 @@ def measure_training(work: Work) -> None:
             own += training.measure(name, data, options, work.device, ways=arms(work), sizes=sizes)
             cells = [row.cells(own[0], at_most) for row in own]
             work.table(training.title(own[0]), training.HEADS, cells, 2)
-            work.value("rows", [asdict(row) for some in rows.values() for row in some])
 
 
 def measure_decoding(work: Work) -> None:
@@ -190,7 +184,6 @@ def measure_decoding(work: Work) -> None:
         rows = decoding.measure(load, options)
         title = f"Luong 2015, batches of {batch_size}"
         work.table(title, decoding.HEADS, [row.cells() for row in rows])
-        work.value(title, list(map(asdict, rows)))
 
 
 def measure_memory(work: Work) -> None:

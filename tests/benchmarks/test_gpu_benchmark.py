@@ -149,4 +149,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM
     parts = json.loads((tmp_path / "report.json").read_text("utf-8"))["parts"]
     assert [part["status"] for part in parts.values()] == ["finished", "cut off"]
-    assert parts["machine"]["values"]["peak_flops_per_second"]["fp32"] > 0
+    assert "Peaks" in parts["machine"]["tables"]
