@@ -1,6 +1,7 @@
-"""A launcher that runs the jobs of a multirun side by side on this machine: `hydra/launcher=local`.
+"""`hydra/launcher=local`: run the jobs of a multirun side by side on this machine.
 
-Hydra looks for plugins in the namespace package `hydra_plugins`, whose modules it imports at every start.
+Hydra finds plugins in the namespace package `hydra_plugins`. It imports these modules at every start, so they import torch
+only in methods.
 """
 
 import os
@@ -35,8 +36,8 @@ class LocalJob:
     """A job of a multirun.
 
     Attributes:
-        overrides: that make it.
-        node: its configuration, Hydra's section included.
+        overrides: its settings.
+        node: its configuration, with Hydra's section.
     """
 
     overrides: tuple[str, ...]
@@ -44,18 +45,18 @@ class LocalJob:
 
     @property
     def folder(self) -> Path:
-        """Where its run lies."""
+        """The folder of its run."""
         sweep = self.node.hydra.sweep
         return Path(str(sweep.dir), str(sweep.subdir)).absolute()
 
 
 class LocalLauncher(Launcher):
-    """Starts a process a job, each with GPUs, or CPU cores and threads, of its own.
+    """Starts one process per job, each with its own GPUs, or its own CPU cores and threads.
 
-    What a job prints stands in `console.log` of its folder.
+    The output of a job is in `console.log` in its folder.
 
     Args:
-        jobs: the most at a time; None for as many as there are GPUs, or for one for two cores.
+        jobs: maximum number at a time; None for one per GPU, or one per two cores.
         devices: numbers of the GPUs or cores to use; None for all that this process may use.
     """
 
@@ -64,12 +65,12 @@ class LocalLauncher(Launcher):
         self.devices = devices
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Keep what Hydra says of the multirun. The jobs are commands of this program, not calls of the function."""
+        """Store Hydra's configuration. The jobs are commands of this program, not calls of the function."""
         self.loader = hydra_context.config_loader
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run jobs and return what each came to, in their order.
+        """Run jobs and return their results in order.
 
         Raises:
             UserError: a job needs more devices than there are, or data or code have changed; see `study.settle`.
@@ -94,12 +95,13 @@ class LocalLauncher(Launcher):
         ended_ones = side_by_side([*commands], devices) if devices else ()
         for done, ended in enumerate(ended_ones, start=1):
             folder = commands[ended.command]
-            said = study.outcome(folder, study.status(folder))
+            outcome = study.outcome(folder, study.status(folder))
             if ended.status:
-                errors[folder] = said if said.startswith("failed") else f"ended with status {ended.status}"
-                said = f"{errors[folder]}, see {ended.command.log}"
+                failed = outcome.startswith("failed")
+                errors[folder] = outcome if failed else f"ended with status {ended.status}"
+                outcome = f"{errors[folder]}, see {ended.command.log}"
             label = self._entry(left[folder]).label
-            print(f"[{done}/{len(left)}] {label}: {said}, {ended.seconds:.0f} s", flush=True)
+            print(f"[{done}/{len(left)}] {label}: {outcome}, {ended.seconds:.0f} s", flush=True)
         return [self._returned(job, errors.get(job.folder)) for job in jobs]
 
     def _job(self, number: int, overrides: Sequence[str]) -> LocalJob:
@@ -135,7 +137,7 @@ class LocalLauncher(Launcher):
         kinds = sorted({choose_device(job.node.trainer.device).type for job in jobs})
         if len(kinds) > 1:
             raise UserError(
-                f"trainer.device: some jobs are for {kinds[0]}, some for {kinds[1]}. Run them as two studies."
+                f"trainer.device: some jobs run on {kinds[0]}, some on {kinds[1]}. Start them as two studies."
             )
         gpus = kinds == ["cuda"]
         ids: Sequence[Any] = cores()
@@ -151,11 +153,11 @@ class LocalLauncher(Launcher):
                 )
             ids = self.devices
         if self.jobs is not None and self.jobs < 1:
-            raise UserError(f"hydra.launcher.jobs={self.jobs}: at least 1, or null.")
+            raise UserError(f"hydra.launcher.jobs={self.jobs} is not allowed. Allowed: 1 or more, or null.")
         needed = max((job.node.trainer.devices for job in jobs), default=1)
         if needed > len(ids):
             raise UserError(
-                f"trainer.devices={needed}: the jobs have {len(ids)} {'GPUs' if gpus else 'CPU cores'} in all. Allowed: "
+                f"trainer.devices={needed}: the launcher has {len(ids)} {'GPUs' if gpus else 'CPU cores'}. Allowed: "
                 f"1 to {len(ids)}."
             )
         most = len(ids) if gpus else len(ids) // needed

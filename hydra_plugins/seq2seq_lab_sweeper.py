@@ -1,6 +1,6 @@
-"""A sweeper that runs listed combinations of settings, cells, instead of every combination: `hydra/sweeper=cells`.
+"""`hydra/sweeper=cells`: run listed combinations of settings, called cells, instead of all combinations.
 
-Hydra looks for plugins in the namespace package `hydra_plugins`, whose modules it imports at every start.
+Hydra finds plugins in the namespace package `hydra_plugins` and imports these modules at every start.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class CellsSweeper(Sweeper):
 
     Args:
         cells: settings that belong together, by key: `{model: attn, attention: additive}`.
-        params: settings of every cell, by key; several values with commas between them, as on the command line.
+        params: settings of every cell, by key; several values are separated by commas, as on the command line.
     """
 
     def __init__(self, cells: Sequence[dict[str, Any]], params: dict[str, str]) -> None:
@@ -52,7 +52,7 @@ class CellsSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Sequence[JobReturn]:
-        """Run all jobs and return their results in order; raises the error of the first job that failed.
+        """Run all jobs and return their results in order, or raise the error of the first failed job.
 
         Args:
             arguments: the overrides of the command line.

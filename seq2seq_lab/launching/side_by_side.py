@@ -1,4 +1,4 @@
-"""Commands side by side on one machine, each with devices of its own."""
+"""Run commands side by side on one machine, each with its own devices."""
 
 import os
 import signal
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-LOOK_EVERY = 0.2  # seconds between looks at the processes
-TIME_TO_END = 60  # seconds that a process has to end by itself
+POLL_SECONDS = 0.2
+TIMEOUT_SECONDS = 60  # after an interrupt, before a process is killed
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run.
+    """A command to run.
 
     Attributes:
-        arguments: of this interpreter.
-        log: where its output is added to.
-        devices: how many it needs, one for each of its ranks.
+        arguments: of the Python interpreter.
+        log: file to which its output is appended.
+        devices: how many it needs, one per rank.
     """
 
     arguments: tuple[str, ...]
@@ -35,8 +35,8 @@ class Ended:
     """A command that has ended.
 
     Attributes:
-        status: its exit status; -N if signal N has killed it.
-        seconds: that it took.
+        status: its exit status; -N if signal N killed it.
+        seconds: its duration.
     """
 
     command: Command
@@ -46,13 +46,12 @@ class Ended:
 
 @dataclass
 class Devices:
-    """The GPUs or CPU cores that commands are given.
+    """The GPUs or CPU cores that commands share.
 
     Attributes:
-        kind: cuda, or cpu: then a command gets as many cores as come to each of `at_once` commands, if it does not
-            need more.
-        ids: those that there are.
-        at_once: the most commands at a time.
+        kind: cuda or cpu. On a CPU a command gets an equal share of the cores, or more if it needs more.
+        ids: of the devices.
+        at_once: maximum number of commands at a time.
     """
 
     kind: str
@@ -65,7 +64,7 @@ class Devices:
         self._free = list(self.ids)
 
     def take(self, needed: int) -> tuple[int, ...] | None:
-        """Return devices that no command has, or None where there are not enough or enough commands run."""
+        """Return free devices, or None if too few are free or `at_once` commands are running."""
         count = needed if self.kind == "cuda" else max(needed, len(self.ids) // self.at_once)
         if self._taken == self.at_once or count > len(self._free):
             return None
@@ -74,12 +73,12 @@ class Devices:
         return tuple(taken)
 
     def give_back(self, taken: Iterable[int]) -> None:
-        """Take devices back from a command that has ended."""
+        """Free the devices of a command that has ended."""
         self._taken -= 1
         self._free = sorted([*self._free, *taken])
 
     def environment(self, taken: Sequence[int], ranks: int) -> dict[str, str]:
-        """Return the variables that have a command use its devices, and each of its ranks its share of the cores."""
+        """Return the environment variables that assign devices to a command, and a share of the cores to each of its ranks."""
         gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))} if self.kind == "cuda" else {}
         share = len(taken) if self.kind == "cpu" else len(cores()) * len(taken) // len(self.ids)
         return {"OMP_NUM_THREADS": str(max(1, share // ranks)), **gpus}
@@ -93,45 +92,44 @@ def cores() -> list[int]:
 
 
 def side_by_side(commands: Sequence[Command], devices: Devices) -> Iterator[Ended]:
-    """Run commands, in their order as far as devices are free, and yield each as it ends.
+    """Run commands in order, each as soon as enough devices are free, and yield each when it ends.
 
     Raises:
-        KeyboardInterrupt, SystemExit: SIGINT, or SIGTERM or SIGHUP came; the processes have been interrupted and have
-            ended.
+        KeyboardInterrupt, SystemExit: after SIGINT, or after SIGTERM or SIGHUP. All processes have ended.
     """
     waiting = list(commands)
     running: dict[subprocess.Popen[bytes], tuple[Command, tuple[int, ...], float]] = {}
-    with _noted_signals() as came:
+    with _collect_signals() as received:
         try:
-            while (waiting or running) and not came:
+            while (waiting or running) and not received:
                 while waiting and (taken := devices.take(waiting[0].devices)) is not None:
                     command = waiting.pop(0)
                     running[_start(command, devices, taken)] = (command, taken, time.monotonic())
-                time.sleep(LOOK_EVERY)
+                time.sleep(POLL_SECONDS)
                 for process in [process for process in running if process.poll() is not None]:
                     command, taken, start = running.pop(process)
                     devices.give_back(taken)
                     yield Ended(command, process.returncode, time.monotonic() - start)
         finally:
             _end(running)
-    if came:
-        raise KeyboardInterrupt if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+    if received:
+        raise KeyboardInterrupt if received[0] == signal.SIGINT else SystemExit(128 + received[0])
 
 
 @contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Note a signal to stop instead of obeying it at once; a hangup that `nohup` ignores stays ignored."""
-    came: list[int] = []
+def _collect_signals() -> Iterator[list[int]]:
+    """Collect signals that ask to stop, for the caller to act on; a SIGHUP that `nohup` ignores stays ignored."""
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def collect(number: int, frame: FrameType | None) -> None:
+        received.append(number)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note) for number in numbers}
+    before = {number: signal.signal(number, collect) for number in numbers}
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -146,14 +144,14 @@ def _start(command: Command, devices: Devices, taken: Sequence[int]) -> subproce
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # A terminal's Ctrl-C reaches it through `_end` alone: a second one would cut its ending short.
+            # Ctrl-C in the terminal reaches it only through `_end`; a second interrupt would abort its cleanup.
             start_new_session=True,
         )
 
 
 @contextmanager
 def _on_cores(ids: Iterable[int]) -> Iterator[None]:
-    """Have processes that start now run on these cores, where the system can."""
+    """Start processes on these cores within the context, if the system supports it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -166,13 +164,13 @@ def _on_cores(ids: Iterable[int]) -> Iterator[None]:
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Interrupt processes, and wait until they have ended; one that does not is killed."""
+    """Interrupt processes, wait until they have ended, and kill those that do not end."""
     processes = list(processes)
     for process in processes:
         process.send_signal(signal.SIGINT)
     for process in processes:
         try:
-            process.wait(TIME_TO_END)
+            process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -460,9 +460,9 @@ def test_the_launchers_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (list(found.ids), found.at_once) == (["5", "7", "8"], 2)
     assert found.environment(found.take(2), 2)["CUDA_VISIBLE_DEVICES"] == "5,7"
     assert list(LocalLauncher(None, [3])._devices(gpus[1:]).ids) == [3]
-    with pytest.raises(UserError, match=r"trainer\.devices=2: the jobs have 1 GPUs in all"):
+    with pytest.raises(UserError, match=r"trainer\.devices=2: .*1 GPUs"):
         LocalLauncher(None, [3])._devices(gpus)
-    with pytest.raises(UserError, match=r"some jobs are for cpu, some for cuda"):
+    with pytest.raises(UserError, match=r"trainer\.device: .*cpu.*cuda"):
         LocalLauncher(None, None)._devices([*gpus, *jobs_of((Device.cpu, 1))])
 
 
@@ -475,7 +475,7 @@ def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for launcher in (LocalLauncher(None, [0, 0]), LocalLauncher(None, [99]), LocalLauncher(None, [])):
         with pytest.raises(UserError, match=r"give each device once\. Allowed: 0, 1, 2, 3, 4, 5, 6, 7\."):
             launcher._devices(cpu)
-    with pytest.raises(UserError, match=r"hydra\.launcher\.jobs=0: at least 1"):
+    with pytest.raises(UserError, match=r"hydra\.launcher\.jobs=0"):
         LocalLauncher(0, None)._devices(cpu)
 
 
