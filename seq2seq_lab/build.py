@@ -33,6 +33,7 @@ from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.models.attention import BaseAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
@@ -61,6 +62,7 @@ KINDS: dict[str, type] = {
     "optimizer": torch.optim.Optimizer,
     "schedule": Schedule,
     "search": Search,
+    "metric": Metric,
     "logger": Logger,
 }
 
@@ -95,6 +97,17 @@ def check_slots(config: Config) -> None:
     """
     for name in SLOTS:
         check_slot(name, getattr(config, name))
+    check_metrics(config)
+
+
+def check_metrics(config: Config) -> None:
+    """Check the slots of the metrics; see `check_slots`."""
+    for name, slot in config.metric.items():
+        if not isinstance(slot, dict):
+            raise UserError(
+                f"metric.{name}={slot} is not a metric. Write `# @package metric.NAME` in the first line of its YAML file."
+            )
+        check_slot(f"metric.{name}", slot)
 
 
 def check_slot(name: str, slot: Slot) -> None:
@@ -189,7 +202,7 @@ def locate(name: str, slot: Slot) -> type:
             f"{name}._target_={path} cannot be imported: {file or module} has no {attribute}.{near}"
         )
     target = getattr(home, attribute)
-    kind = KINDS[name]
+    kind = KINDS[name.partition(".")[0]]
     if inspect.isclass(target):
         # What a trusted module imports from elsewhere is not trusted with it.
         origin = target.__module__
@@ -303,6 +316,16 @@ def search(config: Config) -> Search:
     """Return the search that validation and test use."""
     made: Search = part("search", config.search)()
     return made
+
+
+def metrics(config: Config) -> list[Metric]:
+    """Return the metrics that the configuration adds to those of the task.
+
+    Raises:
+        UserError: as `check_slots`.
+    """
+    check_metrics(config)
+    return [part(f"metric.{name}", slot)() for name, slot in config.metric.items()]
 
 
 def optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
@@ -498,5 +521,6 @@ def check_parts(config: Config) -> None:
     teacher_forcing(config)
     schedule(config)
     search(config)
+    metrics(config)
     part("optimizer", config.optimizer)([nn.Parameter(torch.zeros(1))])
     check_model(config)

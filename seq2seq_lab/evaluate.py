@@ -137,6 +137,7 @@ def evaluate(options: argparse.Namespace) -> None:
         build.check_slot("dataset", run.config.dataset)
         corpus = with_near_duplicates(build.dataset(run.config).load(), cache_folder(run.config.cache_dir))
         origin = provenance(run.config, corpus, run.device, Ranks().size)
+        own_metrics = build.metrics(run.config)
     if options.validation and not corpus.validation:
         raise UserError(
             "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
@@ -159,6 +160,7 @@ def evaluate(options: argparse.Namespace) -> None:
         device=run.device,
         precisions={"val": of_validation, "test": run.precision},
         ranks=Ranks(),
+        own_metrics=own_metrics,
         replace_unknown=options.replace_unknown,
     )
     scored = [

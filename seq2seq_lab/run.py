@@ -23,6 +23,7 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_finished_result, read_record, write_atomically
+from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.reporting import run_report
@@ -37,7 +38,7 @@ from seq2seq_lab.runtime.device import (
 )
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
-from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator, choose_samples
+from seq2seq_lab.tasks.translation.evaluation import METRICS, Split, TranslationEvaluator, choose_samples
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, Tracker, Trackers
 from seq2seq_lab.training import checkpoint, provenance
@@ -152,6 +153,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         device=device,
         precisions={"val": precision, "test": test_precision},
         ranks=ranks,
+        own_metrics=build.metrics(config),
     )
     resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
     with tracking(job, began, resumed, ranks) as (tracker, logger):
@@ -277,12 +279,14 @@ def make_evaluators(
     device: torch.device,
     precisions: Mapping[str, Precision],
     ranks: Ranks,
+    own_metrics: Sequence[Metric],
     replace_unknown: bool = False,
 ) -> list[TranslationEvaluator]:
     """Return an evaluator for each split.
 
     Args:
         precisions: by split, "val" and "test".
+        own_metrics: added to those of translation.
     """
     return [
         TranslationEvaluator(
@@ -297,6 +301,7 @@ def make_evaluators(
             ranks=ranks,
             replace_unknown=replace_unknown,
             multi_reference=settings.multi_reference,
+            metrics=(*METRICS, *own_metrics),
         )
         for split in splits
     ]

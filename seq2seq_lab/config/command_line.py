@@ -99,6 +99,8 @@ def check_choice(override: Override) -> None:
         UserError: names the group and its values.
     """
     group = override.key_or_group
+    if group == "metric" and isinstance(override.value(), list):
+        return  # each metric has a package of its own
     if override.is_add():
         raise UserError(f"{override.input_line}: {group} already has a value. Leave out the + to change it.")
     if not override.is_delete() and not isinstance(override.value(), str):

@@ -222,6 +222,7 @@ class Config:
     optimizer: Slot
     schedule: Slot
     search: Slot
+    metric: dict[str, Any]  # a Slot by name: the metrics that are added to the task's own
     trainer: TrainerConfig
     logger: Slot
 
@@ -237,10 +238,10 @@ MAY_CHANGE = (
 )
 
 # Settings that may change when a trained run is loaded.
-OPENED_GROUPS = ("search", "dataset")
+OPENED_GROUPS = ("search", "dataset", "metric")
 OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds", "trainer.multi_reference")
 
-SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot)
+SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot and name != "metric")
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
 

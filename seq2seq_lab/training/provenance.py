@@ -70,9 +70,8 @@ def components(config: Config) -> dict[str, str]:
     A component may import any other file of its folder, so all of them are included as soon as one is used. Of an
     installed module that the user trusts, its own file is included.
     """
-    modules = {
-        str(getattr(config, slot)["_target_"]).rpartition(".")[0] for slot in SLOTS if slot != "logger"
-    }
+    slots = [*(getattr(config, slot) for slot in SLOTS if slot != "logger"), *config.metric.values()]
+    modules = {str(slot["_target_"]).rpartition(".")[0] for slot in slots}
     return extensions.hashes(modules) | dict(_installed(modules))
 
 

@@ -78,9 +78,16 @@ def test_plain_is_what_yaml_and_json_can_hold(node: DictConfig) -> None:
 
 def test_every_field_has_a_default_in_the_files(node: DictConfig) -> None:
     assert set(plain(node)) == {field.name for field in fields(Config)}
-    assert set(SLOTS) | {"model", "embedding", "trainer", "study", "seed", "init_from", "cache_dir"} == set(
-        plain(node)
-    )
+    assert set(SLOTS) | {
+        "metric",
+        "model",
+        "embedding",
+        "trainer",
+        "study",
+        "seed",
+        "init_from",
+        "cache_dir",
+    } == set(plain(node))
     assert not OmegaConf.missing_keys(node)
 
 
