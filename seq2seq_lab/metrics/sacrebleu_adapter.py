@@ -26,8 +26,8 @@ def statistics(
 
 
 def score(scorer: Scorer, totals_K: npt.NDArray[np.floating[Any]]) -> float:
-    """Return the score from a sum of `statistics`."""
-    return float(scorer._compute_score_from_stats(totals_K).score)  # type: ignore[arg-type]
+    """Return the score from a sum of `statistics`, with the precision of the sum."""
+    return scorer._compute_score_from_stats(totals_K).score  # type: ignore[arg-type]
 
 
 def signature(scorer: Scorer, streams: Sequence[Sequence[str | None]]) -> str:
