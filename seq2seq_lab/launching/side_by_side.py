@@ -78,7 +78,7 @@ class Devices:
         self._free = sorted([*self._free, *taken])
 
     def environment(self, taken: Sequence[int], ranks: int) -> dict[str, str]:
-        """Return the environment variables that assign devices to a command, and a share of the cores to each of its ranks."""
+        """Return the environment variables that give a command its devices, and each of its ranks a share of the cores."""
         gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))} if self.kind == "cuda" else {}
         share = len(taken) if self.kind == "cpu" else len(cores()) * len(taken) // len(self.ids)
         return {"OMP_NUM_THREADS": str(max(1, share // ranks)), **gpus}
