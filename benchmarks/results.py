@@ -52,7 +52,7 @@ class Line:
 
     Attributes:
         experiment: the value of the group `experiment`, if one was chosen.
-        command: the command of the run, with DIR or FILE in place of a path.
+        command: the command of the run, where DIR or FILE replaces a path.
         commit: of the package when the run or the evaluation started.
         settings: the configuration by dotted key, without classes, logger and cache.
         machine: cores, processor, version of torch, precision.
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="action", required=True)
     add = commands.add_parser("add", help="add a finished run or an evaluation to docs/results.jsonl")
     add.add_argument("folder", type=Path, help="the run folder, or RUN_FOLDER/evaluations/NUMBER")
-    add.add_argument("--command", required=True, help="of the run, with DIR or FILE in place of a path")
+    add.add_argument("--command", required=True, help="of the run; DIR or FILE replaces a path")
     add.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
     add.add_argument("--commit", help="of the code, if the run does not record it")
     add.add_argument("--evaluation", help=f"the command of an evaluation: {shlex.join(EVALUATE)} search=beam")

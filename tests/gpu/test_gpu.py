@@ -1,4 +1,4 @@
-"""What a GPU computes is what a CPU computes; `SEQ2SEQ_LAB_GPU_TESTS=cpu` tries out these tests without one."""
+"""A GPU computes what a CPU computes. `SEQ2SEQ_LAB_GPU_TESTS=cpu` runs these tests without one."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def model_of(decoder: str, attention: str, dtype: torch.dtype = torch.float64) -
     model = small_model(small_config(decoder=decoder, attention=attention, **sizes)).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(3)  # distributions that are far from flat
+            parameter.mul_(3)  # distributions far from uniform
     return model
 
 
@@ -107,7 +107,7 @@ def package(name: str, device: torch.device, dropout: float = 0.0) -> tuple[Pack
 
 @pytest.mark.parametrize("ratio", [1.0, 0.5])
 @pytest.mark.parametrize("name", ["sutskever", "cho", "bahdanau", "luong", "luong_feeding"])
-def test_a_training(name: str, ratio: float, gpu: torch.device) -> None:
+def test_training_steps(name: str, ratio: float, gpu: torch.device) -> None:
     (here, plan), (there, _) = package(name, gpu), package(name, CPU)
     for step in plan[:6]:
         losses = [float(learner.train_step(step, ratio, Precision.fp32)) for learner in (here, there)]
@@ -123,7 +123,7 @@ def test_bfloat16_is_near_float32(gpu: torch.device) -> None:
     assert losses[0] != losses[1]
 
 
-def test_float16_skips_an_update_that_overflows_and_trains(gpu: torch.device) -> None:
+def test_float16_skips_a_step_that_overflows_and_trains(gpu: torch.device) -> None:
     learner, plan = package("bahdanau", gpu)
     learner.trainer.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**40)
     before = nn.utils.parameters_to_vector(learner.model.parameters()).detach().clone()
@@ -155,7 +155,7 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
         assert torch.equal(weight, other), name
     losses = [float(learner.train_step(plan[3], 1.0, Precision.fp32)) for learner in (here, there, back)]
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-4)
-    # The optimizer's state has moved too: without it, steps of Adam are of another size.
+    # The state of the optimizer has moved too; otherwise the steps of Adam would have another size.
     weights = [
         nn.utils.parameters_to_vector(learner.model.parameters()).detach().cpu()
         for learner in (here, there, back)
@@ -164,14 +164,14 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
         assert float((other - weights[0]).abs().mean()) < 0.01 * LEARNING_RATE
 
 
-def test_an_update_does_not_wait_for_the_gpu(gpu: torch.device) -> None:
+def test_a_step_does_not_wait_for_the_gpu(gpu: torch.device) -> None:
     if gpu.type == "cpu":
-        pytest.skip("a CPU has no synchronisation to detect")
+        pytest.skip("a CPU has no synchronization to detect")
     for name, ratio in product(("sutskever", "bahdanau", "luong", "luong_feeding"), (1.0, 0.5)):
         learner, plan = package(name, gpu, dropout=0.2)
         learner.train_step(plan[0], ratio, Precision.bf16)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the mode warns that it is a prototype
+            warnings.simplefilter("ignore")  # the mode is a prototype and warns
             torch.cuda.set_sync_debug_mode("error")
             try:
                 learner.train_step(plan[1], ratio, Precision.bf16)
@@ -199,7 +199,7 @@ def losses_of(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_resumed_run_has_the_losses_of_one_that_was_not_cut_off(
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
     precision: str, gpu: torch.device, tmp_path: Path
 ) -> None:
     settings = [*RUN, f"trainer.device={gpu.type}", f"trainer.precision={precision}"]

@@ -1,4 +1,4 @@
-"""The GPU path without a GPU: see `rehearsal/rehearsal.py`. Neither cuDNN nor any CUDA kernel runs here."""
+"""Runs `rehearsal/rehearsal.py`, which tests the code for GPUs without a GPU: no cuDNN and no CUDA kernel."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "rehearsal"
 
 @pytest.fixture(scope="module")
 def no_op_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that stands for CUDA; see `no_op_cuda.cpp`."""
+    """Compile a library that replaces CUDA; see `no_op_cuda.cpp`."""
     torch_folder = Path(torch.__file__).parent
     library = tmp_path_factory.mktemp("rehearsal") / "no_op_cuda.so"
     libraries = torch_folder / "lib"
@@ -43,7 +43,7 @@ def no_op_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.fake_gpu
 def test_the_rehearsal(no_op_cuda: Path) -> None:
-    """In a separate process: the library is loaded before PyTorch, and makes CUDA the accelerator of every test."""
+    """The process is separate because the library has to be loaded before PyTorch and applies to all tests."""
     paths = (FOLDER, FOLDER.parent, *filter(None, [os.environ.get("PYTHONPATH")]))
     command = (sys.executable, "-m", "pytest", "-q", "-n0", "-p", "fake_cuda", str(FOLDER / "rehearsal.py"))
     environment = os.environ | {
@@ -55,7 +55,7 @@ def test_the_rehearsal(no_op_cuda: Path) -> None:
 
 
 def test_every_optimizer_is_fused() -> None:
-    """One kernel for all weights, and the found infinities of float16 stay on the device."""
+    """A fused optimizer has one kernel for all weights, and handles float16 infinities on the device."""
     with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
         for name in config.group_values("optimizer"):
             assert hydra.compose("config", [f"optimizer={name}"]).optimizer.fused is True, name

@@ -1,7 +1,7 @@
-"""Tensors that claim to be on a GPU, on a build of PyTorch without CUDA: a pytest plugin for a separate process.
+"""Tensors with the device `cuda` on a build of PyTorch without CUDA: a pytest plugin for a separate process.
 
-FakeTensorMode computes shapes, types and devices, and no values. It refuses an operation on tensors of two devices, and
-an operation whose result depends on values. It is private to PyTorch: only this file imports it.
+FakeTensorMode computes shapes, types and devices, but no values. It refuses operations on tensors of two devices, and
+operations whose result shape depends on values. It is private to PyTorch, so only this file imports it.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# The hooks take effect only if they are registered before PyTorch asks for them, which is when it is imported.
+# The hooks have to be registered before PyTorch is imported.
 ctypes.CDLL(os.environ["NO_OP_CUDA"])
 
 import numpy as np  # noqa: E402
@@ -32,15 +32,16 @@ from seq2seq_lab.runtime import device  # noqa: E402
 aten = torch.ops.aten
 
 GPU = torch.device("cuda", 0)
-WORDS = 3  # of each translation that the host reads
+WORDS = 3  # in each translation that the host reads
 
 
 class FakeGpu(TorchDispatchMode):
-    """Keeps the host's tensors real, counts what the host waits for, and does what FakeTensorMode cannot.
+    """Keeps the tensors of the host real, counts the waits of the host, and replaces what FakeTensorMode lacks.
 
     Attributes:
-        reads: the values that the host has read with `to_host`.
-        copies: those between host and GPU that the host waits for: all that are not from pinned memory and `non_blocking`.
+        reads: number of calls of `to_host`.
+        copies: number of copies between host and GPU for which the host waits: all but those from pinned memory with
+            `non_blocking`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class FakeGpu(TorchDispatchMode):
         return self.reads + self.copies
 
     def to_host(self, tensor: Tensor) -> npt.NDArray[Any]:
-        """Return plausible values: a third of the sentences goes on, each translation has a few words."""
+        """Return plausible values: a third of the sentences continues, each translation has a few words."""
         if not isinstance(tensor, FakeTensor):
             return tensor.detach().numpy()
         self.reads += 1
@@ -96,7 +97,7 @@ class FakeGpu(TorchDispatchMode):
 
 
 def _packed(padded: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """Return the rows of a packed sequence, and how many sentences each step has."""
+    """Return the rows of a packed sequence and the number of sentences of each step."""
     assert not isinstance(lengths, FakeTensor), "the lengths have to be on the host"
     with unset_fake_temporarily():
         real = lengths.tolist()
@@ -105,7 +106,7 @@ def _packed(padded: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor,
 
 
 def _stand_in(torchs_own: Callable[..., Any], is_lstm: bool) -> Callable[..., Any]:
-    """Return what replaces one of PyTorch's recurrent layers on the GPU, where it would call cuDNN.
+    """Return a replacement for one of PyTorch's recurrent layers on the GPU, where it would call cuDNN.
 
     It has cuDNN's requirements and types, and returns tensors of its shapes that have a gradient. The layers of the CPU
     build have no implementation for FakeTensorMode, or thousands of operations.
@@ -150,8 +151,8 @@ def _in_fours(weights: Sequence[Tensor]) -> list[Sequence[Tensor]]:
 
 @pytest.fixture
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
-    """A GPU on which nothing is computed."""
-    # A fake tensor cannot be put into a parameter that is real.
+    """A GPU that computes nothing."""
+    # The data of a real parameter cannot be a fake tensor.
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     monkeypatch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)

@@ -1,5 +1,5 @@
-// What FakeTensorMode needs of a CUDA device on a build of PyTorch without CUDA: a device guard whose functions do nothing, and
-// hooks that say that CUDA is there. Autograd asks both for the device's stream.
+// Gives FakeTensorMode a CUDA device on a build of PyTorch without CUDA: a device guard whose functions do nothing, and hooks
+// that report CUDA as available. Autograd asks both for the stream of the device.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

@@ -1,4 +1,4 @@
-"""Training, searches and evaluation as on a GPU, without one: devices, types, and what the host waits for.
+"""Training, searches and evaluation as on a GPU: checks devices, types, and for what the host waits.
 
 `test_gpu_rehearsal.py` runs this file, with the plugin `fake_cuda`, in a separate process.
 """
@@ -34,7 +34,7 @@ from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training import checkpoint, trainer
 from seq2seq_lab.training.profiling import no_profile
 
-# torch.nn's recurrent layers say that this build has no cuDNN.
+# torch.nn's recurrent layers warn that this build has no cuDNN.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 
 SIZES = (
@@ -75,7 +75,7 @@ def settings(overrides: Sequence[str]) -> Config:
 
 
 def text_of(*lines: str) -> ParallelText:
-    """Return sentences that are their own translation: few and short, since each operation takes a millisecond."""
+    """Return sentences that are their own translation. Few and short: each operation takes a millisecond."""
     words = [tuple(line.split()) for line in lines]
     gold = [Gold(of, of, frozenset((i, i) for i in range(len(of)))) for of in words]
     return ParallelText(lines, lines, gold)
@@ -94,7 +94,7 @@ def tokenized(corpus: Corpus) -> TokenizedCorpus:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run, trained on the CPU."""
+    """A run trained on the CPU."""
     folder = tmp_path_factory.mktemp("run") / "run"
     small = ("dataset.train=20", "dataset.validation=2", "dataset.test=2", "dataset.test_compositional=0")
     api.train(
@@ -116,7 +116,7 @@ def named(case: Any) -> str:
 def test_training(
     case: Any, tokenized: TokenizedCorpus, fake_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two steps with all that surrounds them; no step waits for the GPU."""
+    """Run two steps with validation and logging; no step waits for the GPU."""
     precision, *overrides = case
     whole = settings((*overrides, "trainer.max_steps=2", "trainer.log_every_steps=1"))
     of, model = whole.trainer, on_gpu(whole, tokenized)
@@ -139,7 +139,7 @@ def test_training(
         ranks=Ranks(),
     )
     assert made.scaler.is_enabled() == (precision is FP16)
-    made.scaler.state_dict = dict  # type: ignore[method-assign]  # it reads its scale, for a checkpoint
+    made.scaler.state_dict = dict  # type: ignore[method-assign]  # it would read the scale for a checkpoint
     saved: list[nn.Module] = []
     monkeypatch.setattr(checkpoint, "save", lambda *parts: saved.append(parts[2]))
     monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
@@ -154,7 +154,7 @@ def test_training(
     made.step = watched  # type: ignore[method-assign]
     made.fit()
     assert waits == [0, 0]
-    assert fake_gpu.reads > 0  # the logged figures
+    assert fake_gpu.reads > 0  # the logged metrics
     assert set(saved) == {model}
     for parameter in model.parameters():
         assert parameter.device == GPU
@@ -163,18 +163,18 @@ def test_training(
 
 @pytest.mark.parametrize("overrides", SEARCHES, ids=named)
 def test_searches(overrides: Sequence[str], tokenized: TokenizedCorpus, fake_gpu: FakeGpu) -> None:
-    """The host waits to start and to read the result, and in between to look every few steps whether all have ended."""
+    """The host waits at the start, for the result, and every few steps to check whether all sentences have ended."""
     whole = settings(overrides)
     found, waits = searched(build.search(whole), on_gpu(whole, tokenized).eval(), tokenized, fake_gpu)
     assert [len(hypothesis.tokens) for (hypothesis, *_) in found] == [WORDS] * 3
     assert (found[0][0].weights_TS is None) == ("attention=none" in overrides)
-    assert waits < 2 * CHECK_EVERY  # which are done: there is none at each step
+    assert waits < 2 * CHECK_EVERY  # no wait at each step
 
 
 def searched(
     search: Search, model: Any, tokenized: TokenizedCorpus, fake_gpu: FakeGpu
 ) -> tuple[list[list[Hypothesis]], int]:
-    """Return what a search finds, and how often the host waits; it ends when the host has looked twice."""
+    """Return the result of a search and the number of waits. All sentences have ended at the second check."""
     batch = BatchMaker(tokenized.validation, GPU)(plan_evaluation(tokenized.validation, 3)[0])
     before = fake_gpu.waits
     with torch.autocast("cuda", torch.bfloat16):
@@ -216,7 +216,7 @@ def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGp
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_recurrent_layers_in_bfloat16_compute_in_float32(cell: Any, packed: bool, fake_gpu: FakeGpu) -> None:
-    """Autocast would run cuDNN's layers in float16, whose gradients need a scaled loss."""
+    """Autocast would run cuDNN's layers in float16, where gradients need a scaled loss."""
     layers = RecurrentLayers(RecurrentSpec(cell, 4, 2, 0.0, False), 4, bidirectional=False).to(GPU)
     x: Any = torch.ones(3, 5, 4, device=GPU, dtype=torch.bfloat16)
     if packed:
@@ -232,9 +232,9 @@ def test_recurrent_layers_in_bfloat16_compute_in_float32(cell: Any, packed: bool
 
 
 def test_a_run_opened_on_the_gpu(run: Path, fake_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`load` and `ensemble`, and translations in batches."""
+    """`load` and `ensemble` translate in batches."""
     monkeypatch.setattr(api, "choose_device", lambda _: GPU)
-    # FakeTensorMode does not move the weights of a module that is on the GPU already.
+    # FakeTensorMode cannot move a module that is already on the GPU.
     monkeypatch.setattr(Ensemble, "to", lambda self, device: self)
     one = api.load(run, precision="bf16")
     assert {parameter.device for parameter in one.model.parameters()} == {GPU}
