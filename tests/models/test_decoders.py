@@ -7,12 +7,18 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model, values_of
 from torch import Tensor
 
+from seq2seq_lab import build
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.models.attention.base import AttentionState
-from seq2seq_lab.models.decoders import DecoderState
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.attention.base import AttentionFactory, AttentionState
+from seq2seq_lab.models.bridge import Bridge
+from seq2seq_lab.models.decoders import DecoderState, RecurrentDecoder
 from seq2seq_lab.models.decoders.output import Output
-from seq2seq_lab.models.recurrent import RecurrentLoop, RecurrentSpec, RecurrentState
+from seq2seq_lab.models.encoders import EncoderSizes
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentLoop, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.source import Source
+from seq2seq_lab.search.beam import BeamSearch
 
 DECODERS = values_of("decoder")
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)
@@ -157,3 +163,45 @@ def test_state_and_context_are_dropped_for_the_readout_and_the_embedding_is_not(
         assert [len(rows) for rows in patterns(part)] == [1 if locked else STEPS] * 3
     assert not torch.equal(context_BTM, states_BTH[..., :30])
     assert (output.eval()(embedded_BTE, states_BTH + 1, context_BTM + 1) != 0).all()
+
+
+class SumDecoder(RecurrentDecoder):
+    """s_t = RNN(e, s_{t-1}); the readout reads s_t + c_t."""
+
+    def __init__(
+        self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory, recurrent: RecurrentSpec
+    ) -> None:
+        super().__init__()
+        self.layers = RecurrentLayers(recurrent, input_size, bidirectional=False)
+        self.attention = attention(
+            query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
+        )
+        self.bridge = Bridge("mean", encoder, recurrent)
+        self.feature_size = recurrent.hidden_size
+
+    def step(
+        self, embedded_NE: Tensor, state: DecoderState, source: Source
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+        state_NH, layers = self.layers.step(embedded_NE, state.layers)
+        context_NM, weights_NS, attention = self.attend_once(state_NH, embedded_NE, state.attention, source)
+        return state_NH + context_NM, DecoderState(layers, attention), weights_NS
+
+
+@pytest.mark.parametrize("attention", ["additive", "coverage", "local"])
+def test_a_new_decoder_is_one_class(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are the fields of `RecurrentSpec`; training and search need no other method than `step`."""
+    monkeypatch.setattr("seq2seq_lab.models.decoders.SumDecoder", SumDecoder, raising=False)
+    monkeypatch.setattr(SumDecoder, "__module__", "seq2seq_lab.models.decoders")
+    config = small_config("bigru", "luong", attention, hidden_size=8)
+    spec = {"cell": "lstm", "hidden_size": 8, "num_layers": 2, "dropout": 0.0, "locked_dropout": False}
+    config.decoder = {"_target_": "seq2seq_lab.models.decoders.SumDecoder", **spec}
+    build.check_slot("decoder", config.decoder)
+    with pytest.raises(UserError, match=r"decoder\.hidden_size"):
+        build.check_slot("decoder", config.decoder | {"hidden_size": "wide"})
+    model = small_model(config).eval()
+    assert model.attends
+    given = batch()
+    logits_BTV, _ = model(given.source_BS, given.source_lengths, given.inputs_BT)
+    gradients = torch.autograd.grad(logits_BTV.square().sum(), [*model.parameters()])
+    assert all(gradient.any() for gradient in gradients)
+    assert all(len(found) == 2 for found in BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 2)(model, given, True))
