@@ -1,4 +1,4 @@
-"""From attention weights to word alignments, and the alignment error rate."""
+"""Word alignments from attention weights, and the alignment error rate."""
 
 import math
 import re
@@ -20,23 +20,25 @@ Counts: TypeAlias = tuple[int, int, int, int]
 
 
 def whitespace_words(text: str) -> list[Span]:
-    """Return the (start, end) character span of every run of `text` without white space."""
+    """Return the (start, end) character spans of the words of `text`, separated by white space."""
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[Span]:
     """Return the (start, end) character spans of `words`, found in `text` from left to right.
 
-    Each word is the first occurrence after the one before it, so `words` should leave out no more than
-    punctuation: "a" would be found inside a name that was left out. Raises `ValueError` where a word does
-    not follow.
+    Each word is the first occurrence after the previous word, so `words` should omit only punctuation: "a" would be
+    found inside an omitted name.
+
+    Raises:
+        ValueError: a word is not in the rest of `text`.
     """
     spans = []
     end = 0
     for word in words:
         start = text.find(word, end)
         if start < 0:
-            raise ValueError(f"the word {word!r} does not stand in {text!r} after character {end}")
+            raise ValueError(f"the word {word!r} is not in {text!r} after character {end}")
         end = start + len(word)
         spans.append((start, end))
     return spans
@@ -45,8 +47,8 @@ def word_spans(text: str, words: Sequence[str]) -> list[Span]:
 def group_tokens(token_spans: Sequence[Span], words: Sequence[Span]) -> list[list[int]]:
     """Return for each word, given by its character span, the positions of the tokens that belong to it.
 
-    A token belongs to the word with which it shares most characters (the first of equals), and to none
-    where it shares no character with any: a space, a mark between words, an empty span.
+    A token belongs to the word with which it shares most characters, the first such word if there are several. A token
+    that shares no character with any word, such as a space, belongs to none.
     """
     groups: list[list[int]] = [[] for _ in words]
     for token, (start, end) in enumerate(token_spans):
@@ -89,14 +91,14 @@ def _mean_rows(share_WT: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 class AttentionMap(NamedTuple):
-    """The attention of one translation with what stands at its rows and columns.
+    """The attention weights of one translation with the names of their rows and columns.
 
     Attributes:
-        weights_TS: a row a target token, a column a source token.
-        source_tokens: the columns' names, `<sos>` first and `<eos>` last.
-        target_tokens: the rows' names, `<eos>` last if the tokens were ended by it and are not joined.
-        source_spans: the characters of the columns between the specials, as (start, end) in the source.
-        target_spans: the characters of the rows in the output; `<eos>` has none.
+        weights_TS: a row per target token, a column per source token.
+        source_tokens: the names of the columns, `<sos>` first and `<eos>` last.
+        target_tokens: the names of the rows, `<eos>` last if it ended the tokens and they are not joined.
+        source_spans: the (start, end) characters in the source of the columns between `<sos>` and `<eos>`.
+        target_spans: the (start, end) characters in the output of the rows without `<eos>`.
         output: the translation as plain text.
     """
 
@@ -115,12 +117,13 @@ def attention_map(
     tokens: Sequence[int],
     join: bool,
 ) -> AttentionMap:
-    """Name the rows and columns of the attention of a search's hypothesis, as in `Hypothesis`.
+    """Return the attention weights of a hypothesis with the names of their rows and columns.
 
     Args:
+        weights_TS: see `Hypothesis`.
         line: the source sentence.
-        tokens: the target ids without `<eos>`; the weights may have one row more, for it.
-        join: over words (runs without white space) instead of the tokenizer's subwords.
+        tokens: the target ids without `<eos>`; the weights may have one more row, for `<eos>`.
+        join: join the tokenizer's subwords to words, separated by white space.
     """
     source, target = tokenizers.source, tokenizers.target
     source_spans, source_tokens = source.spans(line), source.tokens(source.encode([line])[0])
@@ -141,12 +144,12 @@ def attention_map(
 def replace_unknown(
     weights_TS: npt.NDArray[np.floating[Any]], tokenizers: "TokenizerPair", line: str, tokens: Sequence[int]
 ) -> str:
-    """Return the text of a hypothesis with each unknown word replaced by the source token of most attention.
+    """Return the text of a hypothesis with each unknown word replaced by the source token of highest attention weight.
 
-    Jean et al. 2015 (arXiv:1412.2007), §3.3, without a dictionary; `<sos>` and `<eos>` are no candidates. The arguments are
-    those of `attention_map`.
+    Jean et al. 2015 (arXiv:1412.2007), section 3.3, without a dictionary and without `<sos>` and `<eos>`. The arguments
+    are those of `attention_map`.
     """
-    from seq2seq_lab.data.tokenizers import UNK  # the library behind it is not needed to draw or to compare
+    from seq2seq_lab.data.tokenizers import UNK  # imports the tokenizers library, which plots do not need
 
     text, spans = tokenizers.target.decode_spans(tokens)
     source_spans = tokenizers.source.spans(line)
@@ -159,13 +162,15 @@ def replace_unknown(
 
 
 class WordLinks:
-    """Makes (source word, target word) links of the attention of one sentence pair under teacher forcing.
+    """Predicts (source word, target word) links from the attention of one sentence pair under teacher forcing.
 
-    `source_spans` and `target_spans` are the character spans of the real tokens (specials not included, as
-    `Tokenizer.spans` gives them), `source_words` and `target_words` those of the words to be linked.
-    Token weights are joined to words (`group_tokens`, `join_subwords`), and every target word is linked to
-    the source word of greatest weight, the first of equals. A target word that owns no token, because
-    a token that it shares belongs to another word, gets no link.
+    Token weights are joined to words (`group_tokens`, `join_subwords`). Every target word is linked to the source word of
+    highest weight, the first such word if there are several. A target word without tokens, because it shares its token with
+    another word, has no link.
+
+    Args:
+        source_spans, target_spans: character spans of the tokens without `<sos>` and `<eos>`, as from `Tokenizer.spans`.
+        source_words, target_words: character spans of the words.
     """
 
     def __init__(
@@ -182,11 +187,11 @@ class WordLinks:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The rows and columns of the weights: `<eos>` is a row, and `<sos>` and `<eos>` are columns."""
+        """The rows of the weights, with one for `<eos>`, and their columns, with one for `<sos>` and one for `<eos>`."""
         return self._target_WT.shape[1] + 1, len(self._source_SW) + 2
 
-    def of(self, weights_TS: npt.NDArray[np.floating[Any]]) -> set[Link]:
-        """Return the links of weights of that `shape`; the rows and columns of the specials are left out."""
+    def predict(self, weights_TS: npt.NDArray[np.floating[Any]]) -> set[Link]:
+        """Return the links for weights of this `shape`, without the rows and columns of `<sos>` and `<eos>`."""
         assert weights_TS.shape == self.shape, f"weights {weights_TS.shape}, expected {self.shape}"
         if not self._linked:
             return set()
@@ -224,8 +229,8 @@ class Alignments(Protocol):
     """Outputs with word alignments.
 
     Attributes:
-        alignments: the `link_counts` [N, 4] of each example by whose they are: "attention", "oracle", "diagonal". Empty
-            if there are no gold alignments or the model does not attend.
+        alignments: the `link_counts` [N, 4] of each example, for the links of "attention", "oracle" and "diagonal". Empty
+            without gold alignments or without attention.
     """
 
     @property
@@ -244,7 +249,7 @@ class AlignmentMetric(Metric):
     def unavailable(self, outputs: Alignments) -> str | None:
         """See `Metric.unavailable`."""
         return (
-            None if outputs.alignments else "the data have no gold alignments, or the model does not attend"
+            None if outputs.alignments else "the data has no gold alignments, or the model has no attention"
         )
 
 
@@ -252,7 +257,7 @@ class AlignmentErrorRate(AlignmentMetric):
     """The alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1.
 
     Args:
-        links: whose links: "attention"; "oracle", the best with one link per target word; "diagonal".
+        links: the links to score: "attention", "oracle" (see `oracle_links`) or "diagonal" (see `diagonal_links`).
     """
 
     higher_is_better = False

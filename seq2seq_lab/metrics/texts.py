@@ -88,7 +88,7 @@ class References:
                 f"reference, in the same order (an empty line counts)."
             )
         if not hypotheses:
-            raise UserError("There is no sentence to score. Give at least one hypothesis and its reference.")
+            raise UserError("No sentence to score. Give at least one hypothesis and its reference.")
         return [hypotheses[pair] for pair in self.pairs]
 
     def sum_of_scored(self, rows: Array) -> Array:
@@ -140,7 +140,7 @@ class TextOutputs:
     Attributes:
         hypotheses: one for each pair.
         language: the code of their language; None if it is not known.
-        unknown_replaced: the same texts with a source word in place of each unknown word, if they were asked for.
+        unknown_replaced: the same texts with each unknown word replaced by a source word, if requested.
     """
 
     hypotheses: Sequence[str]

@@ -76,7 +76,7 @@ class Table:
 
     @property
     def label(self) -> str:
-        """The label of that metric."""
+        """The label of the metric that the groups are sorted by."""
         return self.metrics[self.metric].label
 
 
@@ -92,7 +92,7 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         metric: the name of the metric to compare by; None for the primary metric of the runs' task.
 
     Raises:
-        UserError: there is no such group or metric.
+        UserError: the group or the metric does not exist.
     """
     metrics: dict[str, Declaration] = {}
     runs = [run for group in groups for run in group.runs]
@@ -168,7 +168,7 @@ def find_group(groups: Sequence[Group], baseline: str) -> Group:
     """Return the group with a label, or the only one with a value.
 
     Raises:
-        UserError: there is none, or several.
+        UserError: no group or several groups match.
     """
     matching = [group for group in groups if baseline == group.label or baseline in group.varies.values()]
     if len(matching) == 1:

@@ -1,4 +1,4 @@
-"""Finished runs, read from their folders, and the groups of those that differ only in the seed."""
+"""Finished runs, read from their folders, and groups of runs that differ only in the seed."""
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -140,7 +140,7 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Return the finished runs in folders, at any depth, and which folders were skipped and why.
 
     Raises:
-        UserError: a folder does not exist, or there is no finished run.
+        UserError: a folder does not exist, or no run is finished.
     """
     runs: dict[str, Run] = {}
     skipped = []

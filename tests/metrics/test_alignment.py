@@ -42,7 +42,7 @@ def test_word_spans_go_from_left_to_right() -> None:
 
 
 def test_a_word_that_does_not_follow_is_an_error() -> None:
-    with pytest.raises(ValueError, match="'John' does not stand in 'Mary and John met' after character 17"):
+    with pytest.raises(ValueError, match="'John' is not in 'Mary and John met' after character 17"):
         word_spans("Mary and John met", ["met", "John"])
 
 
@@ -74,7 +74,7 @@ def test_links_of_word_tokens() -> None:
     )
     source = whitespace_words("John loves Mary")
     target = whitespace_words("Jean aime Marie")
-    assert WordLinks(source, target, source, target).of(weights) == {(0, 0), (2, 1), (1, 2)}
+    assert WordLinks(source, target, source, target).predict(weights) == {(0, 0), (2, 1), (1, 2)}
 
 
 def test_links_of_subword_tokens() -> None:
@@ -97,7 +97,7 @@ def test_links_of_subword_tokens() -> None:
         word_spans("informatician works", ["informatician", "works"]),
         word_spans("un informaticien", ["un", "informaticien"]),
     )
-    assert links.of(weights) == {(0, 0), (0, 1)}
+    assert links.predict(weights) == {(0, 0), (0, 1)}
 
 
 def test_links_of_characters_ignore_the_spaces() -> None:
@@ -112,18 +112,18 @@ def test_links_of_characters_ignore_the_spaces() -> None:
         ]
     )
     words = whitespace_words("a b")
-    assert WordLinks(spans, spans, words, words).of(weights) == {(1, 0), (0, 1)}
+    assert WordLinks(spans, spans, words, words).predict(weights) == {(1, 0), (0, 1)}
 
 
 def test_links_edge_cases() -> None:
     # One token over two target words: the one that overlaps less has no row, so no link.
     weights = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    assert WordLinks([(0, 3)], [(0, 6)], [(0, 3)], [(0, 2), (3, 6)]).of(weights) == {(0, 1)}
-    assert WordLinks([], [], [], []).of(np.array([[0.5, 0.5]])) == set()
+    assert WordLinks([(0, 3)], [(0, 6)], [(0, 3)], [(0, 2), (3, 6)]).predict(weights) == {(0, 1)}
+    assert WordLinks([], [], [], []).predict(np.array([[0.5, 0.5]])) == set()
     no_source_word = WordLinks([(0, 1)], [(0, 3)], [], [(0, 3)])
-    assert no_source_word.of(np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])) == set()
+    assert no_source_word.predict(np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])) == set()
     with pytest.raises(AssertionError, match=r"weights \(2, 3\), expected \(3, 3\)"):
-        WordLinks([(0, 3)], [(0, 3), (4, 6)], [(0, 3)], [(0, 3), (4, 6)]).of(weights)
+        WordLinks([(0, 3)], [(0, 3), (4, 6)], [(0, 3)], [(0, 3), (4, 6)]).predict(weights)
 
 
 def totals(*counts: Counts) -> Any:
@@ -194,9 +194,9 @@ def test_unknown_words_are_replaced_by_the_source_word_of_most_attention() -> No
     assert tokens[1] == tokens[4] == UNK
     columns = len(pair.source.encode([line])[0]) + 2
     weights = np.zeros((len(tokens) + 1, columns))
-    weights[1, [0, 2, columns - 1]] = [0.5, 0.2, 0.3]  # <sos> and <eos> are no words
+    weights[1, [0, 2, columns - 1]] = [0.5, 0.2, 0.3]  # <sos> and <eos> are not words
     weights[4, [1, 4]] = [0.4, 0.6]
-    # As it stands in the sentence, not as the lowercasing tokenizer has it.
+    # The case of the sentence, not of the lowercasing tokenizer.
     assert replace_unknown(weights, pair, line, tokens) == "un Zebra voit l'Quagga"
     assert replace_unknown(weights[:, :2], pair, "", tokens) == "un ⁇ voit l'⁇"
     known = pair.target.encode(["un chat"])[0]

@@ -374,7 +374,7 @@ def test_examples_are_identified_by_pairs_and_by_how_they_are_scored() -> None:
 def test_lists_that_do_not_match_are_refused() -> None:
     with pytest.raises(UserError, match="2 hypotheses for 1 references"):
         score(Chrf(), HYPOTHESES, REFERENCES[:1])
-    with pytest.raises(UserError, match="no sentence"):
+    with pytest.raises(UserError, match="hypothesis"):
         outputs_of([], []).scored  # noqa: B018
 
 

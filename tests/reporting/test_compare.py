@@ -80,7 +80,7 @@ def make_run(
     """Write the folder of a run that gets about this share of its words right.
 
     Args:
-        word: of the test set, in place of "king".
+        word: replaces "king" in the test set.
     """
     draw, words = random.Random(f"{attention} {seed}"), random.Random(0)
     rows = []
@@ -181,7 +181,7 @@ def recorded(fingerprint: str = "a" * 64, source: str = "b" * 64, torch: str = "
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three attention functions, of which two are nearly alike, with three seeds each."""
+    """Three attention functions with three seeds each; two of them have nearly equal scores."""
     folder = tmp_path_factory.mktemp("study")
     for attention, share in (("additive", 0.9), ("multiplicative", 0.89), ("none", 0.5)):
         for seed in (1, 2, 3):
@@ -209,7 +209,7 @@ def test_groups_differ_in_more_than_the_seed(study: Path, tmp_path: Path) -> Non
         {"attention": a} for a in ("additive", "multiplicative", "none")
     ]
     assert [run.seed for run in groups[0].runs] == ["1", "2", "3"]
-    # Another size makes another group, though no key of the dashboard says so.
+    # A setting that is not a key of W&B distinguishes groups too.
     make_run(tmp_path / "wide", "additive", 1, 0.9, size=16)
     more, _ = find_runs([study, tmp_path])
     assert [group.varies for group in group_runs(more)][-1] == {

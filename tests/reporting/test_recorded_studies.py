@@ -61,7 +61,7 @@ def test_a_study_counts_each_run_once(recorded: Path) -> None:
     assert [run.seed for run in runs] in (["1", "2"], ["2", "1"])
     assert skipped == []
     assert "\n2 runs" in (recorded / "console.txt").read_text("utf-8")
-    # A copy that W&B keeps is a run of its own only where it is given alone.
+    # The copy that W&B keeps counts as a run only if it is given alone.
     (copy, *_) = recorded.glob("sweeps/mine/*/wandb/artifacts/1")
     assert len(find_runs([copy])[0]) == 1
     runs, skipped = find_runs([copy, recorded / "sweeps"])

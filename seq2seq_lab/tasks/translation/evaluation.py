@@ -337,7 +337,7 @@ class _GoldAlignments:
         found = {}
         for i, weights_TS in zip(index, weights_BTS, strict=True):
             rows, columns = self._links[i].shape
-            found[i] = link_counts(self._links[i].of(weights_TS[:rows, :columns]), self._gold[i])
+            found[i] = link_counts(self._links[i].predict(weights_TS[:rows, :columns]), self._gold[i])
         return found
 
 
