@@ -63,4 +63,4 @@ def run_composed(node: DictConfig, function: TaskFunction) -> None:
     returned = run_job(function, node, "hydra.run.dir", None, context)
     callbacks.on_run_end(config=node, config_name="config", job_return=returned)
     if returned.status is JobStatus.FAILED:
-        raise returned._return_value  # the property `return_value` would print a line of its own first
+        raise returned._return_value  # the property `return_value` prints a line before it raises

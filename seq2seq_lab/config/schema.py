@@ -412,7 +412,7 @@ def dotted_settings(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 
 
 def annotation(key: str) -> Any:
-    """Return the annotated type of a dotted key in a closed section, or None if there is no such key."""
+    """Return the annotated type of a dotted key in a closed section, or None for any other key."""
     node: Any = Config
     for name in key.split("."):
         node = get_type_hints(node).get(name) if is_dataclass(node) else None

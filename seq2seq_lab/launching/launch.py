@@ -1,7 +1,7 @@
 """Run a job in one process or in several ranks.
 
 With `trainer.devices=N` this process starts N ranks on this machine and waits for them (PyTorch's elastic agent). A process
-that a launcher such as `torchrun` has started joins the ranks of that launcher, on one or several machines.
+started by a launcher such as `torchrun` joins the launcher's other processes, on one or several machines.
 """
 
 import logging

@@ -112,7 +112,7 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     """Resume a run from its config.yaml and its newest checkpoint, and return the contents of its `result.json`.
 
     Raises:
-        UserError: there is no such run, another process is running it, or a change is not allowed.
+        UserError: the folder contains no run, another process is running it, or a change is not allowed.
     """
     for name, remedy in (
         ("config.yaml", "Give the folder of a run, such as outputs/DATE/TIME."),

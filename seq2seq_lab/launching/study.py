@@ -64,7 +64,7 @@ class Entry:
     Attributes:
         number: of the job in the multirun that last started it.
         hash: the name of its folder.
-        varies: the keys that differ between the jobs of that multirun, with the values of this job.
+        varies: this job's values of the keys that differ between the jobs.
     """
 
     number: int

@@ -11,10 +11,12 @@ from pathlib import Path
 import command_line
 import hydra
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from program import Program, assert_refused
 
 import seq2seq_lab
+from seq2seq_lab import build
 from seq2seq_lab.config import sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
@@ -533,3 +535,18 @@ def test_options_may_stand_between_settings(program: Program, tmp_path: Path) ->
         (3, "additive"),
         (3, "dot"),
     ]
+
+
+def test_a_plain_run_composes_and_checks_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def count(owner: object, name: str) -> None:
+        function = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *args, **kwargs: (calls.append(name), function(*args, **kwargs))[1]
+        )
+
+    for owner, name in ((ConfigLoaderImpl, "load_configuration"), (build, "check_parts"), (build, "model")):
+        count(owner, name)
+    assert program("seed=3")[0] == 0
+    assert sorted(calls) == ["check_parts", "load_configuration", "model"]

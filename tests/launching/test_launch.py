@@ -64,7 +64,7 @@ def test_ranks_of_this_machine(
         "metrics.jsonl",
         "translations.test.jsonl",
     }
-    # It goes on with one process, and comes to what one process would have come to.
+    # Resumed in one process, it ends with the losses of a run in one process.
     ended = resumed(run.folder, "trainer.devices=1", "trainer.max_steps=null")
     assert (ended["ranks"], ended["updates"]) == (1, alone["updates"])
     assert same_losses(ended, alone)
