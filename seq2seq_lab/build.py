@@ -82,10 +82,10 @@ RUNTIME: dict[str, frozenset[str]] = {
     "logger": frozenset({"folder", "config", "flat", "run_id"}),
 }
 
-# *args and **kwargs: no settings themselves.
+# *args and **kwargs are not settings.
 GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
-# Keys that tell Hydra's `instantiate` to call something or to call it in another way.
+# Keys that are instructions for Hydra's `instantiate`.
 INSTRUCTIONS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
 
 
@@ -143,13 +143,13 @@ def check_slot(name: str, slot: Slot) -> None:
 
 
 def refuse_instructions(path: str, value: object) -> None:
-    """Refuse `_target_` and its like anywhere below a slot's own: nothing but the slot's class is called."""
+    """Refuse `_target_` and other instructions of Hydra below the slot itself: only the slot's class is called."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key in INSTRUCTIONS:
                 raise UserError(
                     f"{path}.{key}={item} is refused: a slot names one class, by its own _target_, and "
-                    f"otherwise holds plain values. Leave {key} out."
+                    f"otherwise contains plain values. Leave {key} out."
                 )
             refuse_instructions(f"{path}.{key}", item)
     elif isinstance(value, list):
@@ -158,7 +158,7 @@ def refuse_instructions(path: str, value: object) -> None:
 
 
 def constructor_parameters(target: type) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a constructor by name, the fields of a `RecurrentSpec` in place of the spec."""
+    """Return the parameters of a constructor by name, with a `RecurrentSpec` replaced by its fields."""
     hints = annotations(target)
     found: dict[str, inspect.Parameter] = {}
     for name, parameter in inspect.signature(target).parameters.items():
@@ -174,16 +174,15 @@ def annotations(target: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(target.__init__)  # type: ignore[misc]  # the constructor of this very class
     except NameError:
-        # A class of another library may annotate with names that only type checkers import; then its
-        # constructor is the judge.
+        # A library may annotate with names that only type checkers import; its constructor then checks the values.
         return {}
 
 
 def locate(name: str, slot: Slot) -> type:
-    """Return the class that a slot's `_target_` names, if it is trusted: a config that names code is code.
+    """Return the class that a slot's `_target_` names, if its module is trusted.
 
     Raises:
-        UserError: the target is not trusted, there is no such thing, or it is not what the slot holds.
+        UserError: the target is not trusted, does not exist, or is not a class for this slot.
     """
     path = slot.get("_target_")
     if not isinstance(path, str):
@@ -204,7 +203,7 @@ def locate(name: str, slot: Slot) -> type:
     target = getattr(home, attribute)
     kind = KINDS[name.partition(".")[0]]
     if inspect.isclass(target):
-        # What a trusted module imports from elsewhere is not trusted with it.
+        # A trusted module may import classes that are not trusted.
         origin = target.__module__
         if extensions.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *trusted_modules())):
             raise refusal(name, path, origin)
@@ -221,7 +220,7 @@ def locate(name: str, slot: Slot) -> type:
 
 
 def refusal(name: str, path: str, module: str) -> UserError:
-    """Return what to say of a class whose module is not trusted."""
+    """Return the error for a class whose module is not trusted."""
     return UserError(
         f"{name}._target_={path} is refused: a configuration may only name classes of "
         f"{', '.join((*TRUSTED, *trusted_modules()))} and of modules you trust. {extensions.hint(module)} "
@@ -230,7 +229,7 @@ def refusal(name: str, path: str, module: str) -> UserError:
 
 
 def place(target: object) -> str:
-    """Return " (FILE, line N)" for a class or function of the user's own, else nothing."""
+    """Return " (FILE, line N)" for a class or function of a custom component, otherwise an empty string."""
     if not (inspect.isclass(target) or inspect.isfunction(target)):
         return ""
     file = extensions.file_of(target.__module__)
@@ -238,12 +237,12 @@ def place(target: object) -> str:
 
 
 def is_kind(target: type, kind: type) -> bool:
-    """Say whether a class is of a kind; of a protocol it need not be a subclass, but needs its methods."""
+    """Return whether a class is a subclass of a kind; a protocol needs its methods only."""
     return is_protocol(kind) or issubclass(target, kind)
 
 
 def missing_methods(target: type, kind: type) -> set[str]:
-    """Return the methods that a class has yet to write to be of a kind."""
+    """Return the methods of a kind that a class does not implement."""
     if not is_protocol(kind):
         return set(getattr(target, "__abstractmethods__", ()))
     methods = {
@@ -255,7 +254,7 @@ def missing_methods(target: type, kind: type) -> set[str]:
 
 
 def is_protocol(kind: type) -> bool:
-    """Say whether a kind is a protocol."""
+    """Return whether a kind is a protocol."""
     return bool(getattr(kind, "_is_protocol", False))
 
 
