@@ -87,7 +87,7 @@ class LocalLauncher(Launcher):
         devices = self._devices([*left.values()]) if left else None
         for job in jobs:
             job.folder.parent.mkdir(parents=True, exist_ok=True)
-            study.note(job.folder.parent, self._entry(job))
+            study.append_entry(job.folder.parent, self._entry(job))
         commands = {self._command(job): folder for folder, job in left.items()}
         folders = {job.folder for job in jobs}
         print(f"Jobs: {len(folders)}, {len(folders) - len(left)} of them finished before.", flush=True)
@@ -185,4 +185,4 @@ class LocalLauncher(Launcher):
         from seq2seq_lab.launching import study
 
         chosen = select_choices(job.node.hydra.runtime.choices)
-        return study.entry_of(job.node, chosen, job.folder, job.node.hydra.job.num)
+        return study.make_entry(job.node, chosen, job.folder, job.node.hydra.job.num)

@@ -118,7 +118,7 @@ def run_single(composed: Composed) -> None:
         if number is None:
             start.start_run(composed, folder)
         else:
-            start.start_job(node, chosen, folder, study.entry_of(node, chosen, folder, number))
+            start.start_job(node, chosen, folder, study.make_entry(node, chosen, folder, number))
 
     if number is None:
         start.refuse_existing_run(folder)  # before Hydra writes to it
@@ -145,10 +145,10 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
     try:
         run_hydra([*full, *planned.settings], StudyJob(extensions.folder()))
     except KeyboardInterrupt:
-        print(study.how_to_continue(planned, arguments), file=sys.stderr)
+        print(study.format_continue_command(planned, arguments), file=sys.stderr)
         raise
     finally:
-        study.tell(planned)
+        study.print_summary(planned)
 
 
 class StudyJob:
@@ -167,7 +167,7 @@ class StudyJob:
 
         job = HydraConfig.get()
         chosen, folder = select_choices(job.runtime.choices), Path(job.runtime.output_dir)
-        entry = study.entry_of(node, chosen, folder, job.job.num)
+        entry = study.make_entry(node, chosen, folder, job.job.num)
         with extensions.using(self.config_dir):
             try:
                 return start.start_job(node, chosen, folder, entry)

@@ -91,7 +91,7 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
         with lock_folder(folder):
             study.check_folder(folder, plain)
             if config.study.number is None:  # otherwise the launcher of the study has added the entry
-                study.note(folder.parent, entry)
+                study.append_entry(folder.parent, entry)
             study.refuse_changed(study.settle(folder, config))
             if read_finished_result(folder) is None:
                 resume = checkpoint.any_valid(folder / "checkpoints")

@@ -98,7 +98,7 @@ def plan(request: Request) -> Study:
     return Study(folder, settings, len(_read_index_lines(folder)))
 
 
-def entry_of(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
+def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number: int) -> Entry:
     """Return a job's entry in the index.
 
     Args:
@@ -124,7 +124,7 @@ def name_in_logger(node: DictConfig, entry: Entry) -> None:
                 node.logger[key] = value
 
 
-def note(folder: Path, entry: Entry) -> None:
+def append_entry(folder: Path, entry: Entry) -> None:
     """Append an entry to the index of a study."""
     with (folder / INDEX).open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
@@ -273,7 +273,7 @@ def refuse_changed(found: Mapping[Path, Sequence[str]]) -> None:
     )
 
 
-def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
+def format_continue_command(study: Study, arguments: Sequence[str]) -> str:
     """Return the command that continues an interrupted study: the one that started it, with the study's name."""
     from seq2seq_lab.runtime import console
 
@@ -283,7 +283,7 @@ def how_to_continue(study: Study, arguments: Sequence[str]) -> str:
     return "\n".join(["Repeat the command to continue the study; finished jobs are kept:", *lines])
 
 
-def tell(study: Study) -> None:
+def print_summary(study: Study) -> None:
     """Print tables of a study's jobs and of what they come to, and name those that have no result."""
     from seq2seq_lab.runtime import console
 

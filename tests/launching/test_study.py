@@ -23,7 +23,7 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder
 from seq2seq_lab.launching import start, study
-from seq2seq_lab.launching.study import Entry, note, read_index
+from seq2seq_lab.launching.study import Entry, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.reporting.runs import find_runs
@@ -319,7 +319,7 @@ def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_p
 
 def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path) -> None:
     entry = Entry(0, "abc", {"dataset.train": "a\u2028b\x85c"})
-    note(tmp_path, entry)
+    append_entry(tmp_path, entry)
     assert read_index(tmp_path) == [entry]
     assert read_index(tmp_path, first=1) == []
 
@@ -390,6 +390,9 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     ],
 )
 def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "seq2seq_lab.build.check_parts", lambda config: None
+    )  # test_composition checks each value
     monkeypatch.setattr(sweeps, "MAX_CHECKED_JOBS", 0)  # each value alone: test_sweeps composes every job
     with compose.composer():
         sweeper = compose.compose(line.split()[:1]).hydra.sweeper
