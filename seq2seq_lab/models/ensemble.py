@@ -32,9 +32,9 @@ class EnsembleSource(NamedTuple):
 
 
 class Ensemble(nn.Module):
-    """p(y_t | y_<t, x) and the attention weights are the means of those of the members, models of one vocabulary.
+    """p(y_t | y_<t, x) and the attention weights are means over the members, models with one vocabulary.
 
-    Used in place of a `Seq2Seq` for search and for the losses of a batch, not for training.
+    Replaces a `Seq2Seq` in search and in the losses of an evaluation, not in training.
     """
 
     def __init__(self, members: Sequence[Seq2Seq]) -> None:

@@ -29,7 +29,7 @@ class RecurrentSpec:
         locked_dropout: one dropout mask per sentence instead of one per token, here and in the rest of the component.
 
     Raises:
-        ValueError: there is no layer.
+        ValueError: `num_layers` is below 1.
     """
 
     cell: Cell

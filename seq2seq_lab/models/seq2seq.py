@@ -56,7 +56,7 @@ class Seq2Seq(nn.Module):
 
     @property
     def longest_source(self) -> int | None:
-        """The largest number of source positions that the model can attend to; None if there is no limit."""
+        """The largest number of source positions that the model can attend to; None for any number."""
         return self.decoder.longest_source
 
     def check_length(self, length: int, name: str) -> None:

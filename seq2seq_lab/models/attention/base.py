@@ -43,7 +43,7 @@ class BaseAttention(nn.Module, ABC):
 
     A new attention function derives from `Attention`, or from `StatefulAttention` if its scores depend on earlier steps.
 
-    `longest_source` is the largest number of source positions that the function can score; None if there is no limit.
+    `longest_source` is the largest number of source positions that the function can score; None for any number.
 
     Args:
         query_size: Q, the size of a decoder state.

@@ -13,7 +13,7 @@ class LocationSensitiveAttention(StatefulAdditiveAttention):
         size: d_a, the size of W s and U h_j.
         filters: number of filters in F.
         width: source positions that a filter covers, an odd number.
-        cumulative: the filters read the sum of all earlier weights in place of α_{t−1}.
+        cumulative: the filters read the sum of all earlier weights instead of α_{t−1}.
 
     Raises:
         ValueError: `width` is even.

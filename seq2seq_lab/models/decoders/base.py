@@ -28,7 +28,7 @@ class Decoder(nn.Module, ABC):
 
     @property
     def longest_source(self) -> int | None:
-        """The largest number of source positions that the decoder can attend to; None if there is no limit."""
+        """The largest number of source positions that the decoder can attend to; None for any number."""
         return None
 
     @abstractmethod
