@@ -39,40 +39,42 @@ def write(path: Path, text: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = Parser(
+    arguments = Parser(
         prog="python -m seq2seq_lab.compare",
         description="Compare finished runs: mean and standard deviation over seeds, significance, and an "
         "HTML page.",
     )
-    made.add_argument(
+    arguments.add_argument(
         "folders",
         nargs="+",
         type=Path,
         metavar="FOLDER",
         help="a run, a study, or an evaluation (RUN/evaluations/NUMBER)",
     )
-    made.add_argument(
+    arguments.add_argument(
         "--by",
         metavar="KEY,KEY",
         help="the settings that distinguish the lines (default: all that differ, except the seed)",
     )
-    made.add_argument(
+    arguments.add_argument(
         "--baseline",
         metavar="NAME",
         help="the line to test the others against (default: the best, with a correction for all pairs of lines)",
     )
-    made.add_argument(
+    arguments.add_argument(
         "--metric", metavar="NAME", help="the metric to sort and test by (default: the task's primary metric)"
     )
-    made.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
-    made.add_argument("--latex", type=Path, metavar="FILE", help="write the table for a paper (booktabs)")
-    made.add_argument(
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    arguments.add_argument(
+        "--latex", type=Path, metavar="FILE", help="write the table for a paper (booktabs)"
+    )
+    arguments.add_argument(
         "--html",
         type=Path,
         metavar="FILE",
         help="write a page: curves, groups of examples, outputs, attention",
     )
-    return made
+    return arguments
 
 
 if __name__ == "__main__":

@@ -133,7 +133,6 @@ def test_heatmaps_of_one_sentence_have_one_size_and_place(tmp_path: Path) -> Non
 
 GROUPING = GroupingDeclaration(
     "source length in words",
-    "bleu",
     True,
     Declaration(
         label="BLEU",

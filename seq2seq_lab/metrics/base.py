@@ -251,8 +251,8 @@ class Declaration:
     shown: bool
     compared: bool
     per_example: bool
-    limits: tuple[float, float] | None
-    bounds: tuple[str, ...]
+    limits: Sequence[float] | None
+    bounds: Sequence[str]
     built_in: bool
 
     def text(self, value: float | None) -> str:
@@ -265,7 +265,6 @@ class GroupingDeclaration:
     """What `result.json` records of a grouping."""
 
     label: str
-    metric: str
     ordered: bool
     declaration: Declaration
 
@@ -295,9 +294,7 @@ class Declarations:
         return cls(
             {metric.name: _declaration(metric) for metric in metrics},
             {
-                one.key: GroupingDeclaration(
-                    one.label, one.metric.name, one.ordered, _declaration(one.metric)
-                )
+                one.key: GroupingDeclaration(one.label, one.ordered, _declaration(one.metric))
                 for one in groupings
             },
             primary,
@@ -312,9 +309,9 @@ class Declarations:
         """Return the declarations that a `result.json` holds."""
         entry = result["metrics"]
         return cls(
-            {name: _read(one) for name, one in entry["metrics"].items()},
+            {name: Declaration(**one) for name, one in entry["metrics"].items()},
             {
-                key: GroupingDeclaration(**{**one, "declaration": _read(one["declaration"])})
+                key: GroupingDeclaration(one["label"], one["ordered"], Declaration(**one["declaration"]))
                 for key, one in entry["groupings"].items()
             },
             entry["primary"],
@@ -326,20 +323,8 @@ class Declarations:
 
 
 def _declaration(metric: Metric) -> Declaration:
-    fields = [name for name in Declaration.__dataclass_fields__ if name != "built_in"]
-    values = {name: getattr(metric, name) for name in fields}
-    return Declaration(**{**values, "bounds": tuple(metric.bounds)}, built_in=is_built_in(metric))
-
-
-def _read(entry: Mapping[str, Any]) -> Declaration:
-    limits = entry["limits"]
-    return Declaration(
-        **{
-            **entry,
-            "limits": None if limits is None else (limits[0], limits[1]),
-            "bounds": tuple(entry["bounds"]),
-        }
-    )
+    names = [name for name in Declaration.__dataclass_fields__ if name != "built_in"]
+    return Declaration(**{name: getattr(metric, name) for name in names}, built_in=is_built_in(metric))
 
 
 def _check(metrics: Sequence[Metric], primary: str) -> None:

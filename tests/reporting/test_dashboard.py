@@ -1,19 +1,25 @@
 """The W&B workspace: its spec is built and checked without the network."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seq2seq_lab import dashboard
 from seq2seq_lab.dashboard import workspace
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.tasks.translation.evaluation import METRICS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # W&B's package has some
 
 
 def spec_of(*arguments: Any) -> dict[str, Any]:
-    return json.loads(workspace(*arguments)._to_model().model_dump_json(by_alias=True))
+    return json.loads(
+        workspace(*arguments, dashboard.read_declarations(None))._to_model().model_dump_json(by_alias=True)
+    )
 
 
 def found(node: Any, key: str) -> list[Any]:
@@ -63,3 +69,14 @@ def test_what_can_be_no_key_is_said(
     with pytest.raises(SystemExit):
         dashboard.main(["--entity", "team"])
     assert "WANDB_API_KEY" in capsys.readouterr().err
+
+
+def test_the_metrics_of_a_run_have_panels(tmp_path: Path) -> None:
+    declared = Declarations.of([Ter()], [], "ter")
+    (tmp_path / "result.json").write_text(json.dumps({"status": "finished", **declared.result()}))
+    spec = workspace("team", "seq2seq_lab", None, "attention", dashboard.read_declarations(tmp_path))
+    text = spec._to_model().model_dump_json(by_alias=True)
+    assert "test/ter" in text
+    assert "test/bleu" not in text
+    with pytest.raises(UserError, match="--run"):
+        dashboard.read_declarations(tmp_path / "nothing")
