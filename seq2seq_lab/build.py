@@ -214,7 +214,7 @@ def locate(name: str, slot: Slot) -> type:
     else:
         methods = ""
     raise UserError(
-        f"{name}._target_={path} is no {name}{place(target)}.{methods} "
+        f"{name}._target_={path} is not a class for {name}{place(target)}.{methods} "
         f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
     )
 

@@ -35,7 +35,7 @@ def config(composed: Config) -> Config:
 
 def test_the_default_configuration_passes(config: Config) -> None:
     build.check_parts(config)
-    assert set(build.KINDS) == set(SLOTS)
+    assert set(build.KINDS) == {*SLOTS, "metric"}
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_the_default_configuration_passes(config: Config) -> None:
         ("encoder", "_target_", "seq2seq_lab.nothing.X", ["cannot be imported"]),
         ("encoder", "_target_", "seq2seq_lab.models.encoders.X", ["cannot be imported"]),
         ("encoder", "_target_", "seq2seq_lab.models.encoders.recurrent.Tensor", ["refused"]),
-        ("encoder", "_target_", "seq2seq_lab.models.encoders.base.Encoder", ["is no encoder"]),
-        ("encoder", "_target_", "seq2seq_lab.models.attention.DotAttention", ["is no encoder"]),
-        ("search", "_target_", "seq2seq_lab.data.grammar.Grammar", ["is no search"]),
-        ("dataset", "_target_", "seq2seq_lab.search.greedy.GreedySearch", ["is no dataset"]),
-        ("dataset", "_target_", "seq2seq_lab.files.write_atomically", ["is no dataset"]),
+        ("encoder", "_target_", "seq2seq_lab.models.encoders.base.Encoder", ["not a class for encoder"]),
+        ("encoder", "_target_", "seq2seq_lab.models.attention.DotAttention", ["not a class for encoder"]),
+        ("search", "_target_", "seq2seq_lab.data.grammar.Grammar", ["not a class for search"]),
+        ("dataset", "_target_", "seq2seq_lab.search.greedy.GreedySearch", ["not a class for dataset"]),
+        ("dataset", "_target_", "seq2seq_lab.files.write_atomically", ["not a class for dataset"]),
         ("optimizer", "_target_", "torch.optim.Optimizer.step", ["optimizer._target_"]),
     ],
 )

@@ -110,13 +110,13 @@ def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said
         (GOOD.replace("Mine", "Mein"), ["my_part.py has no Mine. Did you mean 'Mein'?"]),
         (
             "\nclass Mine:\n    pass\n",
-            ["is no attention", "my_part.py, line 2", "models.attention.base.BaseAttention"],
+            ["my_part.Mine", "my_part.py, line 2", "models.attention.base.BaseAttention"],
         ),
-        ("def Mine():\n    pass\n", ["is no attention", "my_part.py, line 1"]),
-        ("Mine = 3\n", ["my_part.Mine is no attention."]),
+        ("def Mine():\n    pass\n", ["my_part.Mine", "my_part.py, line 1"]),
+        ("Mine = 3\n", ["my_part.Mine"]),
         (
             GOOD.replace("def score", "def scroe"),
-            ["is no attention", "my_part.py, line 6", "It lacks score."],
+            ["my_part.Mine", "my_part.py, line 6", "It lacks score."],
         ),
         (
             GOOD + "    def __init__(self, query_size: int) -> None:\n        pass\n",
@@ -191,7 +191,7 @@ def test_the_folder_does_not_open_hydras_own_slots(folder: Path) -> None:
 def test_a_file_with_the_name_of_another_module_is_refused(folder: Path, name: str) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("raise SystemExit\n")
-    with pytest.raises(UserError, match=rf"{folder / name.split('/')[0]} cannot be used.*Rename it"):
+    with pytest.raises(UserError, match=rf"{folder / name.split('/')[0]} cannot be used"):
         check(folder, "attention=mine")
 
 
