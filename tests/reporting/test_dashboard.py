@@ -62,12 +62,17 @@ def test_without_a_key_nothing_is_saved(
     assert "wandb login" in capsys.readouterr().err
 
 
-def test_what_can_be_no_key_is_said(
+def test_an_invalid_key_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import wandb
+
     monkeypatch.setenv("WANDB_API_KEY", "short")
-    with pytest.raises(SystemExit):
-        dashboard.main(["--entity", "team"])
+    try:
+        with pytest.raises(SystemExit):
+            dashboard.main(["--entity", "team"])
+    finally:
+        wandb.teardown()  # its session keeps the key
     assert "WANDB_API_KEY" in capsys.readouterr().err
 
 
