@@ -125,8 +125,8 @@ class Measurement:
         values: metrics and half widths of confidence intervals (`NAME_confidence`), by name without the split's prefix.
         signatures: signatures by the metric's name.
         groups: metrics by group of examples, by `Grouping.key`.
-        statistics: the rows of the built-in metrics of examples by name; of other metrics the value of each example
-            and 1, or two zeros for an example without a value.
+        statistics: in the final evaluation the rows of the built-in metrics of examples by name; of other metrics the value
+            of each example and 1, or two zeros for an example without a value.
         clusters: the number of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
         examples: identifies the examples and how they are scored; values are comparable if it is equal.
     """
@@ -187,8 +187,9 @@ def measure(
             signatures[metric.name] = signature
         if metric.per_example:
             rows_of[metric.name] = rows
+        if metric.per_example and final:
             statistics[metric.name] = rows if is_built_in(metric) else _values_of_examples(metric, rows)
-            if final and metric.confidence:
+            if metric.confidence:
                 interval = confidence_interval(metric.value, rows, clusters, samples)
                 values[f"{metric.name}_confidence"] = interval
     groups = {}
@@ -217,7 +218,8 @@ def _rows(metric: Metric, outputs: Any, examples: int) -> Array:
 
 
 def _values_of_examples(metric: Metric, rows: Array) -> Array:
-    values = np.asarray(metric.values(rows), np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.asarray(metric.values(rows), np.float64)
     defined = np.isfinite(values)
     return np.column_stack([np.where(defined, values, 0), defined])
 
@@ -288,7 +290,7 @@ class Declarations:
         """Return the declarations of metrics.
 
         Raises:
-            UserError: a metric lacks an attribute, or its name is not a name or is used twice.
+            UserError: an attribute of a metric is missing or invalid, or two metrics have one name.
         """
         _check(metrics, primary)
         return cls(
@@ -336,6 +338,12 @@ def _check(metrics: Sequence[Metric], primary: str) -> None:
                 raise UserError(
                     f"metric {where}: {attribute}={value}. Set it to a value of type {kind.__name__}."
                 )
+        try:
+            format(0.5, metric.format)
+        except ValueError as error:
+            raise UserError(
+                f"metric {where}: format={metric.format} is not a format of numbers. Use one such as .2f or .1%."
+            ) from error
         if not NAME.fullmatch(metric.name) or metric.name.endswith(RESERVED_ENDINGS):
             raise UserError(
                 f"metric {where}: name={metric.name} is not allowed. Use lower-case letters, digits and _, and no ending "

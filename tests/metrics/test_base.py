@@ -59,6 +59,7 @@ def test_the_final_evaluation_adds_intervals_and_keeps_statistics_of_examples() 
     # The standard error is 0.05, so the interval is about 0.5 ± 0.098.
     assert 0.08 < found.values["share_confidence"] < 0.12
     assert set(found.statistics) == {"share", "late"}
+    assert measured([1, 0]).statistics == {}
     assert found.result("test/a")["test/a/share_signature"] == "n:100"
 
 
@@ -102,6 +103,15 @@ def test_rows_that_are_no_row_of_numbers_for_each_example_are_refused(rows: Any)
         measure([Wrong()], [1, 2, 3, 4], clusters=np.arange(4), examples="")
 
 
+def test_statistics_of_other_metrics_are_the_values_of_the_examples() -> None:
+    class Ratio(Share):
+        def rows(self, outputs: Sequence[float]) -> Any:
+            return np.array([[value, max(value, 0)] for value in outputs])
+
+    found = measure([Ratio()], [2.0, 0.0, -3.0], clusters=np.arange(3), examples="", final=True, samples=1)
+    assert found.statistics["share"].tolist() == [[1, 1], [0, 0], [0, 0]]  # 0/0 and -3/0 have no value
+
+
 def test_declarations_survive_json() -> None:
     grouping = Grouping("kind", "kind of example", Late(), lambda _: None, ordered=False)
     declared = Declarations.of([Share(), Late()], [grouping], "share")
@@ -120,6 +130,7 @@ def test_declarations_survive_json() -> None:
         ({"name": "late"}, "name=late"),
         ({"label": None}, "label=None"),
         ({"higher_is_better": "yes"}, "higher_is_better=yes"),
+        ({"format": "2 digits"}, "format=2 digits"),
     ],
 )
 def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], named: str) -> None:
