@@ -3,7 +3,7 @@
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hydra
@@ -24,8 +24,11 @@ from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.translation.data import PairPlan, TrainingPairs
+from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.profiling import no_profile
@@ -176,30 +179,39 @@ class Package:
         torch.manual_seed(seed)
         self.model = build.model(settings, sizes.source_vocabulary, sizes.target_vocabulary, joint=False)
         self.model.to(device)
-        self.task = TranslationTask(self.model, Constant(1.0, "step"), 0.0, 0.0, False, seed)
+        task = build.task(settings)
+        assert isinstance(task, TranslationTask)
+        self.task = task
+        self.batches = BatchMaker(data.text, device)
         self.trainer = Trainer(
-            task=self.task,
-            text=lambda epoch: data.text,
-            validate=lambda state, counted: {},
+            task=task,
+            model=self.model,
+            data=TrainingPairs(lambda epoch: data.text, batch_size, "sentences", seed),
+            validate=lambda step, counted: {},
             optimizer=build.optimizer(settings, self.model),
             schedule=build.schedule(settings),
-            config=settings.trainer,
+            settings=build.trainer_settings(settings, task),
             tracker=build.logger(settings, Path(), {}, {}, None),
             folder=Path(),
             seed=seed,
-            device=device,
-            precision=Precision.fp32,
             identity={},
             profile=no_profile,
-            ranks=ranks,
+            compute=Compute(device, Precision.fp32, ranks),
         )
 
     def train_step(self, step: StepPlan, ratio: float, precision: Precision) -> torch.Tensor:
         """Train one step; return its mean loss on the device."""
-        self.task.teacher_forcing = Constant(ratio, "step")
-        self.trainer.precision = precision
-        total, _, tokens = self.trainer.step(step)
-        self.trainer.state.update += 1
+        self.task.training_loss = TrainingLoss(
+            Constant(ratio, "step"),
+            label_smoothing=0.0,
+            r_drop=0.0,
+            stop_at_eos=False,
+            seed=self.trainer.seed,
+        )
+        self.trainer.compute = replace(self.trainer.compute, precision=precision)
+        self.trainer.plan = PairPlan([step], self.batches)
+        total, _, tokens = self.trainer.step(0)
+        self.trainer.state.step += 1
         return total / tokens
 
 

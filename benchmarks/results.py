@@ -35,7 +35,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 EVALUATE = ["python", "-m", "seq2seq_lab.evaluate", "RUN"]
 COSTS = {  # by their names in `result.json`
-    "steps": "updates",
+    "steps": "steps",
     "train_seconds": "train/seconds",
     "validation_seconds": "val/seconds",
     "target_tokens_per_second": "train/target_tokens_per_second",

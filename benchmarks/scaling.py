@@ -10,7 +10,7 @@ gradients, and only the sum of a tensor of their size over the ranks.
 import argparse
 import statistics
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -141,7 +141,7 @@ def on_a_rank(settings: Settings) -> Row:
         count = settings.warm_up + settings.steps
 
         def median(own: Ranks) -> float:
-            package.trainer.ranks = own
+            package.trainer.compute = replace(package.trainer.compute, ranks=own)
             times = []
             for step in plan[:count]:
                 ranks.barrier()

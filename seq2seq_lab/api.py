@@ -13,7 +13,7 @@ import torch
 
 from seq2seq_lab import build, plots
 from seq2seq_lab.config import compose, extensions
-from seq2seq_lab.config.schema import Config, Device, Precision, check, typed
+from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
@@ -24,11 +24,11 @@ from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.run import recorded_test_precision
 from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.translation import evaluation
+from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 from seq2seq_lab.tracking.wandb import fetch_run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
@@ -80,6 +80,7 @@ class LoadedRun:
         device: where the model is.
         precision: in which it translates.
         checkpoint: the name of the checkpoint that the weights are of.
+        task: the task of the run.
     """
 
     folder: Path
@@ -91,6 +92,7 @@ class LoadedRun:
     device: torch.device
     precision: Precision
     checkpoint: str
+    task: TranslationTask = field(repr=False)
 
     def translate(self, sentences: Sequence[str], join_subwords: bool = False) -> list[Translation]:
         """Return a translation a sentence, in their order, by the search of the run; see `nbest`."""
@@ -159,8 +161,7 @@ class LoadedRun:
             )
         if translation.attention is None:
             raise UserError(
-                f"The model of {self.folder} does not attend (attention={self.config.attention['_target_']}): "
-                f"there is nothing to plot. Train one that does, model=attn."
+                f"The model of {self.folder} has no attention to plot. Train one that has, for example model=attn."
             )
         figure = plots.draw_attention(
             translation.attention,
@@ -286,27 +287,44 @@ def load(
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))
         check(config)
-        for part in ("encoder", "decoder", "attention", "readout", "initialization", "tokenizer", "search"):
-            build.check_slot(part, getattr(config, part))
+        task = translation_task(config, folder)
         if wanted is Precision.auto:
-            wanted = recorded_test_precision(read_record(folder))
+            wanted = Precision(read_record(folder)["test_precision"])
         weights = checkpoints.named(folder / "checkpoints", checkpoint)
-        tokenizers = TokenizerPair.load(folder / "tokenizer")
-        search = build.search(config)
-        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
-            model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
+        task.open(folder)
+        with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
+            model = task.model()
         checkpoints.load_average(weights, model)
     return LoadedRun(
         folder=folder,
         config=config,
         result=read_result(folder) or None,
         model=model.to(place).eval(),
-        tokenizers=tokenizers,
-        search=search,
+        tokenizers=task.tokenizers,
+        search=build.search(config),
+        task=task,
         device=place,
         precision=wanted,
         checkpoint=",".join(path.name for path in weights),
     )
+
+
+def translation_task(config: Config, folder: Path) -> TranslationTask:
+    """Return the task of a run that is to be opened, if it is translation.
+
+    Raises:
+        UserError: it is another task, or names a class that is not trusted.
+    """
+    for slot in ("task", *TASK_GROUPS):
+        if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
+            build.check_slot(slot, getattr(config, slot))
+    task = build.task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
+    if not isinstance(task, TranslationTask):
+        raise UserError(
+            f"{folder} is a run of {type(task).__name__}; load, translate and evaluate open runs of translation only. Give "
+            f"the folder of a run with task=translation."
+        )
+    return task
 
 
 def ensemble(runs: Sequence[LoadedRun]) -> LoadedRun:

@@ -4,11 +4,13 @@ What a slot of the configuration may say is checked against the annotations of t
 data is read; the objects only known at run time are passed on top.
 """
 
-import dataclasses
 import importlib
 import inspect
 import typing
 from collections.abc import Callable
+from dataclasses import fields
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ from torch import nn
 
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import (
-    ALIGNMENT_FIGURES,
     SLOTS,
+    TASK_GROUPS,
     Config,
     ModelConfig,
+    MonitorMode,
+    OptionalSlot,
     Slot,
     TableConfig,
     TiedEmbeddings,
+    ValidateUnit,
     values_with,
 )
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
@@ -43,14 +48,17 @@ from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.base import Search
+from seq2seq_lab.tasks.base import Part, Parts, Task
 from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
 from seq2seq_lab.tracking.base import Logger
 from seq2seq_lab.training.schedules import Schedule
+from seq2seq_lab.training.trainer import TrainerSettings
 
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
 
 # What a slot's class has to be: a subclass, or for a protocol a class with its methods.
 KINDS: dict[str, type] = {
+    "task": Task,
     "encoder": Encoder,
     "decoder": Decoder,
     "attention": BaseAttention,
@@ -74,6 +82,7 @@ NOT_ONE_NETWORK = (
 
 # What the program passes to a slot's constructor itself; a configuration may not.
 RUNTIME: dict[str, frozenset[str]] = {
+    "task": frozenset({"parts", "seed"}),
     "encoder": frozenset({"input_size"}),
     "decoder": frozenset({"input_size", "encoder", "attention"}),
     "attention": frozenset({"query_size", "encoder_output_size"}),
@@ -95,8 +104,11 @@ def check_slots(config: Config) -> None:
     Raises:
         UserError: names the key, the value, what is allowed and the nearest spelling.
     """
+    check_slot("task", config.task)
+    check_groups(config)
     for name in SLOTS:
-        check_slot(name, getattr(config, name))
+        if (slot := getattr(config, name)) is not None and name != "task":
+            check_slot(name, slot)
     check_metrics(config)
 
 
@@ -110,6 +122,27 @@ def check_metrics(config: Config) -> None:
         check_slot(f"metric.{name}", slot)
 
 
+def check_groups(config: Config) -> None:
+    """Check that the groups of parts that the task uses have a value, and that the others have none.
+
+    Raises:
+        UserError: names the group and the task.
+    """
+    task = config.task["_target_"].rpartition(".")[2]
+    target: type[Task] = locate("task", config.task)
+    used = target.uses
+    for group in TASK_GROUPS:
+        slot = getattr(config, group)
+        if slot is None and group in used:
+            raise UserError(
+                f"{group}=null is not allowed: {task} uses this group. Choose a value, {group}=VALUE."
+            )
+        if slot is not None and group not in used:
+            raise UserError(
+                f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. Leave {group} out."
+            )
+
+
 def check_slot(name: str, slot: Slot) -> None:
     """Check one open slot; see `check_slots`."""
     target = locate(name, slot)
@@ -117,6 +150,8 @@ def check_slot(name: str, slot: Slot) -> None:
     refuse_instructions(name, settings)
     parameters = constructor_parameters(target)
     runtime = RUNTIME.get(name, frozenset())
+    if issubclass(target, Task):
+        runtime |= set(target.settings)
     gathering = [key for key, parameter in parameters.items() if parameter.kind in GATHERING]
     if not gathering and not runtime <= parameters.keys():
         raise UserError(
@@ -258,34 +293,97 @@ def is_protocol(kind: type) -> bool:
     return bool(getattr(kind, "_is_protocol", False))
 
 
-def part(name: str, slot: Slot) -> Callable[..., Any]:
-    """Return a slot's constructor with the slot's arguments bound, to be called with the run-time ones.
+def part(name: str, slot: OptionalSlot) -> Part:
+    """Return the constructor of a slot with the slot's settings bound.
 
-    A mistake that the constructor finds in its arguments is the user's: a ValueError, or from torch's
-    constructors a RuntimeError.
+    A ValueError of the constructor, or a RuntimeError of torch's constructors, becomes a UserError.
     """
-    settings = dict(slot)
-    hints = annotations(locate(name, slot))
-    spec = next((key for key, hint in hints.items() if hint is RecurrentSpec), None)
-    fields = dataclasses.fields(RecurrentSpec) if spec else ()
-    layers = {field.name: settings.pop(field.name) for field in fields}
-    make = instantiate(settings, _partial_=True, _convert_="all", _recursive_=False)
+    if slot is None:
+        return Part(name, None, {})
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        # `locate` refuses a class that is not trusted before it is imported.
+        hints = annotations(locate(name, slot))
+        settings = dict(slot)
         try:
-            if spec is not None:
-                kwargs[spec] = RecurrentSpec(**layers)
-            return make(*args, **kwargs)
+            for key in (key for key, hint in hints.items() if hint is RecurrentSpec):
+                kwargs[key] = RecurrentSpec(
+                    **{field.name: settings.pop(field.name) for field in fields(RecurrentSpec)}
+                )
+            return instantiate(settings, _partial_=True, _convert_="all", _recursive_=False)(*args, **kwargs)
         except UserError:
             raise
         except (ValueError, RuntimeError) as error:
-            said = str(error)
-            if not said.startswith(name):
-                settings = ", ".join(f"{name}.{key}={value}" for key, value in slot.items())
-                said = f"{name}: {said.rstrip('.')}. It was given {settings}."
-            raise UserError(said) from error
+            text = str(error)
+            if not text.startswith(name):
+                given = ", ".join(f"{name}.{key}={value}" for key, value in slot.items())
+                text = f"{name}: {text.rstrip('.')}. Its settings: {given}."
+            raise UserError(text) from error
 
-    return call
+    return Part(name, call, slot)
+
+
+def parts(config: Config) -> Parts:
+    """Return the constructors of the parts that a task uses."""
+    tables = {"source": config.embedding.source, "target": config.embedding.target}
+    return Parts(
+        **{group: part(group, getattr(config, group)) for group in TASK_GROUPS if group != "dataset"},
+        dataset=partial(dataset, config),
+        seq2seq=partial(model, config),
+        vectors={side: None if table.path is None else Path(table.path) for side, table in tables.items()},
+    )
+
+
+def task(config: Config) -> Task:
+    """Return the task of a run."""
+    target: type[Task] = locate("task", config.task)
+    settings = {name: getattr(config.trainer, name) for name in target.settings}
+    plain = {name: value.value if isinstance(value, Enum) else value for name, value in settings.items()}
+    made: Task = part("task", config.task)(parts=parts(config), seed=config.seed, **plain)
+    made.metrics = (*made.metrics, *metrics(config))
+    return made
+
+
+def data_record(config: Config) -> dict[str, Any]:
+    """Read the data of a run and return what `run.json` records of it."""
+    return task(config).data_record()
+
+
+def monitored(config: Config, task: Task) -> Metric:
+    """Return the metric of `trainer.monitor`; null is the primary metric of the task.
+
+    Raises:
+        UserError: the task has no such metric.
+    """
+    metrics = {f"val/{metric.name}": metric for metric in task.metrics}
+    monitor = config.trainer.monitor or f"val/{task.primary}"
+    if monitor not in metrics:
+        raise UserError(
+            f"trainer.monitor={monitor} is not a metric of {type(task).__name__}.{did_you_mean(monitor, metrics)} Values: "
+            f"null (val/{task.primary}), {', '.join(metrics)}."
+        )
+    return metrics[monitor]
+
+
+def trainer_settings(config: Config, task: Task) -> TrainerSettings:
+    """Return the settings of the trainer."""
+    trainer, metric = config.trainer, monitored(config, task)
+    automatic = trainer.monitor_mode is MonitorMode.auto
+    values = {
+        field.name: getattr(trainer, field.name)
+        for field in fields(TrainerSettings)
+        if hasattr(trainer, field.name)
+    }
+    return TrainerSettings(
+        **{
+            **values,
+            "monitor": f"val/{metric.name}",
+            "higher_is_better": metric.higher_is_better
+            if automatic
+            else trainer.monitor_mode is MonitorMode.max,
+            "validate_by_epoch": trainer.validate_unit is ValidateUnit.epoch,
+        }
+    )
 
 
 def dataset(config: Config) -> Dataset:
@@ -357,7 +455,8 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         if tied is TiedEmbeddings.all
         else embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     )
-    if sizes.share_layers and config.encoder.get("hidden_size") != config.decoder.get("hidden_size"):
+    encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
+    if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
         raise UserError(NOT_ONE_NETWORK)  # before a bridge asks for something else
     encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
     decoder: Decoder = part("decoder", config.decoder)(
@@ -485,41 +584,23 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
 
 
 def check_model(config: Config) -> None:
-    """Build the model without memory, so that parts that do not fit are refused before any data is read."""
-    with torch.device("meta"):
-        made = model(
-            config, source_vocabulary=8, target_vocabulary=8, joint=bool(config.tokenizer.get("joint"))
-        )
-    if made.longest_source is not None and tokenizer(config)().stochastic:
-        raise UserError(
-            f"attention._target_={config.attention['_target_']} has scores for a bounded number of tokens, but this "
-            f"tokenizer cuts a sentence anew at every epoch, into more or fewer. Set tokenizer.dropout=0, or choose another "
-            f"attention function, such as attention=additive."
-        )
-    if config.trainer.monitor in ALIGNMENT_FIGURES and not made.attends:
-        raise UserError(
-            f"trainer.monitor={config.trainer.monitor} needs a model that attends, and this one does not. "
-            f"Choose another figure, or model=attn."
-        )
-    if getattr(search(config), "needs_attention", False) and not made.attends:
-        raise UserError(
-            f"search.coverage_penalty={config.search['coverage_penalty']} needs a model that attends, and this one does "
-            f"not. Set it to 0, or model=attn."
-        )
+    """Refuse settings of the task that do not fit together, before any data is read; see `Task.check`."""
+    made = task(config)
+    monitored(config, made)
+    made.check()
 
 
 def check_parts(config: Config) -> None:
-    """Make every part that needs no data, so that their constructors' checks come first.
+    """Check the slots and make every part that needs no data, so that the checks of their constructors come first.
 
     Raises:
-        UserError: what a part refuses.
+        UserError: names the setting and the remedy.
     """
     check_slots(config)
-    dataset(config)
-    tokenizer(config)()
-    teacher_forcing(config)
+    for group in ("dataset", "tokenizer", "teacher_forcing", "search"):
+        if (slot := getattr(config, group)) is not None:
+            part(group, slot)()
     schedule(config)
-    search(config)
     metrics(config)
     part("optimizer", config.optimizer)([nn.Parameter(torch.zeros(1))])
     check_model(config)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.files import make_numbered_folder, read_record, write_atomically
+from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_atomically
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
     from seq2seq_lab.data.corpus import Corpus
+    from seq2seq_lab.tasks.translation.evaluation import Split
 
 RUN_HELP = "of a run: outputs/DATE/TIME; or a checkpoint at W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
 
@@ -109,70 +110,35 @@ def opened(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Score a run and write and print what it comes to."""
-    from seq2seq_lab import build
-    from seq2seq_lab.config import extensions
+    """Score a run, and write and print its metrics."""
     from seq2seq_lab.config.schema import Precision
-    from seq2seq_lab.data.download import cache_folder
-    from seq2seq_lab.data.near_duplicates import with_near_duplicates
-    from seq2seq_lab.data.tokenized import tokenize_text
     from seq2seq_lab.reporting import run_report, score_tables
-    from seq2seq_lab.run import (
-        KEPT_ATTENTION,
-        RESULT_FORMAT,
-        make_evaluators,
-        splits,
-        write_result,
-    )
+    from seq2seq_lab.run import RESULT_FORMAT, write_result
     from seq2seq_lab.runtime import console
-    from seq2seq_lab.runtime.ranks import Ranks
-    from seq2seq_lab.tasks.translation.evaluation import choose_samples
+    from seq2seq_lab.runtime.compute import Compute
     from seq2seq_lab.tracking import Trackers
-    from seq2seq_lab.training.provenance import provenance
 
     if options.output is not None and options.output.exists():
-        raise UserError(f"--output={options.output} is there already. Choose another folder.")
+        raise UserError(f"--output={options.output} already exists. Choose another folder.")
     run = opened(options, options.changes)
-    with extensions.using(options.config_dir):
-        build.check_slot("dataset", run.config.dataset)
-        corpus = with_near_duplicates(build.dataset(run.config).load(), cache_folder(run.config.cache_dir))
-        origin = provenance(run.config, corpus, run.device, Ranks().size)
-        own_metrics = build.metrics(run.config)
-    if options.validation and not corpus.validation:
-        raise UserError(
-            "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
-        )
-    corpus = with_languages(corpus, run)
-    tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
-    validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
-    chosen = splits(corpus, validation, tests, None)[0 if options.validation else 1 :]
-    for split in chosen:
-        run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
-    # As in the run: its validation split is scored in the precision of its training.
+    splits, origin = read_splits(run, options)
+    # The run scores its validation split in the precision of its training.
     trained_in = Precision(read_record(run.folder)["precision"])
     of_validation = trained_in if options.precision == "auto" else run.precision
-    evaluators = make_evaluators(
-        run.config.trainer,
-        run.model,
-        chosen,
-        run.tokenizers,
-        run.search,
-        device=run.device,
-        precisions={"val": of_validation, "test": run.precision},
-        ranks=Ranks(),
-        own_metrics=own_metrics,
-        replace_unknown=options.replace_unknown,
-    )
-    scored = [
-        (evaluator.split, evaluator(choose_samples(evaluator.split.text, KEPT_ATTENTION), final=True))
-        for evaluator in evaluators
-    ]
+    evaluations = []
+    for split in splits:
+        precision = of_validation if split.prefix == "val" else run.precision
+        evaluator = run.task.evaluator(
+            split, run.model, Compute(run.device, precision), replace_unknown=options.replace_unknown
+        )
+        evaluations.append((split, evaluator(final=True)))
+        declared = evaluator.declarations
     folder = options.output or make_numbered_folder(run.folder / "evaluations")
-    if options.output is not None:
-        folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, options, origin)
-    scores = run_report.show_scores(
-        scored, run.tokenizers, folder, Trackers(()), 0, evaluators[0].declarations
+    trackers = Trackers(())
+    scores = run_report.report_evaluations(
+        run.task.report(folder, trackers), evaluations, declared, folder, trackers, 0
     )
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
@@ -180,8 +146,8 @@ def evaluate(options: argparse.Namespace) -> None:
         "run": str(run.folder),
         "checkpoint": run.checkpoint,
         "precision": run.precision.value,
-        "search": dict(run.config.search),
-        "dataset": dict(run.config.dataset),
+        "search": run.config.search,
+        "dataset": run.config.dataset,
         "provenance": {"precision": run.precision.value, **origin},
     }
     if options.validation:
@@ -195,6 +161,40 @@ def evaluate(options: argparse.Namespace) -> None:
     console.print_and_log(
         console.closing_summary(score_tables.score_tables(scores, everything=True), facts, {})
     )
+
+
+def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Split"], dict[str, Any]]:
+    """Return the splits to be scored, tokenised by the tokenizers of the run, and the provenance of the evaluation.
+
+    Raises:
+        UserError: the data set has no validation split, or a sentence is too long for the model.
+    """
+    from seq2seq_lab import build
+    from seq2seq_lab.config import extensions
+    from seq2seq_lab.data.download import cache_folder
+    from seq2seq_lab.data.near_duplicates import with_near_duplicates
+    from seq2seq_lab.data.tokenized import tokenize_text
+    from seq2seq_lab.tasks.translation.data import evaluation_splits
+    from seq2seq_lab.tasks.translation.task import corpus_record
+    from seq2seq_lab.training.provenance import provenance
+
+    assert run.config.dataset is not None, "TranslationTask uses the group"
+    with extensions.using(options.config_dir):
+        build.check_slot("dataset", run.config.dataset)
+        corpus = with_near_duplicates(build.dataset(run.config).load(), cache_folder(run.config.cache_dir))
+        origin = provenance(run.config, corpus_record(corpus), run.device, 1)
+        run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
+    if options.validation and not corpus.validation:
+        raise UserError(
+            "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
+        )
+    corpus = with_languages(corpus, run)
+    tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
+    validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
+    splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
+    for split in splits:
+        run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
+    return splits, origin
 
 
 def write_settings(
@@ -218,6 +218,7 @@ def write_settings(
     changed = {one.key_or_group: str(one.value()) for one in changes if one.key_or_group in OPENED_GROUPS}
     record = read_record(run.folder)
     noted = {
+        "format": RUN_FORMAT,
         "choices": {**record["choices"], **changed},
         "precision": record["precision"],
         "test_precision": run.precision.value,

@@ -14,6 +14,7 @@ from typing import Any
 from seq2seq_lab.errors import UserError
 
 LOCK = ".lock"
+RUN_FORMAT = 2  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
 
 
 class FolderInUseError(UserError):
@@ -60,11 +61,17 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Return the contents of a run's `run.json`: the groups' choices, the logger's run id, precisions, provenance.
 
     Raises:
-        UserError: the run ended before it began to train.
+        UserError: the run ended before it began to train, or a version with another format wrote it.
     """
     record = read_json_object(folder / "run.json")
     if not record:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it again.")
+    if (found := record.get("format")) != RUN_FORMAT:
+        version = "0.1" if found is None else "a newer version"
+        raise UserError(
+            f"{folder}: format={found} of run.json is not supported; this version reads format {RUN_FORMAT}. Use {version} "
+            f"of seq2seq_lab to read this run."
+        )
     return record
 
 

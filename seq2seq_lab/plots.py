@@ -255,6 +255,12 @@ def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
     return figure
 
 
+def save_for_print(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG and as PDF, next to each other."""
+    for suffix in (".png", ".pdf"):
+        save_figure(figure, path.with_suffix(suffix))
+
+
 def save_figure(figure: "Figure", path: Path) -> None:
     """Write a figure atomically, in the format given by the suffix of `path`.
 

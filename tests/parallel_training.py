@@ -20,10 +20,12 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.launch import join_ranks
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.translation.data import TrainingPairs
 from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, TranslationEvaluator
-from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Trainer
@@ -44,8 +46,8 @@ class Trained:
     """What came of a training.
 
     Attributes:
-        losses: of each update, in nats a token.
-        norms: of each update's gradient.
+        losses: of each step, in nats a token.
+        norms: of each step's gradient.
         weights: after the last.
         sentences: that this rank has seen, by their numbers.
         seeds: that dropout's masks were drawn with.
@@ -81,38 +83,39 @@ def train(case: Any, ranks: Ranks) -> Trained:
     model = build.model(settings, pair.source.size, pair.target.size, joint=False).double()
     sentences: list[int] = []
     seeds: set[int] = set()
-    of = settings.trainer
-    task = TranslationTask(
-        model, build.teacher_forcing(settings), of.label_smoothing, of.r_drop, of.stop_at_eos, seed=1
-    )
+    task = build.task(settings)
     loss = task.loss
 
-    def noting(batch: Any, epoch: int, update: int) -> Any:
+    def noting(model: Any, batch: Any, step: StepInfo) -> Any:
         sentences.extend(batch.index_B.tolist())
         seeds.add(torch.initial_seed())
-        return loss(batch, epoch, update)
+        return loss(model, batch, step)
 
     task.loss = noting  # type: ignore[method-assign]
     trainer = Trainer(
         task=task,
-        text=lambda epoch: tokenized.train,
-        validate=lambda state, counted: {},
+        model=model,
+        data=TrainingPairs(
+            lambda epoch: tokenized.train,
+            settings.trainer.batch_size,
+            settings.trainer.batch_unit.value,
+            seed=1,
+        ),
+        validate=lambda step, counted: {},
         optimizer=build.optimizer(settings, model),
         schedule=build.schedule(settings),
-        config=settings.trainer,
+        settings=build.trainer_settings(settings, task),
         tracker=Trackers(()),
         folder=Path(),
         seed=1,
-        device=CPU,
-        precision=Precision.fp32,
         identity={},
         profile=no_profile,
-        ranks=ranks,
+        compute=Compute(CPU, Precision.fp32, ranks),
     )
     losses, norms = [], []
-    for step in trainer.open_epoch(0):
-        total, norm, tokens = trainer.step(step)
-        trainer.state.update += 1
+    for number in range(trainer.epoch_steps):
+        total, norm, tokens = trainer.step(number)
+        trainer.state.step += 1
         losses.append(float(total) / tokens)
         norms.append(float(norm))
     split = Split("val", corpus.validation, tokenized.validation)

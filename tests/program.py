@@ -30,7 +30,9 @@ class Program:
     def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
         self.jobs.append(job)
         self.trusted.append(extensions.folder())
-        (job.folder / "run.json").write_text(json.dumps({"choices": job.choices, "run_id": None}))
+        (job.folder / "run.json").write_text(
+            json.dumps({"format": 2, "choices": job.choices, "run_id": None})
+        )
         if error := self.error.get(job.choices["attention"]):
             raise error
         origin = {

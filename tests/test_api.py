@@ -154,7 +154,7 @@ def test_a_model_without_attention(folder: Path) -> None:
     (translation,) = run.translate(["John sleeps ."])
     assert translation.attention is None
     assert len(translation.source_tokens) == 5
-    with pytest.raises(UserError, match=r"does not attend.*model=attn"):
+    with pytest.raises(UserError, match=r"no attention.*model=attn"):
         run.plot_attention(replace(translation, target_tokens=["Jean"]))
 
 

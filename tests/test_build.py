@@ -11,14 +11,14 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from seq2seq_lab import build
-from seq2seq_lab.config.schema import CONF_DIR, FIGURES, SLOTS, Config, Precision, typed
+from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, Precision, typed
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
+from seq2seq_lab.tasks.translation.evaluation import METRICS, Split, TranslationEvaluator
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_of_a_protocol_the_methods_are_asked_for() -> None:
 
 def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
     for slot, key, value, said in (
-        ("optimizer", "lr", -1.0, "optimizer: Invalid learning rate: -1.0. It was given "),
+        ("optimizer", "lr", -1.0, "optimizer: Invalid learning rate: -1.0. Its settings: "),
         ("attention", "size", -3, "attention.size=-3 must be at least 1"),
         ("teacher_forcing", "ratio", 2.0, "teacher_forcing.ratio=2.0"),
         ("dataset", "train", 0, "dataset.train=0"),
@@ -200,4 +200,5 @@ def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
         precision=Precision.fp32,
         ranks=Ranks(),
     )
-    assert set(evaluator(()).values) == set(FIGURES)
+    on_validation = {f"val/{metric.name}" for metric in METRICS if metric.when == "validation"}
+    assert set(evaluator(()).values) == on_validation

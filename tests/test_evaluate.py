@@ -168,7 +168,7 @@ def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedRun) -> N
         (["search=beem"], "search=beem: there is no such search. Did you mean 'beam'?"),
         (["search=beam", "search.sise=3"], "search.sise"),
         (["~search"], "~search: this cannot be changed"),
-        (["--checkpoint", "step_1"], "no checkpoint lies there"),
+        (["--checkpoint", "step_1"], "step_1 does not exist"),
         (["trainer.eval_batch_size=-1"], "trainer.eval_batch_size=-1"),
         (["trainer.length_bounds=[6,3]"], "trainer.length_bounds"),
         (["search=beam", "search._target_=os.system"], "os.system"),
@@ -190,7 +190,7 @@ def test_the_output_folder_is_a_new_one(
     for there in (run.folder, tmp_path):
         with pytest.raises(SystemExit):
             evaluate.main([str(run.folder), "--output", str(there)])
-        assert f"--output={there} is there already" in capsys.readouterr().err
+        assert f"--output={there} already exists" in capsys.readouterr().err
     evaluate.main([str(run.folder), "--validation", "search=beam", "--output", str(tmp_path / "a" / "b")])
     assert (tmp_path / "a" / "b" / "result.json").is_file()
 
@@ -245,7 +245,7 @@ def test_the_mean_of_checkpoints(run: seq2seq_lab.LoadedRun, capsys: pytest.Capt
     assert scored(str(run.folder), "--checkpoint", ",".join(names))["checkpoint"] == ",".join(names)
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--checkpoint", "last:9"])
-    assert "checkpoints. Allowed: last:1 to last:" in capsys.readouterr().err
+    assert "checkpoints. Values: last:1 to last:" in capsys.readouterr().err
 
 
 def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:

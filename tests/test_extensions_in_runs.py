@@ -177,7 +177,7 @@ def test_a_sentence_too_long_for_the_attention_is_refused_when_it_is_translated(
 
 
 def test_a_decaying_ratio_is_logged(tmp_path: Path) -> None:
-    settings = ["teacher_forcing=linear", "teacher_forcing.updates=4", "trainer.log_every_steps=1"]
+    settings = ["teacher_forcing=linear", "teacher_forcing.steps=4", "trainer.log_every_steps=1"]
     run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
     _, ratios = run.curve("train/teacher_forcing_ratio")
     assert ratios[:6] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]

@@ -34,8 +34,10 @@ from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import read_record
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.translation.data import evaluation_splits
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.trainer import Trainer
@@ -56,7 +58,7 @@ TINY = (
     "trainer.samples=0",
     "logger=none",
 )
-UPDATES = 5  # of an epoch of a tiny run
+STEPS = 5  # of an epoch of a tiny run
 KEY = "0123456789abcdef" * 2 + "fedcba98"
 SECRET = "correct-horse-battery-staple"
 UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train/peak_memory_mib")
@@ -89,15 +91,15 @@ def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
     return run.run(job(folder, *overrides, resume=True), Ranks())
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, update: int, error: BaseException) -> None:
-    """Have training raise before it does the update of this number, once."""
+def stop_at(monkeypatch: pytest.MonkeyPatch, stop: int, error: BaseException) -> None:
+    """Make training raise an error before the step of this number, once."""
     step = Trainer.step
 
-    def stopping(trainer: Trainer, plan: Any) -> Any:
-        if trainer.state.update == update:
+    def stopping(trainer: Trainer, number: int) -> Any:
+        if trainer.state.step == stop:
             monkeypatch.setattr(Trainer, "step", step)
             raise error
-        return step(trainer, plan)
+        return step(trainer, number)
 
     monkeypatch.setattr(Trainer, "step", stopping)
 
@@ -200,7 +202,7 @@ class TestFolder:
         assert pictures == sorted(
             f"sample_{number}{ending}"
             for number in (1, 2)
-            for ending in (".png", ".pdf", *(f"_step_{update:08d}.png" for update in (UPDATES, 2 * UPDATES)))
+            for ending in (".png", ".pdf", *(f"_step_{step:08d}.png" for step in (STEPS, 2 * STEPS)))
         )
         lines = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
         assert len(lines) == 16
@@ -261,13 +263,13 @@ class TestFolder:
         for path in (finished / "checkpoints").rglob("*.json"):
             assert str(finished) not in path.read_text("utf-8")
         moved = ended.rename(tmp_path / "moved")
-        assert go_on(moved, "trainer.keep_checkpoints=2", "trainer.max_epochs=3")["updates"] == 3 * UPDATES
+        assert go_on(moved, "trainer.keep_checkpoints=2", "trainer.max_epochs=3")["steps"] == 3 * STEPS
 
     def test_it_records_data_code_and_machine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(provenance, "git_commit", lambda: "abc1234")
         monkeypatch.setattr(provenance, "git_is_dirty", lambda: False)
         result = start(tmp_path, "trainer.fast_dev_run=true", "seed=3")
-        record = run.read_record(tmp_path)
+        record = read_record(tmp_path)
         assert (record["seed"], record["commit"], record["dirty"]) == (3, "abc1234", False)
         assert record["data"]["sizes"] == {"train": 150, "validation": 16, "test": 16}
         assert record["data"]["tests"].keys() == {"test"}
@@ -278,7 +280,7 @@ class TestFolder:
         assert (machine["device"], machine["ranks"], machine["torch"]) == ("cpu", 1, torch.__version__)
         assert machine["threads"] == torch.get_num_threads()
         assert machine["device_name"]
-        kept = {name: value for name, value in record.items() if name not in ("choices", "run_id")}
+        kept = {name: value for name, value in record.items() if name not in ("format", "choices", "run_id")}
         assert kept == result["provenance"] == result_of(tmp_path)["provenance"]
 
     def test_a_resumed_run_keeps_the_record_and_warns_of_other_code(
@@ -286,22 +288,20 @@ class TestFolder:
     ) -> None:
         monkeypatch.setattr(provenance, "git_commit", lambda: "abc1234def")
         start(tmp_path, "trainer.fast_dev_run=true")
-        record = run.read_record(tmp_path)
+        record = read_record(tmp_path)
         monkeypatch.setattr(provenance, "git_commit", lambda: "def5678")
         go_on(tmp_path, "trainer.fast_dev_run=true")
-        assert run.read_record(tmp_path) == record
+        assert read_record(tmp_path) == record
         assert "change" not in caplog.text
         monkeypatch.setattr(provenance, "source", lambda: "0" * 64)
         go_on(tmp_path, "trainer.fast_dev_run=true")
-        assert "resumed with a change since it began: source of seq2seq_lab (recorded at commit abc1234)" in (
-            caplog.text
-        )
-        assert run.read_record(tmp_path) == record | {"changed": ["source"]}
+        assert "source of seq2seq_lab (recorded at commit abc1234)" in caplog.text
+        assert read_record(tmp_path) == record | {"changed": ["source"]}
         monkeypatch.setattr(provenance, "device_name", lambda _: "another processor")
         for _ in range(2):
             go_on(tmp_path, "trainer.fast_dev_run=true")
         other = record["machine"] | {"device_name": "another processor"}
-        assert run.read_record(tmp_path)["resumed_on"] == [other]
+        assert read_record(tmp_path)["resumed_on"] == [other]
 
     def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
         result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")
@@ -331,7 +331,7 @@ class TestWandb:
         folder, record = recorded
         names = ("loss", "gradient_norm", "learning_rate", "teacher_forcing_ratio", "memory_mib")
         for name in (*names, "peak_memory_mib", "target_tokens_per_second"):
-            assert len(record.values(f"train/{name}")) == UPDATES, name
+            assert len(record.values(f"train/{name}")) == STEPS, name
         for name in ("val/bleu", "val/loss_teacher_forced", "val/loss_free_running", "val/aer"):
             assert len(record.values(name)) == 2, name
         assert record.values("test/bleu") == [result_of(folder)["test/bleu"]]
@@ -441,12 +441,12 @@ class TestResume:
         stop_at(monkeypatch, 3, RuntimeError("power cut"))
         with pytest.raises(RuntimeError, match="power cut"):
             start(tmp_path, "trainer.checkpoint_every_steps=2")
-        with pytest.raises(UserError, match=r"done 2 updates.*trainer\.max_steps"):
+        with pytest.raises(UserError, match=r"completed 2 steps.*trainer\.max_steps"):
             go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
         assert go_on(tmp_path, "trainer.checkpoint_every_steps=2")["status"] == "finished"
 
     def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
-        with pytest.raises(UserError, match=rf"done {2 * UPDATES} updates.*cannot end after {UPDATES}"):
+        with pytest.raises(UserError, match=rf"completed {2 * STEPS} steps.*end at step {STEPS}"):
             go_on(ended, "trainer.keep_checkpoints=2", "trainer.max_epochs=1")
 
     def test_more_epochs_extend_a_run(self, tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ class TestResume:
     def test_damaged_newest_checkpoint_falls_back_to_the_one_before(
         self, ended: Path, finished: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        path = ended / "checkpoints" / f"step_{2 * UPDATES:08d}" / "optimizer.safetensors"
+        path = ended / "checkpoints" / f"step_{2 * STEPS:08d}" / "optimizer.safetensors"
         data = bytearray(path.read_bytes())
         data[-5] ^= 1
         path.write_bytes(data)
@@ -490,7 +490,7 @@ class TestResume:
 
     def test_changed_data_and_precision_are_refused(self, ended: Path) -> None:
         before = {path: path.read_bytes() for path in ended.rglob("*.json")}
-        with pytest.raises(UserError, match=r"began with other data \(test: other sentences\)"):
+        with pytest.raises(UserError, match=r"other data \(test: other examples\)"):
             go_on(ended, "dataset.seed=2")
         with pytest.raises(UserError, match="the data or the tokenizer was"):
             go_on(ended, "tokenizer.lowercase=true")
@@ -502,7 +502,7 @@ class TestResume:
         auto = ("trainer.precision=auto", "trainer.fast_dev_run=true")
         monkeypatch.setattr(run, "choose_precision", lambda *_: Precision.fp32)
         start(tmp_path, *auto)
-        assert run.read_record(tmp_path)["precision"] == "fp32"
+        assert read_record(tmp_path)["precision"] == "fp32"
         (tmp_path / "result.json").unlink()
         monkeypatch.setattr(run, "choose_precision", lambda *_: Precision.bf16)
         assert go_on(tmp_path, *auto)["precision"] == "fp32"
@@ -519,19 +519,6 @@ class TestResume:
         (row,) = [row for row in read_metrics(tmp_path / "default" / "metrics.jsonl") if "val/bleu" in row]
         monitored = {name: value for name, value in row.items() if name.startswith("val/")}
         assert {name: result[name] for name in monitored} == monitored
-
-    def test_a_run_without_a_record_of_its_test_precision_is_tested_as_it_was_trained(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        short = ("trainer.precision=bf16", "trainer.fast_dev_run=true")
-        start(tmp_path, *short)
-        record = run.read_record(tmp_path)
-        old = {name: record[name] for name in ("choices", "precision", "commit", "dirty", "run_id")}
-        (tmp_path / "run.json").write_text(json.dumps(old))
-        (tmp_path / "result.json").unlink()
-        assert go_on(tmp_path, *short)["test_precision"] == "bf16"
-        assert "run.json has no record of data and code" in caplog.text
-        assert run.read_record(tmp_path) == old
 
     def test_run_that_never_began(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"no run\.json"):
@@ -580,7 +567,7 @@ class TestEnd:
         monkeypatch.setattr(
             "seq2seq_lab.tracking.none.NoTracker.finish", lambda _, exit_code: codes.append(exit_code)
         )
-        stop_at(monkeypatch, UPDATES + 1, error)
+        stop_at(monkeypatch, STEPS + 1, error)
         with pytest.raises(type(error)):
             start(tmp_path)
         assert codes == [1]
@@ -654,26 +641,24 @@ class TestSettings:
             {},
             None,
         )
-        prefixes = [split.prefix for split in run.splits(corpus, tokens.validation, tokens.tests, None)]
+        prefixes = [split.prefix for split in evaluation_splits(corpus, tokens.validation, tokens.tests)]
         assert prefixes == ["val", "test", "test/x", "test/test_x", "test/y"]
 
     def test_fast_dev_run_is_a_few_batches_of_everything(self, tmp_path: Path) -> None:
         result = start(tmp_path, "trainer.fast_dev_run=true", "dataset.test=40")
-        assert result["updates"] == 3
+        assert result["steps"] == 3
         assert result["train/target_tokens_per_second"] is None
         lines = (tmp_path / "translations.test.jsonl").read_text("utf-8").splitlines()
-        assert len(lines) == run.DEV_RUN_SENTENCES
+        assert len(lines) == run.DEV_RUN_EXAMPLES
 
     def test_several_test_sets(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        class TwoTests(Grammar):
-            def load(self) -> Corpus:
-                corpus = super().load()
-                return replace(corpus, tests={"one": corpus.tests["test"], "other": corpus.validation})
+        load = Grammar.load
 
-        def dataset(config: configuration.Config) -> TwoTests:
-            return TwoTests(**{key: value for key, value in config.dataset.items() if key != "_target_"})
+        def two_tests(grammar: Grammar) -> Corpus:
+            corpus = load(grammar)
+            return replace(corpus, tests={"one": corpus.tests["test"], "other": corpus.validation})
 
-        monkeypatch.setattr("seq2seq_lab.build.dataset", dataset)
+        monkeypatch.setattr(Grammar, "load", two_tests)
         result = start(tmp_path)
         assert result["test/bleu"] != result["test/other/bleu"]
         assert result["test/other/loss_free_running"] == result["val/loss_free_running"]
@@ -681,12 +666,12 @@ class TestSettings:
             *("translations.val.jsonl", "translations.test.jsonl", "translations.test.other.jsonl")
         }
         (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "test/other/bleu" in row]
-        assert row["step"] == 2 * UPDATES
+        assert row["step"] == 2 * STEPS
 
     def test_result_is_of_the_best_checkpoint(self, tmp_path: Path) -> None:
         worst = ("trainer.monitor=val/loss_teacher_forced", "trainer.monitor_mode=max")
         result = start(tmp_path, *worst, "optimizer.lr=0.01")
-        assert result["best_checkpoint"] == f"step_{UPDATES:08d}"
+        assert result["best_checkpoint"] == f"step_{STEPS:08d}"
         rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "val/bleu" in row]
         assert result["val/loss_teacher_forced"] == rows[0]["val/loss_teacher_forced"]
         assert rows[0]["val/loss_teacher_forced"] > rows[1]["val/loss_teacher_forced"]
@@ -716,7 +701,9 @@ def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(
     monkeypatch.chdir(tmp_path)
     terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
-    run_report.say_result(result_of(folder), folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None)
+    run_report.print_result(
+        result_of(folder), folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None
+    )
     assert isinstance(terminal.file, io.StringIO)
     *_, command = terminal.file.getvalue().split("# send the record to W&B\n")
     words = subprocess.run(
@@ -736,7 +723,7 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
     sync = f"wandb sync {folder}/wandb/offline-run-20261122_160821-51d3938c"
     with run_report.console.setup_logging(tmp_path / "run.log"):
-        run_report.say_result(result_of(folder), folder, sync, None)
+        run_report.print_result(result_of(folder), folder, sync, None)
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()

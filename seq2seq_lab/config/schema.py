@@ -15,12 +15,13 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError
 
 _PACKAGED = Path(__file__).parents[1] / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 
 Slot = dict[str, Any]
+OptionalSlot = Slot | None  # null if the task does not use the group
 
 
 class TiedEmbeddings(Enum):
@@ -60,22 +61,6 @@ class MonitorMode(Enum):
     auto = "auto"
     max = "max"
     min = "min"
-
-
-# The metrics of a validation, and which direction is better.
-FIGURES = {
-    "val/bleu": MonitorMode.max,
-    "val/bleu_lowercased_tokenised": MonitorMode.max,
-    "val/chrf": MonitorMode.max,
-    "val/loss_teacher_forced": MonitorMode.min,
-    "val/loss_free_running": MonitorMode.min,
-    "val/perplexity_teacher_forced": MonitorMode.min,
-    "val/perplexity_free_running": MonitorMode.min,
-    "val/aer": MonitorMode.min,
-    "val/alignment_precision": MonitorMode.max,
-    "val/alignment_recall": MonitorMode.max,
-}
-ALIGNMENT_FIGURES = ("val/aer", "val/alignment_precision", "val/alignment_recall")
 
 
 class Device(Enum):
@@ -171,7 +156,7 @@ class TrainerConfig:
     validate_every: float
     validate_unit: ValidateUnit
     eval_batch_size: int
-    monitor: str
+    monitor: str | None
     monitor_mode: MonitorMode
     patience: int | None
     samples: int
@@ -209,19 +194,20 @@ class Config:
     init_from: str | None
     cache_dir: str | None
     study: StudyConfig
+    task: Slot
     model: ModelConfig
     embedding: EmbeddingConfig
-    encoder: Slot
-    decoder: Slot
-    attention: Slot
-    readout: Slot
-    initialization: Slot
-    dataset: Slot
-    tokenizer: Slot
-    teacher_forcing: Slot
+    encoder: OptionalSlot
+    decoder: OptionalSlot
+    attention: OptionalSlot
+    readout: OptionalSlot
+    initialization: OptionalSlot
+    dataset: OptionalSlot
+    tokenizer: OptionalSlot
+    teacher_forcing: OptionalSlot
     optimizer: Slot
     schedule: Slot
-    search: Slot
+    search: OptionalSlot
     metric: dict[str, Any]  # a Slot by name: the metrics that are added to the task's own
     trainer: TrainerConfig
     logger: Slot
@@ -241,7 +227,11 @@ MAY_CHANGE = (
 OPENED_GROUPS = ("search", "dataset", "metric")
 OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds", "trainer.multi_reference")
 
-SLOTS = tuple(name for name, kind in Config.__annotations__.items() if kind == Slot and name != "metric")
+SLOTS = tuple(
+    name for name, kind in Config.__annotations__.items() if kind in (Slot, OptionalSlot) and name != "metric"
+)
+# Groups of components that a task uses or not.
+TASK_GROUPS = tuple(name for name, kind in Config.__annotations__.items() if kind == OptionalSlot)
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
 
@@ -303,13 +293,6 @@ def check(config: Config) -> None:
         trainer.validate_every,
         "a whole number of steps, or a part of an epoch with trainer.validate_unit=epoch",
     )
-    _require(
-        trainer.monitor in FIGURES,
-        "trainer.monitor",
-        trainer.monitor,
-        ", ".join(FIGURES),
-        did_you_mean(trainer.monitor, FIGURES),
-    )
     _require(0 <= config.seed < 2**32, "seed", config.seed, "a whole number from 0 to 4294967295")
     bounds = trainer.length_bounds
     _require(
@@ -327,22 +310,23 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         config: the plain configuration.
         choices: the chosen value of each group.
     """
-    return {
+    encoder, teacher_forcing = config["encoder"] or {}, config["teacher_forcing"]
+    parts = ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer", "initialization")
+    values: dict[str, object] = {
+        "task": canonical("task", choices["task"]),
         "model": config["model"]["name"],
-        **{
-            group: canonical(group, choices[group])
-            for group in ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
-        },
-        "cell": config["encoder"].get("cell"),
-        "initialization": choices["initialization"],
-        # The settings that distinguish half_per_step from constant follow.
-        "teacher_forcing": origin("teacher_forcing", choices["teacher_forcing"]),
-        "teacher_forcing_ratio": config["teacher_forcing"].get("ratio"),
-        "teacher_forcing_scope": config["teacher_forcing"].get("scope"),
+        **{group: canonical(group, choices[group]) for group in parts if config[group] is not None},
+        "cell": encoder.get("cell"),
         "optimizer": choices["optimizer"],
         "schedule": choices["schedule"],
         "seed": config["seed"],
     }
+    if teacher_forcing is not None:
+        # The values of the group that include another one only change its ratio and scope.
+        values["teacher_forcing"] = origin("teacher_forcing", choices["teacher_forcing"])
+        values["teacher_forcing_ratio"] = teacher_forcing.get("ratio")
+        values["teacher_forcing_scope"] = teacher_forcing.get("scope")
+    return values
 
 
 def conf_folders() -> list[Path]:

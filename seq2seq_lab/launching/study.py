@@ -29,8 +29,8 @@ from seq2seq_lab.files import (
     FolderInUseError,
     lock_folder,
     read_finished_result,
-    read_json_object,
     read_lines,
+    read_record,
     read_result,
 )
 from seq2seq_lab.metrics.base import Declarations
@@ -195,6 +195,7 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
     Raises:
         UserError: data or code of a job have changed, and `study.changed` is `refuse`.
     """
+    from seq2seq_lab import build
     from seq2seq_lab.training import checkpoint, provenance
 
     provenance.forget()
@@ -204,7 +205,7 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
             continue
         if read_finished_result(folder) is None and not checkpoint.any_in(folder / "checkpoints"):
             continue
-        provenance.today(config)  # before the lock: loading a large data set takes a while
+        provenance.today(config, build.data_record)  # before the lock: loading a large data set takes a while
         with suppress(FolderInUseError), lock_folder(folder, timeout=0):
             found |= settle(folder, config)
     refuse_changed(found)
@@ -218,14 +219,15 @@ def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
     Returns:
         the folder and what differs, if `study.changed=refuse`.
     """
+    from seq2seq_lab import build
     from seq2seq_lab.training import checkpoint, provenance
 
     changed = config.study.changed
     begun = read_finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
     if changed is Changed.keep or not begun:
         return {}
-    record = read_json_object(folder / "run.json")
-    differing = [*provenance.differences(record, provenance.today(config)).values()]
+    record = read_record(folder)
+    differing = [*provenance.differences(record, provenance.today(config, build.data_record)).values()]
     if not differing:
         return {}
     if changed is Changed.refuse:

@@ -1,7 +1,7 @@
-"""Checkpoints: the whole state of a training, written so that a crash leaves the old one or the new one.
+"""Checkpoints: the complete state of a training, written atomically.
 
-A checkpoint is a folder with `model.safetensors`, `optimizer.safetensors` and `state.json`; `manifest.json`
-names each file with its SHA-256. The folder is written under a temporary name and renamed. No pickle.
+A checkpoint is a folder with `model.safetensors`, `optimizer.safetensors`, `task.safetensors` and `state.json`;
+`manifest.json` lists the SHA-256 of each file. The folder is written under a temporary name and renamed. No pickle.
 """
 
 import json
@@ -21,8 +21,8 @@ from seq2seq_lab.files import flush, sha256
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
+FORMAT = 3
+FILES = ("model.safetensors", "optimizer.safetensors", "task.safetensors", "state.json")
 
 
 def save(
@@ -31,28 +31,36 @@ def save(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: Mapping[str, Any],
+    *,
     best: str | None,
+    task_state: Mapping[str, Any],
 ) -> Path:
     """Write a new checkpoint and return its folder, `folder/name`.
 
     Args:
-        state: plain values, returned by `load_state`.
-        best: the name of the best checkpoint so far, which `prune` keeps for as long as it keeps this one.
+        state: JSON values; see `load_state`.
+        best: the name of the best checkpoint so far; `prune` keeps it as long as it keeps this one.
+        task_state: tensors and JSON values; see `load_task_state`.
 
     Raises:
-        UserError: it cannot be written, for example on a full disk; those there are stay as they are.
+        UserError: the checkpoint cannot be written, for example on a full disk. Earlier ones are not changed.
     """
     final, temporary = folder / name, folder / f".{name}.writing"
     assert not final.exists(), final
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        # On a GPU the weights of a recurrent layer are views of one buffer, which the format does not hold.
+        # On a GPU the weights of a recurrent layer are views of one buffer, which safetensors cannot store.
         weights = {name: weight.cpu().contiguous() for name, weight in _weights(model).items()}
         save_file(weights, temporary / "model.safetensors")
         tensors, rest = _flatten(optimizer.state_dict())
         save_file(tensors, temporary / "optimizer.safetensors")
-        _write_json(temporary / "state.json", {"optimizer": rest, "best": best, **state})
+        kept = {key: value for key, value in task_state.items() if isinstance(value, Tensor)}
+        others = {key: value for key, value in task_state.items() if key not in kept}
+        save_file(
+            {key: value.cpu().contiguous() for key, value in kept.items()}, temporary / "task.safetensors"
+        )
+        _write_json(temporary / "state.json", {"optimizer": rest, "best": best, "task": others, **state})
         files = {file: sha256(temporary / file) for file in FILES}
         _write_json(temporary / "manifest.json", {"format": FORMAT, "files": files})
         for path in temporary.iterdir():
@@ -63,18 +71,18 @@ def save(
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise UserError(
-            f"The checkpoint {final} cannot be written: {error}. The checkpoints before it are as they were: "
-            f"make room or mend the disk, then go on with resume=RUN_FOLDER."
+            f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are not changed: free some disk space, "
+            f"then resume with resume=RUN_FOLDER."
         ) from error
     return final
 
 
 def damage(checkpoint: Path) -> str | None:
-    """Return what is wrong with the files of a checkpoint, or None where nothing is."""
+    """Return what is wrong with the files of a checkpoint, or None if they are valid."""
     try:
         manifest = json.loads((checkpoint / "manifest.json").read_text("utf-8"))
         if manifest["format"] != FORMAT:
-            return f"it is of format {manifest['format']}, and this version reads {FORMAT}"
+            return f"it has format {manifest['format']}; this version reads format {FORMAT}"
         digests = {file: manifest["files"][file] for file in FILES}
     except FileNotFoundError:
         return "manifest.json is missing"
@@ -94,15 +102,15 @@ def any_in(folder: Path) -> bool:
 
 
 def any_valid(folder: Path) -> bool:
-    """Return whether a run has a checkpoint that it can go on from."""
+    """Return whether a run has a valid checkpoint."""
     return any(damage(checkpoint) is None for checkpoint in folder.glob("step_*"))
 
 
 def newest(folder: Path) -> Path:
-    """Return the newest valid checkpoint of a run; a damaged one is named in the log and passed over.
+    """Return the newest valid checkpoint of a run; damaged ones are logged and skipped.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no valid checkpoint.
     """
     damaged = []
     for checkpoint in sorted(folder.glob("step_*"), reverse=True):
@@ -111,15 +119,15 @@ def newest(folder: Path) -> Path:
             return checkpoint
         log.warning("The checkpoint %s cannot be used (%s); trying the one before it.", checkpoint, reason)
         damaged.append(f"{checkpoint.name}: {reason}")
-    what = f"none that can be used ({'; '.join(damaged)})" if damaged else "none yet"
-    raise UserError(f"{folder} holds no checkpoint to go on from: {what}. Start a new run.")
+    reasons = f" ({'; '.join(damaged)})" if damaged else ""
+    raise UserError(f"{folder} contains no checkpoint that can be used{reasons}. Start a new run.")
 
 
 def best(folder: Path) -> Path:
-    """Return the best checkpoint of a run so far, the newest where it has not validated yet.
+    """Return the best checkpoint of a run so far, or the newest before the first validation.
 
     Raises:
-        UserError: the folder holds none that is valid.
+        UserError: there is no valid checkpoint.
     """
     last = newest(folder)
     name = load_state(last)["best"]
@@ -127,37 +135,40 @@ def best(folder: Path) -> Path:
 
 
 def named(folder: Path, names: str | None) -> list[Path]:
-    """Return the checkpoints of some names: one or more with commas between them, `last:N`, or None for the best one.
+    """Return checkpoints by name.
+
+    Args:
+        names: names separated by commas, `last:N` for the newest N, or None for the best.
 
     Raises:
-        UserError: there is none of a name, not as many, or one is damaged.
+        UserError: a checkpoint does not exist.
     """
     if names is None:
         return [best(folder)]
-    there = sorted(path.name for path in folder.glob("step_*"))
+    existing = sorted(path.name for path in folder.glob("step_*"))
     count = names.removeprefix("last:")
     if count != names:
-        if not count.isdecimal() or not 1 <= int(count) <= len(there):
+        if not count.isdecimal() or not 1 <= int(count) <= len(existing):
             raise UserError(
-                f"{names}: {folder} holds {len(there)} checkpoints. Allowed: last:1 to last:{len(there)}; a run with "
-                f"trainer.keep_checkpoints=N keeps the newest N."
+                f"{names}: {folder} contains {len(existing)} checkpoints. Values: last:1 to last:{len(existing)}; a run "
+                f"with trainer.keep_checkpoints=N keeps the newest N."
             )
-        chosen = there[-int(count) :]
+        chosen = existing[-int(count) :]
     else:
         chosen = names.split(",")
     for name in chosen:
-        if name not in there:
+        if name not in existing:
             raise UserError(
-                f"{folder / name}: no checkpoint lies there.{did_you_mean(name, there)} Allowed: {', '.join(there)}."
+                f"{folder / name} does not exist.{did_you_mean(name, existing)} Values: {', '.join(existing)}."
             )
     return [folder / name for name in chosen]
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest `keep`, and the best one as each of these knows it."""
+    """Remove all checkpoints except the newest `keep` and the best one that each of these records."""
     checkpoints = sorted(folder.glob("step_*"))
     kept = {checkpoint.name for checkpoint in checkpoints[-keep:]}
-    # The newest may turn out damaged: the one before it must then find the best of its own time.
+    # If the newest is damaged, the run resumes from the one before it, which needs its own best.
     kept |= {best for checkpoint in checkpoints[-keep:] if (best := _best(checkpoint)) is not None}
     for checkpoint in checkpoints:
         if checkpoint.name not in kept:
@@ -165,7 +176,7 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def remove_newer(checkpoint: Path) -> None:
-    """Remove the checkpoints, all damaged, that are newer than the one a run goes on from."""
+    """Remove the checkpoints, all of them damaged, that are newer than the one a run resumes from."""
     for other in checkpoint.parent.glob("step_*"):
         if other.name > checkpoint.name:
             shutil.rmtree(other)
@@ -175,7 +186,7 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     """Load a checkpoint's weights into a model of the same shape.
 
     Raises:
-        UserError: the checkpoint is damaged, or of another model.
+        UserError: the checkpoint is damaged, or belongs to another model.
     """
     reason = damage(checkpoint)
     if reason is not None:
@@ -183,8 +194,8 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     difference = mismatch(checkpoint, model)
     if difference is not None:
         raise UserError(
-            f"The weights in {checkpoint} are not of this model: {difference}. Use the model, embedding, encoder, decoder, "
-            f"attention and readout of the run that they are from (its config.yaml)."
+            f"The weights in {checkpoint} do not fit this model: {difference}. Use the model settings of the run that they "
+            f"are from (its config.yaml)."
         )
     saved, weights = load_file(checkpoint / "model.safetensors"), _weights(model)
     with torch.no_grad():
@@ -193,14 +204,14 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
 
 
 def mismatch(checkpoint: Path, model: nn.Module) -> str | None:
-    """Return the first weight whose shape differs between a checkpoint and a model, or None; no weight is read."""
+    """Return the first weight whose shape differs between a checkpoint and a model, or None. Reads no weights."""
     with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
         saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     weights = {name: tuple(weight.shape) for name, weight in _weights(model).items()}
     for name in sorted(saved.keys() | weights.keys()):
-        there, here = (of.get(name, "not there") for of in (saved, weights))
-        if there != here:
-            return f"{name} is {there} in the checkpoint and {here} in the model"
+        before, now = (shapes.get(name, "missing") for shapes in (saved, weights))
+        if before != now:
+            return f"{name} is {before} in the checkpoint and {now} in the model"
     return None
 
 
@@ -208,7 +219,7 @@ def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:
     """Load the mean of the weights of checkpoints into a model of the same shape.
 
     Raises:
-        UserError: one is damaged, or of another model.
+        UserError: a checkpoint is damaged, or belongs to another model.
     """
     load_weights(checkpoints[0], model)
     if len(checkpoints) == 1:
@@ -224,14 +235,14 @@ def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's parameters and persistent buffers by name, one that parts share once."""
+    """Return the parameters and persistent buffers of a model by name, shared ones once."""
     kept = model.state_dict().keys()
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor.detach() for name, tensor in named if name in kept}
 
 
 def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:
-    """Load the optimizer's state of a checkpoint that `load_weights` has accepted."""
+    """Load the state of the optimizer from a checkpoint that `load_weights` has accepted."""
     tensors = load_file(checkpoint / "optimizer.safetensors")
     rest = load_state(checkpoint)["optimizer"]
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in rest["state"].items()}
@@ -242,13 +253,18 @@ def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:
-    """Return what a checkpoint holds besides tensors."""
+    """Return the JSON values of a checkpoint."""
     state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text("utf-8"))
     return state
 
 
+def load_task_state(checkpoint: Path) -> dict[str, Any]:
+    """Return the tensors and JSON values of the task; see `Task.state_dict`."""
+    return {**load_state(checkpoint)["task"], **load_file(checkpoint / "task.safetensors")}
+
+
 def _best(checkpoint: Path) -> str | None:
-    """Return the best checkpoint's name as a checkpoint has it; one that is damaged knows of none."""
+    """Return the name of the best checkpoint that a checkpoint records; None if it is damaged."""
     try:
         best = load_state(checkpoint)["best"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -257,7 +273,7 @@ def _best(checkpoint: Path) -> str | None:
 
 
 def _flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Part an optimizer's state into tensors, named "parameter.key", and the rest."""
+    """Split the state of an optimizer into tensors, named "parameter.key", and other values."""
     tensors: dict[str, Tensor] = {}
     rest: dict[str, dict[str, Any]] = {}
     for index, values in state["state"].items():

@@ -1,4 +1,4 @@
-"""Where the time of an optimizer update goes: a trace of a few, and a table of its parts."""
+"""A profile of a few optimizer steps: a trace, and tables of where the time is spent."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -14,54 +14,53 @@ from seq2seq_lab.runtime import console
 
 log = logging.getLogger(__name__)
 
-# The first updates choose kernels and fill caches, until each size of batch has come they touch new memory, and the
-# profiler has a start of its own.
-WARM_UP_UPDATES = 40
-UPDATES = 10
+# The first steps choose kernels, fill caches and touch new memory for each new size of batch.
+WARM_UP_STEPS = 40
+STEPS = 10
 OPERATIONS = 12
 
-UPDATE = "update"
+STEP = "step"
 PARTS = ("batch", "forward", "backward", "gradient norm", "optimizer")
 FORWARD = ("choose inputs", "recurrent step", "loss")
 
 Profile = Callable[[int], AbstractContextManager[Callable[[], None]]]
-"""Called with the number of updates to come: inside, what it yields is to be called after each of them."""
+"""Called with the number of remaining steps, it yields a function to call after each of them."""
 
 
 @contextmanager
-def no_profile(updates: int) -> Iterator[Callable[[], None]]:
+def no_profile(steps: int) -> Iterator[Callable[[], None]]:
     """Profile nothing."""
     yield lambda: None
 
 
 def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profile:
-    """Return what profiles a few updates after a warm-up.
+    """Return a profile of a few steps after a warm-up.
 
-    It writes `folder`/trace.json.gz and prints two tables: the parts of an update (those of the forward pass
-    by the model's components), and the operations that take the most time.
+    It writes `folder`/trace.json.gz and prints two tables: the parts of a step, with the forward pass by the model's
+    components, and the operations that take the most time.
     """
     parts = components(model)
 
     def show(finished: Any) -> None:
-        # With CUDA every label comes twice: where it was set, and as the GPU saw it.
+        # With CUDA every label occurs twice, on the host and on the GPU.
         events = [event for event in finished.key_averages() if event.device_type.name == "CPU"]
-        updates = sum(event.count for event in events if event.key == UPDATE)
-        if updates == 0:  # interrupted before the first
+        steps = sum(event.count for event in events if event.key == STEP)
+        if steps == 0:  # interrupted before the first step
             return
         folder.mkdir(exist_ok=True)
         trace = folder / "trace.json.gz"
         finished.export_chrome_trace(str(trace))
-        _say(events, [name for name, _ in parts], updates, device)
-        log.info("Trace of %d updates: %s (open it in chrome://tracing or Perfetto)", updates, trace)
+        _print_tables(events, [name for name, _ in parts], steps, device)
+        log.info("Trace of %d steps: %s (open it in chrome://tracing or Perfetto)", steps, trace)
 
     @contextmanager
-    def profiled(updates: int) -> Iterator[Callable[[], None]]:
+    def profiled(steps: int) -> Iterator[Callable[[], None]]:
         activities = [ProfilerActivity.CPU]
         if device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        count = min(UPDATES, max(1, updates - 1))
-        # The update before those that count is the profiler's own start.
-        wait = min(WARM_UP_UPDATES, updates - count) - 1
+        count = min(STEPS, max(1, steps - 1))
+        # The profiler starts in the step before those that count.
+        wait = min(WARM_UP_STEPS, steps - count) - 1
         phases = schedule(wait=wait, warmup=1, active=count, repeat=1) if wait >= 0 else None
         hooks = [hook for name, module in parts for hook in _label(module, name)]
         try:
@@ -75,7 +74,7 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
 
 
 def components(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the parts of a model that are called as modules, in place of a decoder its own parts."""
+    """Return the components of a model that are called as modules; a decoder is replaced by its own components."""
     parts = []
     for name, child in model.named_children():
         if name == "decoder":
@@ -86,7 +85,7 @@ def components(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _label(module: nn.Module, name: str) -> list[torch.utils.hooks.RemovableHandle]:
-    """Have every call of a module stand in the trace under its name."""
+    """Label every call of a module in the trace with its name."""
     running: list[record_function] = []
 
     def enter(_module: nn.Module, _inputs: Any) -> None:
@@ -99,17 +98,17 @@ def _label(module: nn.Module, name: str) -> list[torch.utils.hooks.RemovableHand
     return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
 
 
-def _say(events: Sequence[Any], components: Sequence[str], updates: int, device: torch.device) -> None:
+def _print_tables(events: Sequence[Any], components: Sequence[str], steps: int, device: torch.device) -> None:
     on_device = device.type == "cuda"
 
     def milliseconds(event: Any, own: bool) -> float:
         prefix = "self_" if own else ""
         kind = "device" if on_device else "cpu"
-        return float(getattr(event, f"{prefix}{kind}_time_total")) / 1000 / updates
+        return float(getattr(event, f"{prefix}{kind}_time_total")) / 1000 / steps
 
-    labels = {UPDATE, *PARTS, *FORWARD, *components}
+    labels = {STEP, *PARTS, *FORWARD, *components}
     by_name = {event.key: milliseconds(event, own=False) for event in events if event.key in labels}
-    whole = by_name[UPDATE]
+    whole = by_name[STEP]
     rows = []
     for part in PARTS:
         rows.append((part, by_name[part], by_name[part] / whole))
@@ -120,7 +119,7 @@ def _say(events: Sequence[Any], components: Sequence[str], updates: int, device:
             ]
     rest = whole - sum(by_name[part] for part in PARTS)
     rows.append(("rest", rest, rest / whole))
-    # The profiler's own mark of a step is no operation.
+    # ProfilerStep is the profiler's own label of a step.
     operations = [
         event
         for event in events
@@ -130,14 +129,14 @@ def _say(events: Sequence[Any], components: Sequence[str], updates: int, device:
     ]
     operations.sort(key=lambda event: -milliseconds(event, own=True))
     console.print_and_log(
-        console.time_table(f"time of an update ({whole:.1f} ms, mean of {updates})", "part", rows)
+        console.time_table(f"time of a step ({whole:.1f} ms, mean of {steps})", "part", rows)
     )
     console.print_and_log(
         console.time_table(
-            "operations that take the most of it",
+            "operations that take the most time",
             "operation",
             [
-                (f"{event.key} ({event.count / updates:.0f} calls)", time, time / whole)
+                (f"{event.key} ({event.count / steps:.0f} calls)", time, time / whole)
                 for event in operations[:OPERATIONS]
                 for time in [milliseconds(event, own=True)]
             ],

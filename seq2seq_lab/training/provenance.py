@@ -1,40 +1,40 @@
-"""What the numbers of a run depend on besides its configuration: its data, its code and its machine."""
+"""Provenance: what the metrics of a run depend on besides its configuration, namely data, code and machine."""
 
 import hashlib
 import importlib.util
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from seq2seq_lab import build
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config
 from seq2seq_lab.config.trust import trusted_modules
-from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.files import sha256
 from seq2seq_lab.runtime.device import device_name
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 from seq2seq_lab.training import checkpoint
 
 PACKAGE = Path(__file__).parents[1]
-INPUTS = ("data", "components", "source")
 
-_data_today: dict[str, dict[str, Any]] = {}  # by the settings of the data set
+_data_today: dict[str, dict[str, Any]] = {}  # by the settings of task and data set
 
 
-def provenance(config: Config, corpus: Corpus, device: torch.device, ranks: int) -> dict[str, Any]:
-    """Return what `run.json` and `result.json` record of a run or an evaluation that starts now."""
+def provenance(config: Config, data: Mapping[str, Any], device: torch.device, ranks: int) -> dict[str, Any]:
+    """Return what `run.json` and `result.json` record of a run or an evaluation that starts now.
+
+    Args:
+        data: see `Task.data_record`.
+    """
     return {
         "seed": config.seed,
         "commit": git_commit(),
         "dirty": git_is_dirty(),
-        "data": data(corpus),
+        "data": dict(data),
         "components": components(config),
         "source": source(),
         "weights": initial_weights(config),
@@ -49,35 +49,20 @@ def provenance(config: Config, corpus: Corpus, device: torch.device, ranks: int)
     }
 
 
-def data(corpus: Corpus) -> dict[str, Any]:
-    """Return hashes of a corpus' text, the number of pairs of each split, and what reading it counted."""
-    splits = {"train": corpus.train, "validation": corpus.validation}
-    tests = {name: _pairs_hash(text) for name, text in corpus.tests.items()}
-    digest = hashlib.sha256()
-    for name, pairs_hash in [*((name, _pairs_hash(text)) for name, text in splits.items()), *tests.items()]:
-        digest.update(json.dumps([name, pairs_hash]).encode())
-    return {
-        "fingerprint": digest.hexdigest(),
-        "sizes": {name: len(text) for name, text in (*splits.items(), *corpus.tests.items())},
-        "tests": tests,
-        "counts": dict(corpus.counts),
-    }
-
-
 def components(config: Config) -> dict[str, str]:
-    """Return the SHA-256 of the user's own Python files that a run uses, by path in `--config-dir` or by module.
+    """Return the SHA-256 of the custom Python files that a run uses, by path in `--config-dir` or by module.
 
-    A component may import any other file of its folder, so all of them are included as soon as one is used. Of an
-    installed module that the user trusts, its own file is included.
+    A component may import any other file of its folder, so all of them are included if one is used. Of an installed module
+    that the user trusts, only its own file is included.
     """
     slots = [*(getattr(config, slot) for slot in SLOTS if slot != "logger"), *config.metric.values()]
-    modules = {str(slot["_target_"]).rpartition(".")[0] for slot in slots}
+    modules = {str(slot["_target_"]).rpartition(".")[0] for slot in slots if slot is not None}
     return extensions.hashes(modules) | dict(_installed(modules))
 
 
 @cache
 def source() -> str:
-    """Return the SHA-256 of the package's own Python files and of conf/."""
+    """Return the SHA-256 of the package's Python files and of conf/."""
     files = [
         *((f"seq2seq_lab/{path.relative_to(PACKAGE).as_posix()}", path) for path in PACKAGE.rglob("*.py")),
         *((f"conf/{path.relative_to(CONF_DIR).as_posix()}", path) for path in CONF_DIR.rglob("*.yaml")),
@@ -89,20 +74,23 @@ def source() -> str:
 
 
 def initial_weights(config: Config) -> str | None:
-    """Return the SHA-256 of the weights that `init_from` names; None without it, or where its checkpoints are gone."""
+    """Return the SHA-256 of the weights that `init_from` names; None without it or without its checkpoints."""
     if config.init_from is None or not checkpoint.any_in(Path(config.init_from) / "checkpoints"):
         return None
     return sha256(checkpoint.best(Path(config.init_from) / "checkpoints") / "model.safetensors")
 
 
-def today(config: Config) -> dict[str, Any]:
-    """Return data, components, source and initial weights that a run would have if it started now.
+def today(config: Config, read_data: Callable[[Config], dict[str, Any]]) -> dict[str, Any]:
+    """Return data, components, source and initial weights of a run that starts now.
 
-    Each data set is loaded once until `forget` is called.
+    Each data set is read once until `forget` is called.
+
+    Args:
+        read_data: returns `Task.data_record` of the task of a configuration.
     """
-    key = json.dumps(config.dataset, sort_keys=True)
+    key = json.dumps([config.task, config.dataset], sort_keys=True)
     if key not in _data_today:
-        _data_today[key] = data(build.dataset(config).load())
+        _data_today[key] = read_data(config)
     return {
         "data": _data_today[key],
         "components": components(config),
@@ -112,21 +100,19 @@ def today(config: Config) -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Clear the cache, so that `today` loads every data set again."""
+    """Clear the cache, so that `today` reads every data set again."""
     _data_today.clear()
 
 
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """Return which of data, components, source and initial weights differ between a record and now, and how."""
-    if not recorded.keys() >= {*INPUTS}:
-        return {"record": "no record of data and code (a run of an earlier version)"}
     found = {part: f"{part}: changed when the run was resumed" for part in recorded.get("changed", ())}
     if recorded["data"]["fingerprint"] != now["data"]["fingerprint"]:
         found["data"] = f"data ({_data_changes(recorded['data'], now['data'])})"
     before, after = recorded["components"], now["components"]
     if before != after:
         files = sorted(file for file in before.keys() | after.keys() if before.get(file) != after.get(file))
-        found["components"] = f"own components ({', '.join(files)})"
+        found["components"] = f"custom components ({', '.join(files)})"
     if recorded["source"] != now["source"]:
         commit = recorded["commit"]
         found["source"] = f"source of seq2seq_lab{f' (recorded at commit {commit[:7]})' if commit else ''}"
@@ -136,24 +122,19 @@ def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
 
 
 def _data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return how the data changed: numbers of pairs, and test sets with other sentences."""
+    """Return how the data changed: sizes of splits, and test sets with other examples."""
     sizes, now = before["sizes"], after["sizes"]
     changes = [
-        f"{name}: {sizes.get(name, 0):,} pairs, now {now.get(name, 0):,}"
+        f"{name}: {sizes.get(name, 0):,} examples, now {now.get(name, 0):,}"
         for name in dict.fromkeys((*sizes, *now))
         if sizes.get(name) != now.get(name)
     ]
     changes += [
-        f"{name}: other sentences"
+        f"{name}: other examples"
         for name, pairs_hash in before["tests"].items()
         if sizes[name] == now.get(name) and pairs_hash != after["tests"][name]
     ]
-    return "; ".join(changes) or "other sentences"
-
-
-def _pairs_hash(text: ParallelText) -> str:
-    """Return a SHA-256 that depends on the sentence pairs and their order."""
-    return hashlib.sha256(Lines.of(text.source).digest() + Lines.of(text.target).digest()).hexdigest()
+    return "; ".join(changes) or "other examples"
 
 
 def _installed(modules: set[str]) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Learning-rate schedules: a factor on the optimizer's rate, as a function of the update.
+"""Learning-rate schedules: a factor on the optimizer's rate, as a function of the step.
 
-A schedule keeps no state: plateau reads the history of the monitored figure, which the trainer keeps.
+A schedule has no state: `Plateau` reads the history of the monitored metric, which the trainer keeps.
 """
 
 import math
@@ -9,52 +9,52 @@ from collections.abc import Sequence
 
 
 class Schedule(ABC):
-    """The factor on the learning rate at an update."""
+    """The factor on the learning rate at an optimizer step."""
 
     @abstractmethod
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
         """Return the factor.
 
         Args:
-            update: optimizer updates done so far.
-            total: updates of the whole run.
-            history: the monitored figure at each validation so far, oriented so that greater is better.
+            step: optimizer steps completed.
+            total: steps of the whole run.
+            history: the monitored metric at each validation so far, negated if a smaller value is better.
         """
 
-    def momentum(self, update: int, total: int) -> float | None:
-        """Return what replaces SGD's momentum or Adam's first beta; None leaves the optimizer's own."""
+    def momentum(self, step: int, total: int) -> float | None:
+        """Return the value of SGD's momentum or Adam's first beta; None keeps the optimizer's own."""
         return None
 
 
 class Constant(Schedule):
     """The full rate throughout."""
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
         return 1.0
 
 
 class Warmup(Schedule):
-    """Linear up to the full rate over `warmup_steps` updates, then constant."""
+    """Linear warm-up over `warmup_steps` steps, then constant."""
 
     def __init__(self, warmup_steps: int) -> None:
         if warmup_steps < 0:
             raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 0.")
         self.warmup_steps = warmup_steps
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
-        return min(1.0, (update + 1) / (self.warmup_steps + 1))
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+        return min(1.0, (step + 1) / (self.warmup_steps + 1))
 
 
 class InverseSquareRoot(Schedule):
-    """Linear warm-up, then ∝ 1/√update (Vaswani 2017, eq. 3); the full rate is reached at `warmup_steps`."""
+    """Linear warm-up, then ∝ 1/√step (Vaswani 2017, eq. 3); the full rate is reached at `warmup_steps`."""
 
     def __init__(self, warmup_steps: int) -> None:
         if warmup_steps < 1:
             raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 1.")
         self.warmup_steps = warmup_steps
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
-        return min((update + 1) / self.warmup_steps, math.sqrt(self.warmup_steps / (update + 1)))
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+        return min((step + 1) / self.warmup_steps, math.sqrt(self.warmup_steps / (step + 1)))
 
 
 class Cosine(Schedule):
@@ -64,19 +64,19 @@ class Cosine(Schedule):
         self.warmup_share = _share("schedule.warmup_share", warmup_share)
         self.final_factor = final_factor
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
         warmup = self.warmup_share * total
-        if update < warmup:
-            return (update + 1) / (warmup + 1)
-        return _cosine(1.0, self.final_factor, (update - warmup) / max(1.0, total - 1 - warmup))
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return _cosine(1.0, self.final_factor, (step - warmup) / max(1.0, total - 1 - warmup))
 
 
 class OneCycle(Schedule):
-    """Half a cosine up and half a cosine down (Smith 2018), with the defaults of torch's `OneCycleLR`.
+    """Half a cosine up and half a cosine down (Smith 2018), as torch's `OneCycleLR`.
 
     Args:
-        warmup_share: the share of the run that goes up.
-        momentum: (at the highest rate, at the lowest rate), cycled against the rate; None leaves it alone.
+        warmup_share: the share of the run before the highest rate.
+        momentum: (at the highest rate, at the lowest rate), opposite to the rate; None keeps the optimizer's.
     """
 
     def __init__(
@@ -91,30 +91,30 @@ class OneCycle(Schedule):
         self.final_factor = final_factor
         self.momentum_bounds = None if momentum is None else (momentum[0], momentum[1])
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
-        return self._cycle(update, total, self.initial_factor, 1.0, self.final_factor)
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+        return self._cycle(step, total, self.initial_factor, 1.0, self.final_factor)
 
-    def momentum(self, update: int, total: int) -> float | None:
+    def momentum(self, step: int, total: int) -> float | None:
         if self.momentum_bounds is None:
             return None
         low, high = self.momentum_bounds
-        return self._cycle(update, total, high, low, high)
+        return self._cycle(step, total, high, low, high)
 
-    def _cycle(self, update: int, total: int, start: float, top: float, end: float) -> float:
+    def _cycle(self, step: int, total: int, start: float, top: float, end: float) -> float:
         peak = self.warmup_share * total - 1
-        if update < peak:
-            return _cosine(start, top, update / peak)
-        return _cosine(top, end, (update - peak) / max(1.0, total - 1 - peak))
+        if step < peak:
+            return _cosine(start, top, step / peak)
+        return _cosine(top, end, (step - peak) / max(1.0, total - 1 - peak))
 
 
 class Plateau(Schedule):
-    """Times `factor` for each time the monitored figure did not improve for more than `patience` validations."""
+    """Multiplies by `factor` whenever the monitored metric has not improved for more than `patience` validations."""
 
     def __init__(self, factor: float, patience: int) -> None:
         self.reduction = factor
         self.patience = patience
 
-    def factor(self, update: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
         best, waited, factor = float("-inf"), 0, 1.0
         for value in history:
             waited = 0 if value > best else waited + 1
@@ -126,7 +126,9 @@ class Plateau(Schedule):
 
 def _share(key: str, value: float) -> float:
     if not 0 <= value < 1:
-        raise ValueError(f"{key}={value} is no share of a run. Allowed: 0 up to, not including, 1.")
+        raise ValueError(
+            f"{key}={value} is not allowed. Values: 0 up to, not including, 1, a share of the run."
+        )
     return value
 
 

@@ -1,4 +1,4 @@
-"""The training loop: updates, validation, checkpoints."""
+"""The training loop: optimizer steps, validation, checkpoints."""
 
 import logging
 import math
@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from seq2seq_lab.config.schema import FIGURES, MonitorMode, Precision, TrainerConfig, ValidateUnit
-from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, StepPlan, deal, plan_epoch
-from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.config.schema import Precision
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.device import (
     MemoryReleaser,
@@ -29,155 +27,164 @@ from seq2seq_lab.runtime.device import (
     synchronize,
     to_host,
 )
-from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.base import Counted, EpochPlan, StepInfo, Task, TrainingSplit
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
-from seq2seq_lab.training.profiling import UPDATE, Profile
+from seq2seq_lab.training.profiling import STEP, Profile
 from seq2seq_lab.training.schedules import Schedule
 
 log = logging.getLogger(__name__)
 
-Counted = Callable[[int, int], None]  # takes how many parts of some work are done, and how many there are
-WARM_UP_UPDATES = 10  # not counted in the throughput: the first updates choose kernels and fill caches
+WARM_UP_STEPS = 10  # not counted in the throughput: the first steps choose kernels and fill caches
+FAST_DEV_STEPS = 3
 
 
-class Task(Protocol):
-    """What the trainer minimises."""
+@dataclass(frozen=True, kw_only=True)
+class TrainerSettings:
+    """How long to train, and when to log, validate, save and stop. Meanings: conf/trainer/default.yaml.
 
-    @property
-    def model(self) -> nn.Module:
-        """The module whose weights are trained and saved."""
-        ...
+    Attributes:
+        validate_by_epoch: whether `validate_every` counts epochs instead of steps.
+        monitor: the name of the monitored metric, with the prefix of the validation split.
+        higher_is_better: whether a greater value of the monitored metric is better.
+    """
 
-    def loss(self, batch: Batch, epoch: int, update: int) -> Tensor:
-        """Return the loss, summed over the real target tokens."""
-        ...
-
-    def figures(self, update: int) -> dict[str, float]:
-        """Return what else is worth a curve, for example the forcing ratio."""
-        ...
+    max_epochs: int
+    max_steps: int | None
+    micro_batches: int
+    clip_norm: float | None
+    validate_every: float
+    validate_by_epoch: bool
+    monitor: str
+    higher_is_better: bool
+    patience: int | None
+    checkpoint_every_steps: int | None
+    keep_checkpoints: int
+    log_every_steps: int
+    fast_dev_run: bool
+    overfit_batches: int
 
 
 @dataclass
 class TrainState:
-    """Where a training is: all that a checkpoint holds besides weights and the optimizer's tensors.
+    """The state of a training: everything in a checkpoint besides weights, the optimizer's tensors and the task's state.
 
-    `update` counts optimizer updates done, `position` those done in the epoch, and `validated` is the one last
-    validated. `history` is the monitored figure at each validation, oriented so that greater is better.
-    `pending_losses` (of updates), `pending_tokens` and `pending_sentences` (of rank 0) are of the updates since the last
-    log line.
+    Attributes:
+        step: optimizer steps completed.
+        position: of them in the current epoch.
+        history: the monitored metric at each validation, negated if a smaller value is better.
+        pending_losses: summed losses of the steps since the last log line.
+        pending_count: their units on all ranks.
+        pending_examples: their examples on rank 0.
+        counted_seconds: seconds of the steps that the throughput counts.
+        counted_units: units of these steps.
+        validated: the step of the last validation.
     """
 
-    update: int = 0
+    step: int = 0
     epoch: int = 0
     position: int = 0
     history: list[float] = field(default_factory=list)
     best: str | None = None
     pending_losses: list[float] = field(default_factory=list)
-    pending_tokens: int = 0
-    pending_sentences: int = 0
+    pending_count: int = 0
+    pending_examples: int = 0
     seconds: float = 0.0
     validation_seconds: float = 0.0
     counted_seconds: float = 0.0
-    counted_tokens: int = 0
+    counted_units: int = 0
     validated: int | None = None
     scaler: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def target_tokens_per_second(self) -> float:
-        """Real target tokens a second of training, without warm-up and validation; 0 during the warm-up."""
-        return self.counted_tokens / self.counted_seconds if self.counted_seconds else 0.0
+    def units_per_second(self) -> float:
+        """Units per second of training, without warm-up and validation; 0 during the warm-up."""
+        return self.counted_units / self.counted_seconds if self.counted_seconds else 0.0
 
 
 class Trainer:
-    """Trains a task on one split.
+    """Trains a model on a task.
 
     Args:
-        task: the model and its loss.
-        text: returns the training split's ids of an epoch, counted from 0.
-        validate: scores the model at an update and returns figures by name (`val/…`); it calls its second argument with
-            the number of batches that are done and that of all.
-        folder: where the checkpoints go.
-        seed: of the order of the sentences and of dropout.
-        identity: what a checkpoint must share with the run that goes on from it.
-        profile: looks at the updates, or `profiling.no_profile`.
-        ranks: the processes that share every update; rank 0 alone writes checkpoints.
+        model: the module whose weights are trained and saved.
+        validate: evaluates the model at a step and returns metrics by name, with the prefix of the split.
+        folder: the folder of the checkpoints.
+        seed: of the dropout masks.
+        identity: what a checkpoint must share with the run that resumes from it, by name.
+        profile: profiles the steps, or `profiling.no_profile`.
+        compute: its ranks share every step; rank 0 alone writes checkpoints.
     """
 
     def __init__(
         self,
+        *,
         task: Task,
-        text: Callable[[int], TokenizedText],
-        validate: Callable[[TrainState, Counted], Mapping[str, float]],
+        model: nn.Module,
+        data: TrainingSplit,
+        validate: Callable[[int, Counted], Mapping[str, float]],
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
-        config: TrainerConfig,
+        settings: TrainerSettings,
         tracker: Tracker,
         folder: Path,
         seed: int,
-        device: torch.device,
-        precision: Precision,
         identity: Mapping[str, str],
         profile: Profile,
-        ranks: Ranks,
+        compute: Compute,
     ) -> None:
         self.task = task
-        self.text = text
+        self.model = model
+        self.data = data
         self.validate = validate
         self.optimizer = optimizer
         self.schedule = schedule
-        self.config = config
+        self.settings = settings
         self.tracker = tracker
         self.folder = folder
         self.seed = seed
-        self.device = device
-        self.precision = precision
         self.identity = identity
         self.profile = profile
-        self.scaler = torch.amp.GradScaler(device.type, enabled=precision is Precision.fp16)
+        self.compute = compute
+        self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision is Precision.fp16)
         if self.scaler.is_enabled():
             _start_momentum(optimizer)
         self.state = TrainState()
-        self.ranks = ranks
-        self._loss = ranks.data_parallel(_Loss(task), device)
+        self._loss = compute.ranks.data_parallel(_Loss(task, model), compute.device)
         self._pending = _Pending()
-        self._freed = MemoryReleaser(device)
+        self._releaser = MemoryReleaser(compute.device)
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.batches: BatchMaker | None = None
-        # A new segmentation in a later epoch may change it a little where a batch is of tokens.
-        self.epoch_updates = len(self.open_epoch(0))
-        by_epochs = (1 if config.fast_dev_run else config.max_epochs) * self.epoch_updates
-        self.total = by_epochs if config.max_steps is None else min(config.max_steps, by_epochs)
+        self.plan: EpochPlan | None = None
+        # With a tokenizer that samples, later epochs can have a few steps more or less.
+        self.epoch_steps = self.open_epoch(0)
+        by_epochs = (1 if settings.fast_dev_run else settings.max_epochs) * self.epoch_steps
+        self.total = by_epochs if settings.max_steps is None else min(settings.max_steps, by_epochs)
 
-    def open_epoch(self, epoch: int) -> list[StepPlan]:
-        """Have the batches of an epoch at hand, and return its updates."""
-        config = self.config
-        fixed = config.overfit_batches > 0
-        text = self.text(0 if fixed else epoch)
-        if self.batches is None or text is not self.batches.text:
-            self.batches = None  # the ids of one epoch at a time on the device
-            self.batches = BatchMaker(text, self.device)
-        steps = plan_epoch(text, config.batch_size, config.batch_unit.value, self.seed, 0 if fixed else epoch)
-        if config.fast_dev_run:
-            return steps[:3]
-        return steps[: config.overfit_batches] if fixed else steps
+    def open_epoch(self, epoch: int) -> int:
+        """Load the plan of an epoch and return its number of steps."""
+        fixed = self.settings.overfit_batches
+        self.plan = None  # the data of one epoch at a time is on the device
+        self.plan = self.data.epoch(0 if fixed else epoch, self.compute.device)
+        if self.settings.fast_dev_run:
+            return min(FAST_DEV_STEPS, self.plan.steps)
+        return min(fixed or self.plan.steps, self.plan.steps)
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to train."""
-        return self.state.update >= self.total or self._out_of_patience()
+        """Whether the training is complete."""
+        return self.state.step >= self.total or self._out_of_patience()
 
     def fit(self) -> None:
-        """Train until `max_epochs` or `max_steps`, or until patience runs out; goes on from `self.state`.
+        """Train from `self.state` until `max_epochs`, `max_steps` or the end of patience.
 
         Raises:
-            UserError: the loss is not finite, `trainer.monitor` names no figure, or the disk is full.
+            UserError: the loss or the monitored metric is not finite, or the disk is full.
         """
         state = self.state
+        epochs = math.ceil(self.total / self.epoch_steps)  # the last one can be partial
         with (
-            Progress(self.total, state.update, self._epochs(), 10.0, "target tokens") as progress,
-            self.profile(self.total - state.update) as profiled,
+            Progress(self.total, state.step, epochs, 10.0, self.task.unit.replace("_", " ")) as progress,
+            self.profile(self.total - state.step) as after_step,
         ):
             while not self.done:
                 start = time.perf_counter()
@@ -185,93 +192,96 @@ class Trainer:
                 state.seconds += time.perf_counter() - start
                 epoch = state.epoch
                 while state.epoch == epoch and not self.done:
-                    self._timed_step(steps[state.position])
-                    profiled()
-                    state.update += 1
+                    self._timed_step(state.position)
+                    after_step()
+                    state.step += 1
                     state.position += 1
-                    if state.position == len(steps):
+                    if state.position == steps:
                         state.epoch, state.position = epoch + 1, 0
                     if progress.due():
-                        loss, speed = self._pending.mean_loss(), state.target_tokens_per_second
-                        progress.show(state.update, epoch + 1, loss, speed, self._best_score())
-                    self._after_update(progress, epoch)
-        if state.update < self.total:
+                        loss, speed = self._pending.mean_loss(), state.units_per_second
+                        progress.show(state.step, epoch + 1, loss, speed, self._best_score())
+                    self._after_step(progress, epoch)
+        if state.step < self.total:
             log.info(
                 "Stopped early: %s has not improved for %s validations (trainer.patience).",
-                self.config.monitor,
-                self.config.patience,
+                self.settings.monitor,
+                self.settings.patience,
             )
 
-    def _epochs(self) -> int:
-        """Return the number of epochs of the run; the last one may be partial."""
-        return math.ceil(self.total / self.epoch_updates)
-
     def _best_score(self) -> str:
-        """Return the best monitored figure so far, with its name; empty before the first validation."""
+        """Return the best value of the monitored metric with its name; empty before the first validation."""
         if not self.state.history:
             return ""
-        value = max(self.state.history) * (1 if self._greater_is_better() else -1)
-        return f"best {self.config.monitor} {value:.{2 if abs(value) >= 10 else 3}f}"
+        value = max(self.state.history) * (1 if self.settings.higher_is_better else -1)
+        return f"best {self.settings.monitor} {value:.{2 if abs(value) >= 10 else 3}f}"
 
-    def _after_update(self, progress: Progress, epoch: int) -> None:
-        """Log, validate and save what is due after an update of an epoch."""
-        config, update = self.config, self.state.update
-        if update % config.log_every_steps == 0 or update == self.total:
+    def _after_step(self, progress: Progress, epoch: int) -> None:
+        """Log, validate and save if it is time."""
+        settings, step = self.settings, self.state.step
+        if step % settings.log_every_steps == 0 or step == self.total:
             self._log()
         if self._validation_due():
-            self._validate(partial(progress.show_validation, update, epoch + 1, self._best_score()))
-        elif config.checkpoint_every_steps and update % config.checkpoint_every_steps == 0:
+            self._validate(partial(progress.show_validation, step, epoch + 1, self._best_score()))
+        elif settings.checkpoint_every_steps and step % settings.checkpoint_every_steps == 0:
             self._save()
 
-    def step(self, step: StepPlan) -> tuple[Tensor, Tensor, int]:
-        """Do one optimizer update; return (summed loss, gradient norm, target tokens).
+    def step(self, number: int) -> tuple[Tensor, Tensor, int]:
+        """Perform an optimizer step of the current epoch; return (summed loss, gradient norm, units).
 
-        The first two stay on the device. With float16 the scaler skips a step whose gradient is not finite; it counts as
-        a step of the schedule all the same, since the host would have to wait to know.
+        Loss and norm stay on the device. With float16 the scaler skips a step whose gradient is not finite. The schedule
+        still counts that step, since the host would have to wait for the device to know.
         """
-        state, ranks = self.state, self.ranks
-        self.task.model.train()
+        assert self.plan is not None, "open_epoch comes first"
+        state, ranks = self.state, self.compute.ranks
+        self.model.train()
         self._set_rate()
         with record_function("batch"):
-            assert self.batches is not None, "open_epoch comes first"
-            own = deal(step, ranks.rank, ranks.size, self.config.micro_batches)
-            micro_batches = {number: [self.batches(index) for index in part] for number, part in own.items()}
-        tokens = self.batches.target_tokens(step)
+            own = self.plan.share(number, ranks.rank, ranks.size, self.settings.micro_batches)
+            micro_batches = {part: [self.plan.batch(index) for index in plan] for part, plan in own.items()}
+        units = self.plan.count(number)
+        info = StepInfo(state.epoch, state.step)
         sums: list[Tensor] = []
-        for number, batches in micro_batches.items():
-            # Dropout's masks are a function of (seed, update, micro-batch): a resumed run draws what it would have
-            # drawn, and several ranks draw what one process does that computes the same micro-batches.
-            torch.manual_seed(_mixed(self.seed, state.update, number))
-            # A rank without a sentence of this step takes part in the sum of the gradients all the same.
-            runs: Sequence[Batch | None] = batches or [None]
+        for part, batches in micro_batches.items():
+            # Dropout masks are a function of (seed, step, micro-batch): a resumed run draws the same masks, and several
+            # ranks draw those of one process with the same micro-batches.
+            torch.manual_seed(_mixed(self.seed, state.step, part))
             losses = []
-            with self._gradients_apart():
-                for place, batch in enumerate(runs, start=1):
-                    last = place == len(runs) and number == max(micro_batches)
+            with self._separate_gradients():
+                # A rank without an example in this micro-batch still takes part in the sum of the gradients.
+                for place, batch in enumerate(batches or [None], start=1):
+                    last = place == max(1, len(batches)) and part == max(micro_batches)
                     with ranks.gradient_sync(self._loss, last):
-                        with record_function("forward"), autocast(self.precision, self.device):
-                            loss_sum = self._loss(batch, state.epoch, state.update)
+                        with (
+                            record_function("forward"),
+                            autocast(self.compute.precision, self.compute.device),
+                        ):
+                            loss_sum = self._loss(batch, info)
                         with record_function("backward"):
-                            # The ranks' gradients are averaged, and the loss is the mean over the tokens of all.
-                            self.scaler.scale(loss_sum * ranks.size / tokens).backward()
+                            # The gradients are averaged over the ranks; the loss is the mean over the units of all ranks.
+                            self.scaler.scale(loss_sum * ranks.size / units).backward()
                     losses.append(loss_sum.detach())
             sums.append(torch.stack(losses).sum())
         total = ranks.all_reduce(torch.stack(sums).sum())
-        self._pending.sentences += sum(len(index) for part in own.values() for index in part)
+        self._pending.examples += sum(len(index) for plan in own.values() for index in plan)
+        return total, self._update_weights(), units
+
+    def _update_weights(self) -> Tensor:
+        """Clip the gradients, update the weights and return the gradient norm."""
         with record_function("gradient norm"):
             self.scaler.unscale_(self.optimizer)
-            limit = math.inf if self.config.clip_norm is None else self.config.clip_norm
+            limit = math.inf if self.settings.clip_norm is None else self.settings.clip_norm
             norm = nn.utils.clip_grad_norm_(self._parameters, limit)
         with record_function("optimizer"):
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
-        return total, norm, tokens
+        return norm
 
     @contextmanager
-    def _gradients_apart(self) -> Iterator[None]:
-        """Sum up the gradients of a micro-batch by itself, then add those of the ones before, in the order of ranks."""
-        if self.ranks.size > 1:  # they lie where the ranks share them
+    def _separate_gradients(self) -> Iterator[None]:
+        """Sum the gradients of a micro-batch separately, then add those of the earlier ones, in the order of the ranks."""
+        if self.compute.ranks.size > 1:  # the gradients are in buffers that the ranks share
             yield
             return
         before = [parameter.grad for parameter in self._parameters]
@@ -284,60 +294,61 @@ class Trainer:
                 parameter.grad += gradient
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint, the newest that is valid.
+        """Resume from a checkpoint, the newest valid one.
 
         Raises:
-            UserError: the checkpoint belongs to another vocabulary, other data or another precision.
+            UserError: the checkpoint is of another vocabulary, other data or another precision.
         """
         saved = checkpoint.load_state(path)
         for what, value in self.identity.items():
             if saved["identity"][what] != value:
                 raise UserError(
-                    f"This run cannot go on from {path}: {what} was {saved['identity'][what]} and is now "
-                    f"{value}. Put it back as it was, or start a new run with init_from=RUN_FOLDER."
+                    f"Cannot resume from {path}: {what} was {saved['identity'][what]} and is now {value}. Restore it, or "
+                    f"start a new run with init_from=RUN_FOLDER."
                 )
         state = TrainState(**saved["train_state"])
-        if self.total < state.update or (self.total == state.update != state.validated):
+        if self.total < state.step or (self.total == state.step != state.validated):
             raise UserError(
-                f"This run has done {state.update} updates, the last validation was after {state.validated}: it "
-                f"cannot end after {self.total}. Give it more with trainer.max_epochs or trainer.max_steps."
+                f"Cannot resume from {path}: the run has completed {state.step} steps, with the last validation at step "
+                f"{state.validated}, and would end at step {self.total}. Raise trainer.max_epochs or trainer.max_steps."
             )
-        checkpoint.load_weights(path, self.task.model)
+        checkpoint.load_weights(path, self.model)
         checkpoint.load_optimizer(path, self.optimizer)
-        if self.ranks.main:
+        self.task.load_state_dict(checkpoint.load_task_state(path))
+        if self.compute.ranks.main:
             checkpoint.remove_newer(path)
         self.state = state
-        self.scaler.load_state_dict(self.state.scaler)
+        self.scaler.load_state_dict(state.scaler)
         self._pending.restore(
-            state.pending_losses, state.pending_tokens, state.pending_sentences, self.device
+            state.pending_losses, state.pending_count, state.pending_examples, self.compute.device
         )
-        log.info("Going on from update %s.", f"{self.state.update:,}")
+        log.info("Resuming from step %s.", f"{state.step:,}")
         if saved["total"] != self.total:
             log.info(
-                "The run now has %s updates, not %s: a schedule that depends on the length is stretched.",
+                "The run now has %s steps instead of %s: a schedule that depends on the length is stretched.",
                 f"{self.total:,}",
                 f"{saved['total']:,}",
             )
 
-    def _timed_step(self, step: StepPlan) -> None:
+    def _timed_step(self, number: int) -> None:
         start = time.perf_counter()
-        with record_function(UPDATE):
-            loss_sum, norm, tokens = self.step(step)
-        self._pending.add(loss_sum, norm, tokens)
-        self._freed.after_step(first_epoch=self._pending.steps_this_start <= self.epoch_updates)
-        # Launching is not computing: without a wait now and then a GPU's time would not be counted.
-        if (self.state.update + 1) % self.config.log_every_steps == 0:
-            synchronize(self.device)
+        with record_function(STEP):
+            loss_sum, norm, units = self.step(number)
+        self._pending.add(loss_sum, norm, units)
+        self._releaser.after_step(first_epoch=self._pending.steps_this_start <= self.epoch_steps)
+        # The steps are launched asynchronously: without a wait now and then their time on a GPU is not measured.
+        if (self.state.step + 1) % self.settings.log_every_steps == 0:
+            synchronize(self.compute.device)
         seconds = time.perf_counter() - start
         self.state.seconds += seconds
-        if self._pending.steps_this_start > WARM_UP_UPDATES:
+        if self._pending.steps_this_start > WARM_UP_STEPS:
             self.state.counted_seconds += seconds
-            self.state.counted_tokens += tokens
+            self.state.counted_units += units
 
     def _set_rate(self) -> None:
-        update, history = self.state.update, self.state.history
-        factor = self.schedule.factor(update, self.total, history)
-        momentum = self.schedule.momentum(update, self.total)
+        step, history = self.state.step, self.state.history
+        factor = self.schedule.factor(step, self.total, history)
+        momentum = self.schedule.momentum(step, self.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
             if momentum is not None and "betas" in group:
@@ -347,21 +358,18 @@ class Trainer:
 
     def _log(self) -> None:
         self._check_losses()
-        figures = self.task.figures(self.state.update - 1)
-        self.tracker.log_metrics(
-            {
-                "train/loss": self._pending.mean_loss(),
-                "train/gradient_norm": self._pending.last_norm(),
-                "train/learning_rate": self.optimizer.param_groups[0]["lr"],
-                "train/epoch": self.state.update / self.epoch_updates,
-                "train/target_tokens_per_second": self.state.target_tokens_per_second,
-                "train/sentences_per_rank": self._pending.sentences_per_update(),
-                "train/memory_mib": memory_in_use(self.device) / 2**20,
-                "train/peak_memory_mib": peak_memory(self.device) / 2**20,
-                **{f"train/{name}": value for name, value in figures.items()},
-            },
-            self.state.update,
-        )
+        values = {
+            "loss": self._pending.mean_loss(),
+            "gradient_norm": self._pending.last_norm(),
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "epoch": self.state.step / self.epoch_steps,
+            f"{self.task.unit}_per_second": self.state.units_per_second,
+            "examples_per_rank": self._pending.examples_per_step(),
+            "memory_mib": memory_in_use(self.compute.device) / 2**20,
+            "peak_memory_mib": peak_memory(self.compute.device) / 2**20,
+            **self.task.values(self.state.step - 1),
+        }
+        self.tracker.log_metrics({f"train/{name}": value for name, value in values.items()}, self.state.step)
         self._pending.clear()
 
     def _check_losses(self) -> None:
@@ -370,89 +378,84 @@ class Trainer:
 
     def _check_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
-            clip = self.config.clip_norm
+            clip = self.settings.clip_norm
             raise UserError(
-                f"The {what} is {value} at update {self.state.update}, allowed are finite numbers: the "
-                f"training has diverged. Use a smaller optimizer.lr (now {max(self._rates):g}), a smaller "
-                f"trainer.clip_norm (now {'null' if clip is None else clip}), or trainer.precision=fp32 "
-                f"(now {self.precision.value})."
+                f"The {what} is {value} at step {self.state.step}: the training has diverged. Use a smaller optimizer.lr "
+                f"(now {max(self._rates):g}), a smaller trainer.clip_norm (now {'null' if clip is None else clip}), or "
+                f"trainer.precision=fp32 (now {self.compute.precision.value})."
             )
 
     def _validation_due(self) -> bool:
-        config, update = self.config, self.state.update
-        interval = config.validate_every
-        if config.validate_unit is ValidateUnit.epoch:
-            interval *= self.epoch_updates
+        step, interval = self.state.step, self.settings.validate_every
+        if self.settings.validate_by_epoch:
+            interval *= self.epoch_steps
 
-        def count(updates: int) -> int:
-            # A tenth of 30 updates may come out as a little more than 3.
-            return math.floor(updates / interval + 1e-9)
+        def count(steps: int) -> int:
+            # A tenth of 30 steps can round to a little more than 3.
+            return math.floor(steps / interval + 1e-9)
 
-        return update == self.total or count(update) > count(update - 1)
+        return step == self.total or count(step) > count(step - 1)
 
     def _validate(self, counted: Counted) -> None:
         self._check_losses()
         start = time.perf_counter()
-        values = self.validate(self.state, counted)
+        values = self.validate(self.state.step, counted)
         self.state.validation_seconds += time.perf_counter() - start
-        monitor = self.config.monitor
+        monitor = self.settings.monitor
         if monitor not in values:
             raise UserError(
-                f"trainer.monitor={monitor} is no figure of this run.{did_you_mean(monitor, values)} "
-                f"Allowed: {', '.join(values)}."
+                f"trainer.monitor={monitor}: this validation split or model does not have this metric. Values: "
+                f"{', '.join(values)}."
             )
         self._check_finite(monitor, values[monitor])
-        value = values[monitor] if self._greater_is_better() else -values[monitor]
+        value = values[monitor] if self.settings.higher_is_better else -values[monitor]
         if not self.state.history or value > max(self.state.history):
             self.state.best = self._name()
         self.state.history.append(value)
-        self.state.validated = self.state.update
+        self.state.validated = self.state.step
         self._save()
-
-    def _greater_is_better(self) -> bool:
-        mode = self.config.monitor_mode
-        return (FIGURES[self.config.monitor] if mode is MonitorMode.auto else mode) is MonitorMode.max
 
     def _save(self) -> None:
         self._check_losses()
         state = self.state
         state.scaler = self.scaler.state_dict()
-        state.pending_losses, state.pending_tokens = self._pending.losses(), self._pending.tokens
-        state.pending_sentences = self._pending.sentences
-        if not self.ranks.main:
+        state.pending_losses, state.pending_count = self._pending.losses(), self._pending.count
+        state.pending_examples = self._pending.examples
+        if not self.compute.ranks.main:
             return
         checkpoint.save(
             self.folder,
             self._name(),
-            self.task.model,
+            self.model,
             self.optimizer,
             {"train_state": asdict(state), "total": self.total, "identity": dict(self.identity)},
-            state.best,
+            best=state.best,
+            task_state=self.task.state_dict(),
         )
-        checkpoint.prune(self.folder, self.config.keep_checkpoints)
+        checkpoint.prune(self.folder, self.settings.keep_checkpoints)
 
     def _name(self) -> str:
-        return f"step_{self.state.update:08d}"
+        return f"step_{self.state.step:08d}"
 
     def _out_of_patience(self) -> bool:
-        patience, history = self.config.patience, self.state.history
+        patience, history = self.settings.patience, self.state.history
         if patience is None or not history:
             return False
         return len(history) - 1 - history.index(max(history)) >= patience
 
 
 class _Loss(nn.Module):
-    """A task's loss as a module, as torch's data parallelism takes it."""
+    """The loss of a task as a module, as data parallelism requires."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()
         self.task = task
-        self.model = task.model
+        self.model = model
 
-    def forward(self, batch: Batch | None, epoch: int, update: int) -> Tensor:
-        """Return the summed loss of a batch; of none, 0 with a gradient of 0 for every weight."""
+    def forward(self, batch: Any | None, step: StepInfo) -> Tensor:
+        """Return the summed loss of a batch; without a batch, 0 with a gradient of 0 for every weight."""
         if batch is not None:
-            return self.task.loss(batch, epoch, update)
+            return self.task.loss(self.model, batch, step)
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
 
@@ -460,8 +463,8 @@ class _Loss(nn.Module):
 def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
     """Set the momentum of SGD to 0.
 
-    Its fused step creates the buffers without a value and sets them in the first step alone: if the scaler skips that one,
-    the next one reads what was in memory.
+    Its fused step allocates the buffers without a value and sets them in the first step only: if the scaler skips that
+    step, the next one reads uninitialised memory.
     """
     if isinstance(optimizer, torch.optim.SGD):
         for group in optimizer.param_groups:
@@ -471,46 +474,46 @@ def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _mixed(*numbers: int) -> int:
-    """Return a seed of 64 bits that depends on all of the numbers."""
+    """Return a 64-bit seed that depends on all of the numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
 
 
 class _Pending:
-    """Figures of the updates since the last log line, left on the device until someone reads them."""
+    """Losses and counts of the steps since the last log line; the losses stay on the device until they are read."""
 
     def __init__(self) -> None:
         self.steps_this_start = 0
         self.clear()
 
     def clear(self) -> None:
-        self.tokens = 0
-        self.sentences = 0  # of this rank
+        self.count = 0
+        self.examples = 0  # of this rank
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
 
-    def restore(self, losses: Sequence[float], tokens: int, sentences: int, device: torch.device) -> None:
-        self.tokens = tokens
-        self.sentences = sentences
+    def restore(self, losses: Sequence[float], count: int, examples: int, device: torch.device) -> None:
+        self.count = count
+        self.examples = examples
         self._losses = [torch.tensor(loss, device=device) for loss in losses]
 
-    def add(self, loss_sum: Tensor, norm: Tensor, tokens: int) -> None:
+    def add(self, loss_sum: Tensor, norm: Tensor, count: int) -> None:
         self.steps_this_start += 1
-        self.tokens += tokens
+        self.count += count
         self._losses.append(loss_sum)
         self._norm = norm
 
-    def sentences_per_update(self) -> float:
-        return self.sentences / len(self._losses)
+    def examples_per_step(self) -> float:
+        return self.examples / len(self._losses)
 
     def losses(self) -> list[float]:
-        """Return the loss of each step; read by the host to be saved, and to be checked before."""
+        """Return the loss of each step, read by the host."""
         return to_host(torch.stack(self._losses)).tolist() if self._losses else []
 
     def mean_loss(self) -> float:
-        """Return the mean loss; read by the host to be logged or shown."""
-        return float(to_host(torch.stack(self._losses).sum())) / self.tokens
+        """Return the mean loss, read by the host."""
+        return float(to_host(torch.stack(self._losses).sum())) / self.count
 
     def last_norm(self) -> float:
-        """Return the last gradient norm; read by the host to be logged."""
+        """Return the last gradient norm, read by the host."""
         assert self._norm is not None
         return float(to_host(self._norm))

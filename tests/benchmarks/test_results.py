@@ -145,7 +145,7 @@ def test_a_run_is_added(run: Path) -> None:
     assert {"val/chrf", "test/perplexity_free_running"} <= set(line.scores)
     assert not [name for name in line.scores if "seconds" in name or "signature" in name]
     assert line.signatures["test/bleu"] == result["test/bleu_signature"]
-    assert (line.parameters, line.steps) == (result["num_parameters"], result["updates"])
+    assert (line.parameters, line.steps) == (result["num_parameters"], result["steps"])
     assert line.peak_memory_mib == result["peak_memory_mib"]
     assert sum(group["count"] for group in line.groups["test/bleu_by_length"]) == 4
     assert line.settings["model.hidden_size"] == 8

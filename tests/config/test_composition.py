@@ -140,7 +140,7 @@ def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -
     ]
     order = [str(name) for name in defaults if not str(name).startswith("override")]
     assert order[:2] == ["schema", "_self_"]
-    assert order[-3:] == ["model", "experiment", "study"]
+    assert order[-4:] == ["model", "task", "experiment", "study"]
     assert set(order[2:]) == set(groups())
     for path in (path for path in FILES if path.parent.name in BUNDLES):
         assert set(overridden(path)) <= {*groups(), "hydra/sweeper"}, path
@@ -272,6 +272,7 @@ def test_flat_keys() -> None:
         "experiment=multi30k_de_en", "encoder=lstm", "seed=7", "teacher_forcing.ratio=0.5"
     )
     assert flat_keys(values, choices) == {
+        "task": "translation",
         "model": "attn_tied",
         "encoder": "lstm",
         "decoder": "luong",

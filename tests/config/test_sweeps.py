@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from seq2seq_lab.config import compose
-from seq2seq_lab.config.schema import FIGURES
 from seq2seq_lab.launching import start
+from seq2seq_lab.tasks.translation.evaluation import METRICS
 
 FILES = sorted((Path(__file__).parents[2] / "sweeps").glob("*.yaml"))
 DISTRIBUTIONS = {"uniform", "log_uniform_values"}
@@ -33,8 +33,10 @@ def test_there_are_a_grid_and_a_search() -> None:
 def test_every_run_of_a_sweep_composes(file: Path) -> None:
     sweep = yaml.safe_load(file.read_text())
     assert sweep["command"] == ["${env}", "python", "-m", "seq2seq_lab", "${args_no_hyphens}"]
-    assert sweep["metric"]["name"] in FIGURES
-    assert sweep["metric"]["goal"].startswith(FIGURES[sweep["metric"]["name"]].value)
+    goals = {
+        f"val/{metric.name}": "maximize" if metric.higher_is_better else "minimize" for metric in METRICS
+    }
+    assert goals[sweep["metric"]["name"]] == sweep["metric"]["goal"]
     keys = list(sweep["parameters"])
     runs = list(product(*map(values_of, sweep["parameters"].values())))
     assert len(runs) > 5

@@ -146,7 +146,9 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
     for step in plan[:3]:
         here.train_step(step, 1.0, Precision.fp32)
     for number, (written, read) in enumerate(((here, there), (there, back))):
-        path = checkpoint.save(tmp_path, f"step_{number}", written.model, written.trainer.optimizer, {}, None)
+        path = checkpoint.save(
+            tmp_path, f"step_{number}", written.model, written.trainer.optimizer, {}, best=None, task_state={}
+        )
         checkpoint.load_weights(path, read.model)
         checkpoint.load_optimizer(path, read.trainer.optimizer)
         read.trainer.state.update = 3

@@ -19,7 +19,7 @@ import seq2seq_lab
 from seq2seq_lab import build
 from seq2seq_lab.config import sweeps
 from seq2seq_lab.config.command_line import parse_overrides
-from seq2seq_lab.config.schema import CONF_DIR, FIGURES, group_values, groups, plain
+from seq2seq_lab.config.schema import CONF_DIR, group_values, groups, plain
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
 
 MODULE = """
@@ -80,7 +80,7 @@ class MyAttention(Attention):
         ("attention=additive,dot", ["attention=additive,dot", "-m"]),
         # values that no run can have, parts that do not go together
         ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "0 ", "to 1 "]),
-        ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", *FIGURES]),
+        ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", "val/ter"]),
         ("attention.size=-3", ["attention.size=-3", "at least 1"]),
         ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
         ("+optimizer.foreach=true", ["optimizer.foreach=True", "`fused` and `foreach`"]),
@@ -362,7 +362,9 @@ def finished(configuration_of_a_run: str, tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / ".lock").touch()
     (folder / "config.yaml").write_text(configuration_of_a_run)
-    (folder / "run.json").write_text(json.dumps({"choices": {"attention": "additive"}, "run_id": None}))
+    (folder / "run.json").write_text(
+        json.dumps({"format": 2, "choices": {"attention": "additive"}, "run_id": None})
+    )
     return folder
 
 

@@ -21,7 +21,7 @@ from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import lock_folder
+from seq2seq_lab.files import RUN_FORMAT, lock_folder
 from seq2seq_lab.launching import start, study
 from seq2seq_lab.launching.study import Entry, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations
@@ -51,7 +51,12 @@ class Program:
         self.jobs.append(job)
         if job.config.seed in self.failing:
             raise UserError("no such file: x.txt")
-        record = {"choices": job.choices, "commit": None, **provenance.today(job.config)}
+        record = {
+            "format": RUN_FORMAT,
+            "choices": job.choices,
+            "commit": None,
+            **provenance.today(job.config, build.data_record),
+        }
         origin = {"dirty": False, "test_precision": "fp32", "machine": MACHINE, **record}
         (job.folder / "run.json").write_text(json.dumps(record))
         result = {
@@ -152,7 +157,7 @@ class TestChanged:
         assert program.jobs == []
         said = capsys.readouterr()
         assert "study.changed=refuse: some jobs" in said.err
-        assert f"test: 2 pairs, now 3): seed=1 in sweeps/mine/{first.name}, seed=2 in " in said.err
+        assert f"test: 2 examples, now 3): seed=1 in sweeps/mine/{first.name}, seed=2 in " in said.err
         assert "mean" not in said.out
         assert program(*LINE, "study.changed=rerun") == [1, 2]
         assert sorted(path.name for path in first.iterdir() if path.name[0] != ".") == [
@@ -228,19 +233,18 @@ class TestChanged:
         assert program.jobs == []
         said = capsys.readouterr().err
         assert "multiplicative" not in said
-        assert "own components (my_changed_part.py): attention=mine in " in said
+        assert "custom components (my_changed_part.py): attention=mine in " in said
         program(*line, "study.changed=rerun")
         assert [job.choices["attention"] for job in program.jobs] == ["mine"]
 
-    def test_a_job_without_a_record_is_refused(
+    def test_a_job_of_another_format_is_refused(
         self, program: Program, jobs: list[Path], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        (jobs[0] / "run.json").write_text("{}")
-        (jobs[1] / "run.json").unlink()
+        record = json.loads((jobs[0] / "run.json").read_text("utf-8"))
+        del record["format"]
+        (jobs[0] / "run.json").write_text(json.dumps(record))
         self.refused()
-        assert (
-            "no record of data and code (a run of an earlier version): seed=1 in" in capsys.readouterr().err
-        )
+        assert f"{jobs[0].name}: format=None of run.json" in capsys.readouterr().err
 
     def test_a_job_that_another_process_runs_is_left_to_it(
         self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch

@@ -141,7 +141,7 @@ def make_run(
     kept.mkdir(parents=True)
     for place in (folder, kept):
         (place / "config.yaml").write_text(json.dumps(config))
-        (place / "run.json").write_text(json.dumps({"choices": choices}))
+        (place / "run.json").write_text(json.dumps({"format": 2, "choices": choices}))
         (place / "result.json").write_text(json.dumps(result))
     write_statistics(folder / "scored" / "test.npz", measurement)
     for name, lines in (

@@ -1,4 +1,4 @@
-"""Teacher forcing in two passes, the inputs chosen first, is what one pass with the same coins computes."""
+"""Teacher forcing in two passes, the inputs chosen first, equals one pass with the same mask."""
 
 import pytest
 import torch
@@ -34,11 +34,11 @@ def ragged_batch() -> Batch:
     return batch_of(random_sentences([4, 2, 5, 4], seed=1), random_sentences([5, 7, 1, 6], seed=2))
 
 
-def chosen(model: Seq2Seq, batch: Batch, coins_BT: Tensor | None) -> Tensor:
-    return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, coins_BT)
+def chosen(model: Seq2Seq, batch: Batch, mask_BT: Tensor | None) -> Tensor:
+    return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, mask_BT)
 
 
-def one_pass(model: Seq2Seq, batch: Batch, coins_BT: Tensor) -> tuple[Tensor, Tensor]:
+def one_pass(model: Seq2Seq, batch: Batch, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
     """The loop of the textbooks: (summed loss, the inputs it read)."""
     state, source = model.start(batch.source_BS, batch.source_lengths)
     token_B = batch.target_BU[:, 0]
@@ -48,8 +48,8 @@ def one_pass(model: Seq2Seq, batch: Batch, coins_BT: Tensor) -> tuple[Tensor, Te
         log_probs_BV, state, _ = model.step(token_B, state, source)
         output_B = batch.target_BU[:, t + 1]
         total = total + functional.nll_loss(log_probs_BV, output_B, ignore_index=PAD, reduction="sum")
-        if t + 1 < coins_BT.shape[1]:
-            token_B = torch.where(coins_BT[:, t + 1], output_B, log_probs_BV.argmax(-1))
+        if t + 1 < mask_BT.shape[1]:
+            token_B = torch.where(mask_BT[:, t + 1], output_B, log_probs_BV.argmax(-1))
     return total, torch.stack(inputs, dim=1)
 
 
@@ -59,11 +59,11 @@ def one_pass(model: Seq2Seq, batch: Batch, coins_BT: Tensor) -> tuple[Tensor, Te
 def test_two_passes_equal_one(parts: tuple[str, str, str], scope: Scope, ratio: float) -> None:
     model, batch = model_of(parts), ragged_batch()
     own = 0
-    for update in range(3):
-        coins_BT = Constant(ratio, scope).coins(batch, seed=1, epoch=update, update=update)
-        assert coins_BT is not None
-        expected, read_BT = one_pass(model, batch, coins_BT)
-        inputs_BT = chosen(model, batch, coins_BT)
+    for step in range(3):
+        mask_BT = Constant(ratio, scope).mask(batch, seed=1, epoch=step, step=step)
+        assert mask_BT is not None
+        expected, read_BT = one_pass(model, batch, mask_BT)
+        inputs_BT = chosen(model, batch, mask_BT)
         assert torch.equal(inputs_BT, read_BT)
         logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
         found = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0)
@@ -100,7 +100,7 @@ def test_no_gradient_flows_through_the_choices(
 
 
 @every_model
-def test_without_coins_the_reference_is_read_and_nothing_computed(
+def test_without_masks_the_reference_is_read_and_nothing_computed(
     parts: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
@@ -109,13 +109,13 @@ def test_without_coins_the_reference_is_read_and_nothing_computed(
 
 
 @every_model
-def test_the_first_input_is_sos_whatever_the_coin(parts: tuple[str, str, str]) -> None:
+def test_the_first_input_is_sos_whatever_the_mask(parts: tuple[str, str, str]) -> None:
     model, batch = model_of(parts), ragged_batch()
-    for coin in (True, False):
-        coins_BT = torch.full(batch.inputs_BT.shape, coin)
-        inputs_BT = chosen(model, batch, coins_BT)
+    for forced in (True, False):
+        mask_BT = torch.full(batch.inputs_BT.shape, forced)
+        inputs_BT = chosen(model, batch, mask_BT)
         assert inputs_BT[:, 0].tolist() == [SOS] * 4
-        assert torch.equal(inputs_BT, batch.inputs_BT) == coin
+        assert torch.equal(inputs_BT, batch.inputs_BT) == forced
 
 
 @every_model
@@ -123,8 +123,8 @@ def test_at_ratio_0_it_reads_what_free_running_reads(
     parts: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
-    coins_BT = Constant(0.0, "token").coins(batch, seed=1, epoch=0, update=0)
-    inputs_BT = chosen(model, batch, coins_BT)
+    mask_BT = Constant(0.0, "token").mask(batch, seed=1, epoch=0, step=0)
+    inputs_BT = chosen(model, batch, mask_BT)
     logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
     step, read = model.step, []
 
@@ -141,9 +141,9 @@ def test_at_ratio_0_it_reads_what_free_running_reads(
 def test_every_parameter_learns_in_half_precision_too() -> None:
     # Autocast keeps cast weights: those of the choosing pass, which has no gradient, must not serve the other.
     model, batch = small_model(small_config("gru", "luong", "additive")).train(), ragged_batch()
-    coins_BT = Constant(0.5, "token").coins(batch, seed=1, epoch=0, update=0)
+    mask_BT = Constant(0.5, "token").mask(batch, seed=1, epoch=0, step=0)
     with torch.autocast("cpu", torch.bfloat16):
-        inputs_BT = chosen(model, batch, coins_BT)
+        inputs_BT = chosen(model, batch, mask_BT)
         logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
         cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0).backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []

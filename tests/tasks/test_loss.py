@@ -66,7 +66,7 @@ def test_a_second_backward_pass_is_refused() -> None:
     logits_BTV = torch.randn(B, T, V, requires_grad=True)
     for found in (
         loss.cross_entropy(logits_BTV, ragged_outputs(), 0.0),
-        loss.disagreement(logits_BTV, logits_BTV * 2, ragged_outputs()),
+        loss.symmetric_kl(logits_BTV, logits_BTV * 2, ragged_outputs()),
     ):
         found.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -75,7 +75,7 @@ def test_a_second_backward_pass_is_refused() -> None:
 
 @pytest.mark.parametrize("cached", [1, 3 * V, 2**18], ids=["row_by_row", "three_rows", "at_once"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_disagreement_is_the_kl_both_ways(
+def test_symmetric_kl_is_the_kl_both_ways(
     dtype: torch.dtype, cached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss, "CACHED_LOGITS", cached)
@@ -83,7 +83,7 @@ def test_disagreement_is_the_kl_both_ways(
     outputs_BT = ragged_outputs()
     pair = [(2 * torch.randn(B, T, V)).to(dtype).requires_grad_() for _ in range(2)]
     same = [logits_BTV.detach().clone().requires_grad_() for logits_BTV in pair]
-    found = loss.disagreement(pair[0], pair[1], outputs_BT)
+    found = loss.symmetric_kl(pair[0], pair[1], outputs_BT)
     wide = torch.promote_types(dtype, torch.float32)
     p, q = (logits_BTV.to(wide).log_softmax(-1) for logits_BTV in same)
     kl_BTV = functional.kl_div(q, p, reduction="none", log_target=True)  # KL(p‖q)
@@ -97,7 +97,7 @@ def test_disagreement_is_the_kl_both_ways(
         rtol=rtol,
         atol=max(atol, 2**-9 if dtype == torch.bfloat16 else 0),
     )
-    assert loss.disagreement(pair[0], pair[0], outputs_BT) == 0
+    assert loss.symmetric_kl(pair[0], pair[0], outputs_BT) == 0
 
 
 def test_without_gradient() -> None:

@@ -25,7 +25,7 @@ SCOPES: tuple[Scope, ...] = ("token", "step", "sequence", "batch")
 every_scope = pytest.mark.parametrize("scope", SCOPES)
 B, T = 50, 40
 
-HALF = 100  # the update at which each of these has fallen to a half
+HALF = 100  # the step at which each of these has fallen to a half
 SCHEDULES: dict[str, Callable[[Scope], TeacherForcing]] = {
     "constant": lambda scope: Constant(0.5, scope),
     "linear": lambda scope: Linear(0.8, 0.2, 2 * HALF, scope),
@@ -42,53 +42,53 @@ def batch_of(index: Tensor, steps: int = T) -> Batch:
 
 
 def thrown_by(
-    forcing: TeacherForcing, batch: Batch | None = None, seed: int = 1, epoch: int = 0, update: int = 0
+    forcing: TeacherForcing, batch: Batch | None = None, seed: int = 1, epoch: int = 0, step: int = 0
 ) -> Tensor:
-    thrown = forcing.coins(batch or batch_of(torch.arange(B)), seed, epoch, update)
+    thrown = forcing.mask(batch or batch_of(torch.arange(B)), seed, epoch, step)
     assert thrown is not None
     assert thrown.dtype == torch.bool
     return thrown
 
 
-def coins(
+def mask_of(
     scope: Scope,
     ratio: float = 0.5,
     batch: Batch | None = None,
     seed: int = 1,
     epoch: int = 0,
-    update: int = 0,
+    step: int = 0,
 ) -> Tensor:
-    return thrown_by(Constant(ratio, scope), batch, seed, epoch, update)
+    return thrown_by(Constant(ratio, scope), batch, seed, epoch, step)
 
 
 @every_scope
 def test_at_ratio_1_the_reference_alone_is_read(scope: Scope) -> None:
     for forcing in (Constant(1.0, scope), Linear(1.0, 0.0, 9, scope), Exponential(9, scope)):
-        assert forcing.coins(batch_of(torch.arange(B)), 1, 0, 0) is None
+        assert forcing.mask(batch_of(torch.arange(B)), 1, 0, 0) is None
 
 
 @every_scope
 def test_at_ratio_0_never(scope: Scope) -> None:
-    assert not coins(scope, ratio=0.0).any()
+    assert not mask_of(scope, ratio=0.0).any()
     for forcing in (Linear(1.0, 0.0, 9, scope), Exponential(9, scope), InverseSigmoid(9, scope)):
-        assert not thrown_by(forcing, update=10**6).any()
+        assert not thrown_by(forcing, step=10**6).any()
 
 
-@pytest.mark.parametrize("update", [20, HALF, 150])
+@pytest.mark.parametrize("step", [20, HALF, 150])
 @every_schedule
 @every_scope
-def test_frequency(scope: Scope, schedule: str, update: int) -> None:
-    """The share of heads among independent throws at an update is the ratio there."""
+def test_frequency(scope: Scope, schedule: str, step: int) -> None:
+    """The share of heads among independent throws at an step is the ratio there."""
     forcing = SCHEDULES[schedule](scope)
     if scope == "token":
-        throws = thrown_by(forcing, update=update)
+        throws = thrown_by(forcing, step=step)
     elif scope == "sequence":
-        throws = thrown_by(forcing, batch_of(torch.arange(4000), steps=1), update=update)
+        throws = thrown_by(forcing, batch_of(torch.arange(4000), steps=1), step=step)
     else:
         seeds = range(50) if scope == "step" else range(500)
         batch = batch_of(torch.arange(1), steps=T if scope == "step" else 1)
-        throws = torch.stack([thrown_by(forcing, batch, seed, update=update) for seed in seeds])
-    ratio = forcing.ratio_at(update)
+        throws = torch.stack([thrown_by(forcing, batch, seed, step=step) for seed in seeds])
+    ratio = forcing.ratio_at(step)
     assert 0.1 < ratio < 0.99
     bound = 5 * (ratio * (1 - ratio) / throws.numel()) ** 0.5
     assert throws.double().mean().item() == pytest.approx(ratio, abs=bound)
@@ -96,13 +96,13 @@ def test_frequency(scope: Scope, schedule: str, update: int) -> None:
 
 @every_schedule
 @every_scope
-def test_coins_depend_on_the_schedule_by_its_ratio_alone(scope: Scope, schedule: str) -> None:
-    """So what a scope shares, and what its coins depend on, is shown below for one schedule."""
+def test_masks_depend_on_the_schedule_by_its_ratio_alone(scope: Scope, schedule: str) -> None:
+    """The tests below therefore use one schedule."""
     forcing = SCHEDULES[schedule](scope)
     heads = []
-    for update in (1, 37, HALF, 180, 400):
-        expected = coins(scope, forcing.ratio_at(update), update=update)
-        assert torch.equal(thrown_by(forcing, update=update), expected)
+    for step in (1, 37, HALF, 180, 400):
+        expected = mask_of(scope, forcing.ratio_at(step), step=step)
+        assert torch.equal(thrown_by(forcing, step=step), expected)
         heads.append(expected)
     if scope in ("token", "sequence"):  # within an epoch the model's own words stay, and more of them come
         assert all(not (later & ~earlier).any() for earlier, later in pairwise(heads))
@@ -113,63 +113,63 @@ def test_coins_depend_on_the_schedule_by_its_ratio_alone(scope: Scope, schedule:
 def test_what_a_throw_decides(scope: Scope, schedule: str) -> None:
     rows = {"token": B, "sequence": 2, "step": 1, "batch": 1}[scope]
     columns = {"token": T, "sequence": 1, "step": 2, "batch": 1}[scope]
-    thrown = thrown_by(SCHEDULES[schedule](scope), update=HALF)
+    thrown = thrown_by(SCHEDULES[schedule](scope), step=HALF)
     assert len({tuple(row) for row in thrown.tolist()}) == rows
     assert len({tuple(column) for column in thrown.T.tolist()}) == columns
 
 
 @every_schedule
 @pytest.mark.parametrize("scope", ["token", "sequence"])
-def test_no_batch_order_changes_a_sentences_coins(scope: Scope, schedule: str) -> None:
+def test_no_batch_order_changes_a_sentences_mask(scope: Scope, schedule: str) -> None:
     forcing, found = SCHEDULES[schedule](scope), torch.zeros(B, T, dtype=torch.bool)
     order = torch.randperm(B, generator=torch.Generator().manual_seed(0))
     for index in torch.split(order, 7):
-        found[index] = thrown_by(forcing, batch_of(index), update=HALF)
-    assert torch.equal(found, thrown_by(forcing, update=HALF))
+        found[index] = thrown_by(forcing, batch_of(index), step=HALF)
+    assert torch.equal(found, thrown_by(forcing, step=HALF))
 
 
-def test_token_coins_are_all_independent() -> None:
-    thrown = coins("token")
+def test_token_masks_are_all_independent() -> None:
+    thrown = mask_of("token")
     assert thrown.double().mean(0).min() > 0.2
     assert thrown.double().mean(1).min() > 0.2
     assert len({tuple(row) for row in thrown.tolist()}) == B
     assert len({tuple(column) for column in thrown.T.tolist()}) == T
 
 
-def test_sequence_coins_are_constant_along_the_target() -> None:
-    thrown = coins("sequence")
+def test_sequence_masks_are_constant_along_the_target() -> None:
+    thrown = mask_of("sequence")
     assert torch.equal(thrown, thrown[:, :1].expand(B, T))
     assert 0 < thrown[:, 0].sum() < B
 
 
-def test_step_coins_are_constant_along_the_batch() -> None:
-    thrown = coins("step")
+def test_step_masks_are_constant_along_the_batch() -> None:
+    thrown = mask_of("step")
     assert torch.equal(thrown, thrown[:1].expand(B, T))
     assert 0 < thrown[0].sum() < T
 
 
-def test_batch_coins_are_one() -> None:
-    thrown = torch.stack([coins("batch", update=update) for update in range(20)])
+def test_batch_masks_are_one() -> None:
+    thrown = torch.stack([mask_of("batch", step=step) for step in range(20)])
     assert torch.equal(thrown, thrown[:, :1, :1].expand(20, B, T))
     assert 0 < thrown[:, 0, 0].sum() < 20
 
 
 @pytest.mark.parametrize("scope", ["token", "sequence"])
-def test_coins_of_a_sentence_do_not_depend_on_its_batch(scope: Scope) -> None:
-    thrown = coins(scope)
+def test_masks_of_a_sentence_do_not_depend_on_its_batch(scope: Scope) -> None:
+    thrown = mask_of(scope)
     for index in (torch.arange(B).flip(0), torch.tensor([7]), torch.tensor([3, 41, 8])):
-        assert torch.equal(coins(scope, batch=batch_of(index)), thrown[index])
-    assert torch.equal(coins(scope, batch=batch_of(torch.arange(B), steps=5)), thrown[:, :5])
-    assert torch.equal(coins(scope, update=9), thrown)
-    assert not torch.equal(coins(scope, epoch=1), thrown)
-    assert not torch.equal(coins(scope, seed=2), thrown)
+        assert torch.equal(mask_of(scope, batch=batch_of(index)), thrown[index])
+    assert torch.equal(mask_of(scope, batch=batch_of(torch.arange(B), steps=5)), thrown[:, :5])
+    assert torch.equal(mask_of(scope, step=9), thrown)
+    assert not torch.equal(mask_of(scope, epoch=1), thrown)
+    assert not torch.equal(mask_of(scope, seed=2), thrown)
 
 
 @pytest.mark.parametrize("scope", ["step", "batch"])
-def test_coins_of_a_step_depend_on_seed_and_update_alone(scope: Scope) -> None:
+def test_masks_of_a_step_depend_on_seed_and_update_alone(scope: Scope) -> None:
     def thrown(seed: int = 1, epoch: int = 0, index: Tensor | None = None) -> Tensor:
         batch = batch_of(torch.arange(B) if index is None else index)
-        rows = [coins(scope, batch=batch, seed=seed, epoch=epoch, update=update)[0] for update in range(20)]
+        rows = [mask_of(scope, batch=batch, seed=seed, epoch=epoch, step=step)[0] for step in range(20)]
         return torch.stack(rows)
 
     assert torch.equal(thrown(epoch=5), thrown())
@@ -193,8 +193,8 @@ def test_coins_of_a_step_depend_on_seed_and_update_alone(scope: Scope) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_ratios_by_hand(forcing: TeacherForcing, ratios: dict[int, float]) -> None:
-    for update, ratio in ratios.items():
-        assert forcing.ratio_at(update) == pytest.approx(ratio, rel=1e-3, abs=1e-12)
+    for step, ratio in ratios.items():
+        assert forcing.ratio_at(step) == pytest.approx(ratio, rel=1e-3, abs=1e-12)
 
 
 @pytest.mark.parametrize("half_at", [1, 2, 10, 23, 1000, 10**6, 10**9])
@@ -202,9 +202,9 @@ def test_half_at_is_where_the_ratio_is_a_half(half_at: int) -> None:
     inverse = InverseSigmoid(half_at, "token")
     assert inverse.ratio_at(half_at) == pytest.approx(0.5, rel=1e-12)
     assert inverse.k * math.log(inverse.k) == pytest.approx(half_at, rel=1e-12)
-    for update in (0, half_at // 3, 2 * half_at):
-        by_the_paper = inverse.k / (inverse.k + math.exp(update / inverse.k))
-        assert inverse.ratio_at(update) == pytest.approx(by_the_paper, rel=1e-9)
+    for step in (0, half_at // 3, 2 * half_at):
+        by_the_paper = inverse.k / (inverse.k + math.exp(step / inverse.k))
+        assert inverse.ratio_at(step) == pytest.approx(by_the_paper, rel=1e-9)
     exponential = Exponential(half_at, "token")
     assert exponential.ratio_at(half_at) == 0.5
     assert exponential.ratio_at(half_at // 3) == pytest.approx(math.pow(0.5 ** (1 / half_at), half_at // 3))
@@ -221,7 +221,7 @@ def test_the_walk_is_not_empty() -> None:
 def test_the_files_in_conf_never_rise_and_stay_probabilities(path: Path) -> None:
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         forcing = instantiate(compose(overrides=[f"+teacher_forcing={path.stem}"]).teacher_forcing)
-    curve = [forcing.ratio_at(update) for update in range(5000)]
+    curve = [forcing.ratio_at(step) for step in range(5000)]
     assert curve[0] <= 1
     assert curve[-1] >= 0
     assert all(later <= earlier for earlier, later in pairwise(curve))
@@ -238,19 +238,19 @@ def test_a_ratio_that_is_no_probability_is_refused(ratio: float) -> None:
         ("end", lambda: Linear(1.0, ratio, 10, "token")),
     ):
         with pytest.raises(
-            ValueError, match=rf"teacher_forcing\.{key}={ratio} is no probability.* 0 .* to 1"
+            ValueError, match=rf"teacher_forcing\.{key}={ratio} is not a probability.* 0 .* to 1"
         ):
             make()
 
 
-@pytest.mark.parametrize("updates", [0, -3])
-def test_a_number_of_updates_below_1_is_refused(updates: int) -> None:
+@pytest.mark.parametrize("steps", [0, -3])
+def test_a_number_of_updates_below_1_is_refused(steps: int) -> None:
     for key, make in (
-        ("updates", lambda: Linear(1.0, 0.0, updates, "token")),
-        ("half_at", lambda: Exponential(updates, "token")),
-        ("half_at", lambda: InverseSigmoid(updates, "token")),
+        ("steps", lambda: Linear(1.0, 0.0, steps, "token")),
+        ("half_at", lambda: Exponential(steps, "token")),
+        ("half_at", lambda: InverseSigmoid(steps, "token")),
     ):
-        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={updates} is no number.* 1 or more"):
+        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={steps} is not a number.* 1 or more"):
             make()
 
 
@@ -322,7 +322,7 @@ def splitmix64(seed: int, counters: tuple[int, ...]) -> float:
     return (x >> 40) / 2**24
 
 
-# They may change only with a new version of the coins, said in the release notes: a run that is resumed or
+# They may change only with a new version of the masks, with a release note: a run that is resumed or
 # repeated afterwards throws other ones.
 GOLDEN = [
     (0, (0,), 14819496 / 2**24),

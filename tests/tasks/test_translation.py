@@ -26,17 +26,18 @@ from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.reporting.run_report import gold_links
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.translation.evaluation import (
     Split,
     TranslationEvaluator,
     choose_samples,
     source_lengths_in_words,
 )
-from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tasks.translation.loss import TrainingLoss
+from seq2seq_lab.tasks.translation.report import gold_links
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 
 CPU = torch.device("cpu")
@@ -47,6 +48,7 @@ OPTIONS: dict[str, Any] = {
     "precision": Precision.fp32,
     "ranks": Ranks(),
 }
+FIRST = StepInfo(epoch=0, step=0)
 
 
 def word() -> WordTokenizer:
@@ -151,13 +153,13 @@ def test_label_smoothing_is_only_in_the_training_loss(
 ) -> None:
     evaluate = evaluator(model, corpus.validation, tokenized, greedy())
     plain, smooth = (
-        TranslationTask(model, Constant(1.0, "token"), share, r_drop=0.0, stop_at_eos=False, seed=1)
+        TrainingLoss(Constant(1.0, "token"), label_smoothing=share, r_drop=0.0, stop_at_eos=False, seed=1)
         for share in (0.0, 0.3)
     )
     model.eval()
     with torch.no_grad():
         losses = [
-            sum(float(task.loss(batch, 0, 0)) for batch in evaluate._batches) for task in (plain, smooth)
+            sum(float(loss(model, batch, FIRST)) for batch in evaluate._batches) for loss in (plain, smooth)
         ]
     tokens = sum(batch.target_tokens for batch in evaluate._batches)
     assert evaluate(()).values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
@@ -170,18 +172,18 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     model = deepcopy(model)
     batch = evaluator(model, corpus.validation, tokenized, greedy())._batches[0]
     plain, r_drop = (
-        TranslationTask(model, Constant(1.0, "token"), 0.1, r_drop=weight, stop_at_eos=False, seed=1)
+        TrainingLoss(Constant(1.0, "token"), label_smoothing=0.1, r_drop=weight, stop_at_eos=False, seed=1)
         for weight in (0.0, 5.0)
     )
     model.eval()  # without dropout both readings agree
-    once = plain.loss(batch, 0, 0)
-    twice = r_drop.loss(batch, 0, 0)
+    once = plain(model, batch, FIRST)
+    twice = r_drop(model, batch, FIRST)
     torch.testing.assert_close(once, twice)
     model.train()
     for dropout in (module for module in model.modules() if isinstance(module, Dropout)):
         dropout.probability = 0.5
     torch.manual_seed(3)
-    found = r_drop.loss(batch, 0, 0)
+    found = r_drop(model, batch, FIRST)
     torch.manual_seed(3)
     logits, _ = model(batch.source_BS.repeat(2, 1), batch.source_lengths * 2, batch.inputs_BT.repeat(2, 1))
     one, other = logits.chunk(2)
@@ -225,9 +227,9 @@ def test_a_free_running_loss_may_stop_at_the_models_own_end(
                     if token == EOS:
                         stopped += position < len(target) - 1
                         break
-    task = TranslationTask(model, Constant(0.0, "token"), 0.0, r_drop=0.0, stop_at_eos=True, seed=1)
+    loss = TrainingLoss(Constant(0.0, "token"), label_smoothing=0.0, r_drop=0.0, stop_at_eos=True, seed=1)
     with torch.no_grad():
-        found = [task.loss(batch, 0, 0) for batch in batches]
+        found = [loss(model, batch, FIRST) for batch in batches]
     assert 2 < stopped < len(corpus.validation)
     assert sum(map(float, found)) == pytest.approx(expected, rel=1e-5)
 

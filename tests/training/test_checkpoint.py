@@ -40,8 +40,10 @@ def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.1, betas=(0.8, 0.9))
 
 
-def write(folder: Path, update: int, best: str | None = None) -> Path:
-    return checkpoint.save(folder, f"step_{update:08d}", *trained(adam), {"update": update}, best)
+def write(folder: Path, step: int, best: str | None = None) -> Path:
+    return checkpoint.save(
+        folder, f"step_{step:08d}", *trained(adam), {"step": step}, best=best, task_state={}
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,8 +58,9 @@ def write(folder: Path, update: int, best: str | None = None) -> Path:
 )
 def test_weights_optimizer_and_state_come_back(make: Optimizer, tmp_path: Path) -> None:
     model, optimizer = trained(make)
-    state = {"update": 7, "history": [0.1, 1 / 3], "note": "é"}
-    path = checkpoint.save(tmp_path, "step_7", model, optimizer, state, None)
+    state = {"step": 7, "history": [0.1, 1 / 3], "note": "é"}
+    carried = {"hidden": torch.arange(3.0), "line": 4}
+    path = checkpoint.save(tmp_path, "step_7", model, optimizer, state, best=None, task_state=carried)
     fresh = Tied(4)
     other = make(list(fresh.parameters()))
     checkpoint.load_weights(path, fresh)
@@ -66,6 +69,9 @@ def test_weights_optimizer_and_state_come_back(make: Optimizer, tmp_path: Path) 
     assert torch.equal(fresh.embedding.weight, model.embedding.weight)
     loaded = checkpoint.load_state(path)
     assert {key: loaded[key] for key in state} == state
+    carried_back = checkpoint.load_task_state(path)
+    assert torch.equal(carried_back.pop("hidden"), carried["hidden"])
+    assert carried_back == {"line": 4}
     for _ in range(2):
         for net, step in ((model, optimizer), (fresh, other)):
             step.zero_grad()
@@ -83,7 +89,7 @@ def test_weights_that_are_views_of_one_buffer_come_back(tmp_path: Path) -> None:
         weight.data = part.view_as(weight)
     model[1].running_mean += 1
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    path = checkpoint.save(tmp_path, "step_1", model, optimizer, {}, None)
+    path = checkpoint.save(tmp_path, "step_1", model, optimizer, {}, best=None, task_state={})
     fresh = nn.Sequential(nn.GRU(3, 4), nn.BatchNorm1d(4))
     checkpoint.load_weights(path, fresh)
     for name, tensor in model.state_dict().items():
@@ -128,18 +134,18 @@ def test_damaged_newest_is_named_and_passed_over(
 
 
 def test_all_damaged_or_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="none yet"):
+    with pytest.raises(UserError, match="no checkpoint"):
         checkpoint.newest(tmp_path)
-    for update in (1, 2):
-        (write(tmp_path, update) / "state.json").unlink()
-    with pytest.raises(UserError, match=r"step_00000002: state\.json is missing; step_00000001.*new run"):
+    for step in (1, 2):
+        (write(tmp_path, step) / "state.json").unlink()
+    with pytest.raises(UserError, match=r"(?s)step_00000002: state\.json is missing; step_00000001.*new run"):
         checkpoint.newest(tmp_path)
 
 
-def test_other_format_is_said(tmp_path: Path) -> None:
+def test_another_format_is_refused(tmp_path: Path) -> None:
     manifest = write(tmp_path, 1) / "manifest.json"
-    manifest.write_text(manifest.read_text("utf-8").replace('"format": 2', '"format": 1'), "utf-8")
-    with pytest.raises(UserError, match="it is of format 1, and this version reads 2"):
+    manifest.write_text(manifest.read_text("utf-8").replace('"format": 3', '"format": 1'), "utf-8")
+    with pytest.raises(UserError, match=r"format 1.*format 3"):
         checkpoint.newest(tmp_path)
 
 
@@ -189,8 +195,8 @@ def test_newest_and_their_best_are_kept(tmp_path: Path) -> None:
     def names() -> list[int]:
         return [int(path.name[5:]) for path in sorted(tmp_path.iterdir())]
 
-    for update in (1, 2, 3):
-        write(tmp_path, update, best="step_00000001")
+    for step in (1, 2, 3):
+        write(tmp_path, step, best="step_00000001")
     write(tmp_path, 4, best="step_00000004")
     # 3 still needs 1: should 4 turn out damaged, the run goes on from 3.
     checkpoint.prune(tmp_path, 2)
@@ -206,7 +212,7 @@ def test_newest_and_their_best_are_kept(tmp_path: Path) -> None:
 
 
 def test_damaged_newer_ones_are_removed(tmp_path: Path) -> None:
-    paths = [write(tmp_path, update) for update in (1, 2, 3)]
+    paths = [write(tmp_path, step) for step in (1, 2, 3)]
     checkpoint.remove_newer(paths[1])
     assert sorted(tmp_path.iterdir()) == paths[:2]
 
@@ -214,10 +220,10 @@ def test_damaged_newer_ones_are_removed(tmp_path: Path) -> None:
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
     with pytest.raises(
-        UserError, match=r"(?s)not of this model.*embedding\.weight is \(4, 3\).*\(5, 3\).*config\.yaml"
+        UserError, match=r"(?s)not fit this model.*embedding\.weight is \(4, 3\).*\(5, 3\).*config\.yaml"
     ):
         checkpoint.load_weights(path, Tied(5))
-    with pytest.raises(UserError, match="not of this model"):
+    with pytest.raises(UserError, match="not fit this model"):
         checkpoint.load_weights(path, nn.Linear(2, 2))
 
 

@@ -1,4 +1,4 @@
-"""What the profile says of an update."""
+"""The profile of a few optimizer steps."""
 
 import gzip
 import json
@@ -34,8 +34,8 @@ class Model(nn.Module):
         return self.decoder.unroll(self.encoder(x))
 
 
-def update(model: Model) -> None:
-    with record_function("update"):
+def step(model: Model) -> None:
+    with record_function("step"):
         with record_function("batch"):
             x = torch.ones(64, 64)
         with record_function("forward"):
@@ -61,18 +61,18 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, float, float]]
     return tables
 
 
-@pytest.mark.parametrize("updates", [1, 5, 40])
-def test_a_trace_and_the_parts_of_an_update(
-    updates: int,
+@pytest.mark.parametrize("steps", [1, 5, 40])
+def test_a_trace_and_the_parts_of_a_step(
+    steps: int,
     said: list[list[tuple[str, float, float]]],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = Model()
     caplog.set_level(logging.INFO, "seq2seq_lab")
-    with profiling.step_profile(model, tmp_path / "profile", torch.device("cpu"))(updates) as done:
-        for _ in range(updates):
-            update(model)
+    with profiling.step_profile(model, tmp_path / "profile", torch.device("cpu"))(steps) as done:
+        for _ in range(steps):
+            step(model)
             done()
     parts, operations = said
     names = [name.strip() for name, _, _ in parts]
@@ -81,13 +81,13 @@ def test_a_trace_and_the_parts_of_an_update(
     assert sum(outer) == pytest.approx(1.0)
     inner = {name.strip(): time for name, time, _ in parts}
     assert 0 < inner["encoder"] + inner["decoder.layers"] < inner["forward"]
-    # A call of `update` has 2 linear layers forward.
+    # A call of `step` has 2 linear layers forward.
     assert any(name == "aten::addmm (2 calls)" for name, _, _ in operations)
     with gzip.open(tmp_path / "profile/trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
-    counted = {1: 1, 5: 4, 40: profiling.UPDATES}[updates]  # the one before them is the profiler's start
+    counted = {1: 1, 5: 4, 40: profiling.STEPS}[steps]  # the one before them is the profiler's start
     assert sum(event.get("name") == "decoder.layers" and event["ph"] == "X" for event in events) == counted
-    assert f"Trace of {counted} updates" in caplog.text
+    assert f"Trace of {counted} steps" in caplog.text
 
 
 def test_nothing_is_left_on_the_model(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS
 from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.tasks.translation.task import corpus_record
 from seq2seq_lab.training import provenance
 
 TRAIN = ParallelText(["a", "b", "c"], ["x", "y", "z"])
@@ -22,12 +23,12 @@ def config_of(**targets: str) -> Any:
     """Return a configuration whose slots name classes of this program, or those given."""
     known = {slot: {"_target_": f"seq2seq_lab.{slot}.Class"} for slot in SLOTS}
     return SimpleNamespace(
-        init_from=None, **known | {slot: {"_target_": target} for slot, target in targets.items()}
+        init_from=None, metric={}, **known | {slot: {"_target_": target} for slot, target in targets.items()}
     )
 
 
 def record_of(**changes: Any) -> dict[str, Any]:
-    made = {"data": provenance.data(CORPUS), "components": {}, "source": "s", "commit": "0123456789"}
+    made = {"data": corpus_record(CORPUS), "components": {}, "source": "s", "commit": "0123456789"}
     return made | changes
 
 
@@ -43,32 +44,31 @@ def record_of(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_the_fingerprint_is_of_the_text_of_all_splits(other: Corpus) -> None:
-    assert provenance.data(other)["fingerprint"] != provenance.data(CORPUS)["fingerprint"]
-    assert provenance.differences(record_of(), record_of(data=provenance.data(other))).keys() == {"data"}
+    assert corpus_record(other)["fingerprint"] != corpus_record(CORPUS)["fingerprint"]
+    assert provenance.differences(record_of(), record_of(data=corpus_record(other))).keys() == {"data"}
 
 
 def test_the_record_of_the_data() -> None:
-    found = provenance.data(CORPUS)
+    found = corpus_record(CORPUS)
     assert found["sizes"] == {"train": 3, "validation": 1, "one": 2, "two": 1}
     assert found["counts"] == {"leaked_pairs": 2}
     assert found["tests"].keys() == {"one", "two"}
-    again = provenance.data(replace(CORPUS, train=HELD_OUT, counts={}))
+    again = corpus_record(replace(CORPUS, train=HELD_OUT, counts={}))
     assert again["tests"] == found["tests"]
 
 
 def test_a_difference_says_what_changed() -> None:
     test = ParallelText(["e", "F"], ["u", "v"])
-    fewer = provenance.data(replace(CORPUS, train=HELD_OUT, tests={"one": test, "two": HELD_OUT}))
+    fewer = corpus_record(replace(CORPUS, train=HELD_OUT, tests={"one": test, "two": HELD_OUT}))
     now = record_of(data=fewer, components={"a.py": "2", "b.py": "1"}, source="t")
     recorded = record_of(components={"a.py": "1", "b.py": "1", "c.py": "1"})
     assert provenance.differences(recorded, now) == {
-        "data": "data (train: 3 pairs, now 1; one: other sentences)",
-        "components": "own components (a.py, c.py)",
+        "data": "data (train: 3 examples, now 1; one: other examples)",
+        "components": "custom components (a.py, c.py)",
         "source": "source of seq2seq_lab (recorded at commit 0123456)",
     }
     assert provenance.differences(now, now) == {}
     assert provenance.differences(now | {"changed": ["source"]}, now).keys() == {"source"}
-    assert provenance.differences({"choices": {}}, now).keys() == {"record"}
 
 
 def test_the_source_is_that_of_the_package_and_of_conf(
@@ -128,25 +128,20 @@ def test_components_of_an_installed_module_that_is_trusted(
     sys.modules.pop("mine_installed")
 
 
-def test_a_data_set_is_loaded_once_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = []
+def test_a_data_set_is_read_once_for_all_jobs() -> None:
+    read: list[int] = []
 
-    class Counted:
-        def __init__(self, config: Any) -> None:
-            self.config = config
+    def read_data(config: Any) -> dict[str, Any]:
+        read.append(config.dataset["seed"])
+        return {"fingerprint": "f"}
 
-        def load(self) -> Corpus:
-            loaded.append(self.config.dataset["seed"])
-            return CORPUS
-
-    monkeypatch.setattr("seq2seq_lab.build.dataset", Counted)
     provenance.forget()
     for seed in (1, 2, 1, 2):
         config = config_of()
         config.dataset["seed"] = seed
-        assert provenance.today(config)["data"] == provenance.data(CORPUS)
-    assert loaded == [1, 2]
+        assert provenance.today(config, read_data)["data"] == {"fingerprint": "f"}
+    assert read == [1, 2]
     provenance.forget()
-    provenance.today(config)
-    assert loaded == [1, 2, 2]
+    provenance.today(config, read_data)
+    assert read == [1, 2, 2]
     provenance.forget()

@@ -28,12 +28,12 @@ def test_one_cycle_equals_torch(total: int) -> None:
         optimizer, max_lr=2e-3, total_steps=total, pct_start=0.1, div_factor=25, final_div_factor=1e4
     )
     ours = like_torch()
-    for update in range(total):
+    for step in range(total):
         group = optimizer.param_groups[0]
-        assert 2e-3 * ours.factor(update, total, []) == pytest.approx(group["lr"], rel=1e-9)
-        assert ours.momentum(update, total) == pytest.approx(group["betas"][0], rel=1e-9)
+        assert 2e-3 * ours.factor(step, total, []) == pytest.approx(group["lr"], rel=1e-9)
+        assert ours.momentum(step, total) == pytest.approx(group["betas"][0], rel=1e-9)
         optimizer.step()
-        if update < total - 1:
+        if step < total - 1:
             theirs.step()
 
 
@@ -43,30 +43,30 @@ def test_one_cycle_that_leaves_momentum_alone() -> None:
     assert Constant().momentum(3, 10) is None
 
 
-def cosine(update: int, total: int) -> float:
+def cosine(step: int, total: int) -> float:
     """A tenth of warm-up to 1 and half a cosine down to 0.25."""
     warmup = total / 10
-    if update < warmup:
-        return (update + 1) / (warmup + 1)
-    share = (update - warmup) / (total - 1 - warmup)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    share = (step - warmup) / (total - 1 - warmup)
     return 0.25 + 0.75 * (1 + math.cos(math.pi * share)) / 2
 
 
-def one(_update: int, _total: int) -> float:
+def one(_step: int, _total: int) -> float:
     return 1.0
 
 
-def warmup(update: int, _total: int) -> float:
-    """Four updates on the way up."""
-    return [1 / 5, 2 / 5, 3 / 5, 4 / 5][update] if update < 4 else 1.0
+def warmup(step: int, _total: int) -> float:
+    """Four steps on the way up."""
+    return [1 / 5, 2 / 5, 3 / 5, 4 / 5][step] if step < 4 else 1.0
 
 
 def root_from(warmup: int) -> Callable[[int, int], float]:
-    return lambda update, _: (update + 1) / warmup if update < warmup else (warmup / (update + 1)) ** 0.5
+    return lambda step, _: (step + 1) / warmup if step < warmup else (warmup / (step + 1)) ** 0.5
 
 
-def half_cosine(update: int, total: int) -> float:
-    return (1 + math.cos(math.pi * update / (total - 1))) / 2
+def half_cosine(step: int, total: int) -> float:
+    return (1 + math.cos(math.pi * step / (total - 1))) / 2
 
 
 CLOSED_FORMS = [
@@ -83,8 +83,8 @@ CLOSED_FORMS = [
 @pytest.mark.parametrize(("schedule", "expected"), CLOSED_FORMS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("total", [20, 101])
 def test_closed_forms(schedule: Schedule, expected: Callable[[int, int], float], total: int) -> None:
-    for update in range(total):
-        assert schedule.factor(update, total, []) == pytest.approx(expected(update, total), abs=1e-12)
+    for step in range(total):
+        assert schedule.factor(step, total, []) == pytest.approx(expected(step, total), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_closed_forms(schedule: Schedule, expected: Callable[[int, int], float],
     ],
 )
 @pytest.mark.parametrize("total", [10, 40, 1000])
-def test_the_last_update(schedule: Schedule, last: float, total: int) -> None:
+def test_the_last_step(schedule: Schedule, last: float, total: int) -> None:
     assert schedule.factor(total - 1, total, []) == pytest.approx(last, abs=1e-12)
     assert schedule.factor(total, total, []) == pytest.approx(last, abs=1e-12)
 
@@ -117,8 +117,8 @@ EVERY = [
 @pytest.mark.parametrize("schedule", EVERY, ids=lambda schedule: type(schedule).__name__)
 @pytest.mark.parametrize("total", [1, 2, 10, 20, 1000])
 def test_the_first_update_moves_and_none_goes_beyond_the_rate(schedule: Schedule, total: int) -> None:
-    """At 10 updates, where a tenth of warm-up is the first, torch's own OneCycleLR divides by 0."""
-    factors = [schedule.factor(update, total, []) for update in range(total)]
+    """At 10 steps, where a tenth of warm-up is the first, torch's own OneCycleLR divides by 0."""
+    factors = [schedule.factor(step, total, []) for step in range(total)]
     assert factors[0] > 0
     assert all(0 <= factor <= 1 for factor in factors)
 

@@ -1,9 +1,10 @@
-"""The training loop: which updates it does, when it validates, saves and stops."""
+"""The training loop: which steps it does, when it validates, saves and stops."""
 
 import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,18 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tasks.base import Counted, StepInfo
+from seq2seq_lab.tasks.translation.data import TrainingPairs
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import no_profile
-from seq2seq_lab.training.trainer import Counted, Trainer, TrainState
+from seq2seq_lab.training.trainer import Trainer, TrainState
 
 PAIRS, BATCH = 70, 16
-UPDATES = 5  # of an epoch
+STEPS = 5  # of an epoch
 SIZES = (40, 40)  # of the vocabularies, cut
 
 GOLDEN = (3.79438927, 0.52059072, 168)  # mean loss in nats, gradient norm, target tokens
@@ -92,35 +95,34 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
         torch.manual_seed(3)
         model = build.model(whole, *SIZES, joint=False)
 
-        def validate(state: TrainState, counted: Counted) -> dict[str, float]:
+        def validate(step: int, counted: Counted) -> dict[str, float]:
+            state = trainer.state
             score = scores(state) if callable(scores) else scores[len(state.history)]
             return {"val/bleu": score, "val/aer": -score}
 
-        forcing = build.teacher_forcing(whole)
-        return Trainer(
-            task=TranslationTask(
-                model, forcing, whole.trainer.label_smoothing, r_drop=0.0, stop_at_eos=False, seed=1
-            ),
-            text=lambda epoch: text,
+        task = build.task(whole)
+        trainer = Trainer(
+            task=task,
+            model=model,
+            data=TrainingPairs(lambda epoch: text, whole.trainer.batch_size, "sentences", seed=1),
             validate=validate,
             optimizer=build.optimizer(whole, model),
             schedule=build.schedule(whole),
-            config=whole.trainer,
+            settings=build.trainer_settings(whole, task),
             tracker=Recorder(),
             folder=tmp_path / folder,
             seed=1,
-            device=torch.device("cpu"),
-            precision=precision,
             identity={"the data": identity},
             profile=no_profile,
-            ranks=Ranks(),
+            compute=Compute(torch.device("cpu"), precision, Ranks()),
         )
+        return trainer
 
     return made
 
 
 def weights(trainer: Trainer) -> torch.Tensor:
-    return nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach()
+    return nn.utils.parameters_to_vector(trainer.model.parameters()).detach()
 
 
 def rows(trainer: Trainer) -> Rows:
@@ -129,13 +131,13 @@ def rows(trainer: Trainer) -> Rows:
 
 
 def validations(trainer: Trainer) -> list[int]:
-    """Train, and return the updates at which it validated."""
+    """Train, and return the steps at which it validated."""
     at: list[int] = []
     validate = trainer.validate
 
-    def noting(state: TrainState, counted: Counted) -> Mapping[str, float]:
-        at.append(state.update)
-        return validate(state, counted)
+    def noting(step: int, counted: Counted) -> Mapping[str, float]:
+        at.append(step)
+        return validate(step, counted)
 
     trainer.validate = noting
     trainer.fit()
@@ -147,13 +149,13 @@ def saved(trainer: Trainer) -> list[int]:
 
 
 def test_golden_step(make: Callable[..., Trainer]) -> None:
-    """Loss and gradient norm of the first update, in fp32.
+    """Loss and gradient norm of the first step, in fp32.
 
     They may change with the order of random draws (initialisation, plan of the epoch, the grammar), never
     with a change that claims to keep the arithmetic.
     """
     trainer = make()
-    loss, norm, tokens = trainer.step(trainer.open_epoch(0)[0])
+    loss, norm, tokens = trainer.step(0)
     assert (float(loss) / tokens, float(norm), tokens) == pytest.approx(GOLDEN, rel=1e-5)
 
 
@@ -161,7 +163,7 @@ def test_training_lowers_the_loss_and_logs_it(make: Callable[..., Trainer]) -> N
     trainer = make(max_epochs=4)
     trainer.fit()
     figures = [row for _, row in rows(trainer)]
-    assert [step for step, _ in rows(trainer)] == list(range(1, 4 * UPDATES + 1))
+    assert [step for step, _ in rows(trainer)] == list(range(1, 4 * STEPS + 1))
     assert figures[-1]["train/loss"] < figures[0]["train/loss"] - 0.05
     assert figures[-1]["train/epoch"] == 4
     assert figures[0]["train/learning_rate"] == pytest.approx(2e-3)
@@ -173,10 +175,10 @@ def test_training_lowers_the_loss_and_logs_it(make: Callable[..., Trainer]) -> N
 def test_logged_loss_is_the_mean_over_tokens_since_the_last_line(make: Callable[..., Trainer]) -> None:
     trainer, other = make(log_every_steps=3, max_epochs=1), make(folder="b", max_epochs=1)
     trainer.fit()
-    sums = [other.step(step) for step in [other.open_epoch(0)[0]]]
-    for step in other.open_epoch(0)[1:]:
-        other.state.update += 1
-        sums.append(other.step(step))
+    sums = [other.step(0)]
+    for number in range(1, STEPS):
+        other.state.step += 1
+        sums.append(other.step(number))
     assert [step for step, _ in rows(trainer)] == [3, 5]
     for (_, row), part in zip(rows(trainer), (sums[:3], sums[3:]), strict=True):
         expected = sum(float(loss) for loss, _, _ in part) / sum(tokens for _, _, tokens in part)
@@ -188,9 +190,9 @@ def test_micro_batches_give_the_same_weights(make: Callable[..., Trainer]) -> No
     sizes: list[int] = []
     loss = parts.task.loss
 
-    def noting(batch: Batch, epoch: int, update: int) -> tuple[torch.Tensor, int]:
+    def noting(model: nn.Module, batch: Batch, step: StepInfo) -> torch.Tensor:
         sizes.append(len(batch.index_B))
-        return loss(batch, epoch, update)
+        return loss(model, batch, step)
 
     parts.task.loss = noting  # type: ignore[method-assign]
     whole.fit()
@@ -216,7 +218,7 @@ def test_clip_norm(make: Callable[..., Trainer]) -> None:
             seen.append(float(torch.cat([g.flatten() for g in grads if g is not None]).norm()))
 
         trainer.optimizer.register_step_pre_hook(look)
-        _, norm, _ = trainer.step(trainer.open_epoch(0)[0])
+        _, norm, _ = trainer.step(0)
         return float(norm), seen[0]
 
     norm, used = gradient(None)
@@ -228,7 +230,7 @@ def test_label_smoothing_is_in_the_training_loss(make: Callable[..., Trainer]) -
     losses = []
     for smoothing in (0.0, 0.2):
         trainer = make(label_smoothing=smoothing)
-        losses.append(float(trainer.step(trainer.open_epoch(0)[0])[0]))
+        losses.append(float(trainer.step(0)[0]))
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 
 
@@ -251,7 +253,7 @@ def test_when_it_validates(
 ) -> None:
     trainer = make(**settings)
     assert validations(trainer) == expected
-    assert trainer.state.update == expected[-1]
+    assert trainer.state.step == expected[-1]
     assert rows(trainer)[-1][0] == expected[-1]
     assert expected[-1] in saved(trainer)
 
@@ -259,12 +261,12 @@ def test_when_it_validates(
 def test_shares_of_an_epoch_meet_its_end_in_spite_of_rounding(make: Callable[..., Trainer]) -> None:
     trainer = make(max_epochs=10**6)
     for share in (0.1, 0.2, 0.3, 0.7, 1 / 3):
-        trainer.config.validate_every = share
+        trainer.settings = replace(trainer.settings, validate_every=share)
         epochs = round(share * 10) if share != 1 / 3 else 1
-        for updates in range(1, 200):
-            trainer.epoch_updates = updates
-            trainer.state.update = updates * epochs
-            assert trainer._validation_due(), (share, updates)
+        for steps in range(1, 200):
+            trainer.epoch_steps = steps
+            trainer.state.step = steps * epochs
+            assert trainer._validation_due(), (share, steps)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,9 @@ def test_checkpoints_between_validations(make: Callable[..., Trainer]) -> None:
 
 def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[..., Trainer]) -> None:
     def plan(trainer: Trainer, epoch: int) -> list[list[list[int]]]:
-        return [[index.tolist() for index in step] for step in trainer.open_epoch(epoch)]
+        steps = trainer.open_epoch(epoch)
+        assert trainer.plan is not None
+        return [[index.tolist() for index in step] for step in trainer.plan.plan[:steps]]
 
     trainer = make()
     assert plan(trainer, 0) != plan(trainer, 1)
@@ -318,17 +322,17 @@ def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[.
 def test_not_finite_is_refused_and_not_saved(make: Callable[..., Trainer]) -> None:
     trainer = make(log_every_steps=100)
     with torch.no_grad():
-        next(trainer.task.model.parameters()).fill_(math.nan)
-    with pytest.raises(UserError, match=r"training loss is nan at update 5.*optimizer\.lr \(now 0\.002\)"):
+        next(trainer.model.parameters()).fill_(math.nan)
+    with pytest.raises(UserError, match=r"training loss is nan at step 5.*optimizer\.lr \(now 0\.002\)"):
         trainer.fit()
     assert not trainer.folder.exists()
     with pytest.raises(UserError, match=r"val/bleu is nan.*clip_norm \(now 1\.0\).*precision=fp32"):
         make((math.nan,)).fit()
 
 
-def test_unknown_monitor(make: Callable[..., Trainer]) -> None:
-    with pytest.raises(UserError, match=r"trainer\.monitor=val/blue .* Did you mean 'val/bleu'"):
-        make(monitor="val/blue").fit()
+def test_a_monitored_metric_that_validation_lacks_is_refused(make: Callable[..., Trainer]) -> None:
+    with pytest.raises(UserError, match=r"trainer\.monitor=val/chrf.*val/bleu"):
+        make(monitor="val/chrf").fit()
 
 
 @pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
@@ -356,19 +360,18 @@ def test_a_skipped_step_of_fp16_leaves_no_trace(
         more = ["optimizer.momentum=0.9"] if momentum else []
         optimizer = hydra.compose("config", [f"optimizer={group}", *more]).optimizer
     skipped, never = (make(precision=Precision.fp16, optimizer=optimizer) for _ in range(2))
-    step = skipped.open_epoch(0)[0]
-    before = nn.utils.parameters_to_vector(skipped.task.model.parameters()).detach()
+    before = nn.utils.parameters_to_vector(skipped.model.parameters()).detach()
     loss = skipped.task.loss
     with monkeypatch.context() as patch:
         patch.setattr(skipped.task, "loss", lambda *of: loss(*of) * math.inf)
         # Recorder that is not initialized holds anything.
         patch.setattr(torch, "empty_like", lambda x, **of: torch.full_like(x, 3, **of))
-        skipped.step(step)
-    assert torch.equal(nn.utils.parameters_to_vector(skipped.task.model.parameters()), before)
+        skipped.step(0)
+    assert torch.equal(nn.utils.parameters_to_vector(skipped.model.parameters()), before)
     assert skipped.scaler.get_scale() == 2.0**15
     never.scaler.load_state_dict(never.scaler.state_dict() | {"scale": 2.0**15})
-    skipped.step(step)
-    never.step(step)
+    skipped.step(0)
+    never.step(0)
     states = [trainer.optimizer.state_dict()["state"] for trainer in (skipped, never)]
     for one, other in zip(*(state.values() for state in states), strict=True):
         assert one.keys() == other.keys()
@@ -381,9 +384,9 @@ def test_gradients_are_clipped_after_the_scale_is_taken_off(make: Callable[..., 
     for precision in (Precision.fp32, Precision.fp16):
         sgd = {"_target_": "torch.optim.SGD", "lr": 1.0, "fused": True}
         trainer = make(precision=precision, optimizer=sgd, clip_norm=0.01)
-        before = nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach()
-        _, norm, _ = trainer.step(trainer.open_epoch(0)[0])
-        change = nn.utils.parameters_to_vector(trainer.task.model.parameters()).detach() - before
+        before = nn.utils.parameters_to_vector(trainer.model.parameters()).detach()
+        _, norm, _ = trainer.step(0)
+        change = nn.utils.parameters_to_vector(trainer.model.parameters()).detach() - before
         assert change.norm().item() == pytest.approx(0.01, rel=1e-3)
         norms.append(norm.item())
     assert norms[1] == pytest.approx(norms[0], rel=0.01)
@@ -396,7 +399,7 @@ def test_other_identity_is_refused(make: Callable[..., Trainer]) -> None:
         make(identity="there").load(checkpoint.newest(trainer.folder))
 
 
-def test_longer_run_says_that_the_schedule_is_stretched(
+def test_a_longer_run_logs_that_the_schedule_is_stretched(
     make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
@@ -404,8 +407,8 @@ def test_longer_run_says_that_the_schedule_is_stretched(
     trainer.fit()
     longer = make(max_epochs=3)
     longer.load(checkpoint.newest(trainer.folder))
-    assert (longer.state.update, longer.total, longer.done) == (5, 15, False)
-    assert "now has 15 updates, not 5" in caplog.text
+    assert (longer.state.step, longer.total, longer.done) == (5, 15, False)
+    assert "now has 15 steps instead of 5" in caplog.text
 
 
 def test_state_is_plain_json(make: Callable[..., Trainer]) -> None:
@@ -413,7 +416,7 @@ def test_state_is_plain_json(make: Callable[..., Trainer]) -> None:
     trainer.fit()
     state = checkpoint.load_state(checkpoint.newest(trainer.folder))
     assert json.loads(json.dumps(state, allow_nan=False)) == state
-    assert (state["train_state"]["update"], state["train_state"]["epoch"], state["total"]) == (5, 1, 5)
+    assert (state["train_state"]["step"], state["train_state"]["epoch"], state["total"]) == (5, 1, 5)
     assert state["best"] == "step_00000005"
 
 
@@ -427,20 +430,20 @@ def test_progress_has_the_epochs_the_best_score_and_the_batches_of_a_validation(
         def due(self) -> bool:
             return True
 
-        def _print(self, update: int, parts: Sequence[str]) -> None:
-            shown.append((update, *parts))
+        def _print(self, step: int, parts: Sequence[str]) -> None:
+            shown.append((step, *parts))
 
     monkeypatch.setattr("seq2seq_lab.training.trainer.Progress", Shown)
     trainer = make((50.0, 20.0), monitor=monitor)
     validate = trainer.validate
 
-    def validated(state: TrainState, counted: Counted) -> Mapping[str, float]:
+    def validated(step: int, counted: Counted) -> Mapping[str, float]:
         counted(4, 10)
-        return validate(state, counted)
+        return validate(step, counted)
 
     trainer.validate = validated
     trainer.fit()
-    epoch = trainer.epoch_updates
+    epoch = trainer.epoch_steps
     assert (epoch, "epoch 1/2", "validating 4/10", "") in shown
     assert (2 * epoch, "epoch 2/2", "validating 4/10", f"best {best}") in shown
     assert [parts[3] for parts in shown if str(parts[2]).startswith("loss")] == [""] * epoch + [

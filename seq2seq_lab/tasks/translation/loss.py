@@ -1,4 +1,4 @@
-"""The loss of translation: teacher-forced for training and validation, free-running for validation alone."""
+"""The losses of translation: the training loss, and teacher-forced and free-running loss for validation."""
 
 from typing import Any
 
@@ -6,12 +6,72 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing, choose_inputs, until_eos
 
-CACHED_LOGITS = 2**18  # logits in work at a time on a CPU: 1 MiB in float32
+CACHED_LOGITS = 2**18  # logits computed at a time on a CPU: 1 MiB in float32
+
+
+class TrainingLoss:
+    """Cross-entropy with the reference as target; teacher forcing chooses the decoder's inputs.
+
+    With R-Drop (Wu 2021, arXiv:2106.14448, eq. 4) each sentence is read twice in a batch with different dropout masks. The
+    loss is half of the paper's: ½ (NLL₁ + NLL₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
+
+    Args:
+        r_drop: α; 0 reads each sentence once.
+        stop_at_eos: count no loss after the model has read an `<eos>` that it predicted. The number of target tokens stays
+            that of the reference (as in the PyTorch translation tutorial).
+        seed: of the teacher-forcing mask.
+    """
+
+    def __init__(
+        self,
+        teacher_forcing: TeacherForcing,
+        *,
+        label_smoothing: float,
+        r_drop: float,
+        stop_at_eos: bool,
+        seed: int,
+    ) -> None:
+        self.teacher_forcing = teacher_forcing
+        self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
+        self.stop_at_eos = stop_at_eos
+        self.seed = seed
+
+    def __call__(self, model: Seq2Seq, batch: Batch, step: StepInfo) -> Tensor:
+        """Return the loss in nats, summed over the target tokens of the batch."""
+        mask_BT = self.teacher_forcing.mask(batch, self.seed, step.epoch, step.step)
+        if self.r_drop:
+            inputs_BT = _choose_separately(model, batch, mask_BT).repeat(2, 1)
+            batch = batch.twice()
+            state, source = model.start(batch.source_BS, batch.source_lengths)
+        else:
+            state, source = model.start(batch.source_BS, batch.source_lengths)
+            inputs_BT = choose_inputs(model, state, source, batch, mask_BT)
+        logits_BTV, _ = model.unroll(inputs_BT, state, source)
+        with record_function("loss"):
+            outputs_BT = until_eos(inputs_BT, batch.outputs_BT) if self.stop_at_eos else batch.outputs_BT
+            loss_sum = cross_entropy(logits_BTV, outputs_BT, self.label_smoothing)
+            if self.r_drop:
+                one_BTV, other_BTV = logits_BTV.chunk(2)
+                divergence = symmetric_kl(one_BTV, other_BTV, outputs_BT.chunk(2)[0])
+                loss_sum = loss_sum / 2 + divergence * (self.r_drop / 4)
+        return loss_sum
+
+
+@torch.no_grad()
+def _choose_separately(model: Seq2Seq, batch: Batch, mask_BT: Tensor | None) -> Tensor:
+    """Return the inputs of both readings of a sentence, chosen in a pass of their own."""
+    if mask_BT is None:
+        return batch.inputs_BT
+    return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, mask_BT)
 
 
 def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float) -> Tensor:
@@ -26,8 +86,8 @@ def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy that computes the gradient together with the loss, a few rows at a time.
 
-    The rows in work stay in the cache, in float32 for logits of less, and nothing of the size N·V is kept
-    but the gradient. `functional.cross_entropy` is what the tests hold it equal to.
+    The rows stay in the CPU's cache and are computed in float32 at least. Only the gradient has size N·V. The tests compare
+    it with `functional.cross_entropy`.
     """
 
     @staticmethod
@@ -59,19 +119,19 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (gradient_NV,) = ctx.saved_tensors
-        return gradient_NV.mul_(gradient).to(ctx.dtype), None, None  # there is no second backward pass
+        return gradient_NV.mul_(gradient).to(ctx.dtype), None, None  # the gradient is used once
 
 
-def disagreement(logits_BTV: Tensor, other_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
+def symmetric_kl(logits_BTV: Tensor, other_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
     """Return KL(p‖q) + KL(q‖p) in nats between two predictions, summed over the real target tokens: a scalar."""
-    total: Tensor = _Disagreement.apply(
+    total: Tensor = _SymmetricKL.apply(
         logits_BTV.flatten(0, 1), other_BTV.flatten(0, 1), outputs_BT.flatten()
     )  # type: ignore[no-untyped-call]
     return total
 
 
-class _Disagreement(torch.autograd.Function):
-    """Σ (p − q)(log p − log q), a few rows at a time, the gradients together with the value as in `_CrossEntropy`."""
+class _SymmetricKL(torch.autograd.Function):
+    """Σ (p − q)(log p − log q), computed with its gradients a few rows at a time; see `_CrossEntropy`."""
 
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, other_NV: Tensor, outputs_N: Tensor) -> Tensor:
@@ -101,28 +161,28 @@ class _Disagreement(torch.autograd.Function):
 
 
 def _empty_gradient(logits_NV: Tensor) -> Tensor:
-    """Return room for a gradient; of float16 logits in float32, since the loss is yet to be scaled up."""
+    """Return an empty gradient, for float16 logits in float32, since the loss is not scaled yet."""
     wide = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
     return torch.empty_like(logits_NV, dtype=wide)
 
 
 def _rows(logits_NV: Tensor) -> list[slice]:
-    """Return slices of the rows whose logits stay in a CPU's cache."""
+    """Return slices of rows whose logits fit in the cache of a CPU."""
     count, size = logits_NV.shape
     rows = max(1, CACHED_LOGITS // size) if logits_NV.device.type == "cpu" else max(1, count)
     return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
 def teacher_forced(model: Seq2Seq | Encoded, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    """Return the summed loss with the reference as input, and weights_BTS or None."""
+    """Return the summed loss with the reference as input, and the attention weights_BTS or None."""
     logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
     return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
 
 
 def free_running(model: Seq2Seq | Encoded, batch: Batch) -> Tensor:
-    """Return the summed loss with the model's own arg-max as input.
+    """Return the summed loss with the model's arg-max as input.
 
-    It runs for as many steps as the reference has tokens and does not stop at `<eos>`.
+    The number of steps is that of the reference's tokens; predicting `<eos>` does not end it.
     """
     state, source = model.start(batch.source_BS, batch.source_lengths)
     token_B = batch.inputs_BT[:, 0]

@@ -1,74 +1,297 @@
-"""Translation as a task: what the trainer minimises."""
+"""Translation as a task: sentence pairs, an encoder-decoder, BLEU."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batching import Unit
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.near_duplicates import with_near_duplicates
+from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
+from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.data.vectors import coverage, read_vectors
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Declarations, Metric
+from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.tasks.translation import loss
-from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing, choose_inputs, until_eos
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.tasks.base import Counted, Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.translation.data import TrainingPairs, evaluation_splits
+from seq2seq_lab.tasks.translation.evaluation import (
+    METRICS,
+    PRIMARY,
+    Evaluation,
+    Split,
+    TranslationEvaluator,
+    choose_samples,
+    groupings,
+)
+from seq2seq_lab.tasks.translation.loss import TrainingLoss
+from seq2seq_lab.tasks.translation.report import TranslationReport, describe
+from seq2seq_lab.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
+ALIGNMENT_METRICS = ("aer", "alignment_precision", "alignment_recall")
 
 
-class TranslationTask:
-    """The training loss: cross-entropy on the reference, its inputs chosen by teacher forcing.
-
-    With R-Drop (Wu 2021, arXiv:2106.14448, eq. 4) each sentence is read twice in a batch, with dropout masks of its
-    own each time: the loss is half of the paper's, ½ (NLL₁ + NLL₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
+class TranslationTask(Task):
+    """Translation of sentences.
 
     Args:
-        r_drop: α; 0 reads each sentence once.
-        stop_at_eos: where the model has read an `<eos>` of its own, what follows of the sentence adds no loss; the
-            number of target tokens stays that of the reference (the PyTorch translation tutorial's training loss).
+        parts: the parts of the model, the data and the search.
+        seed: of the order of the pairs, the segmentation of a stochastic tokenizer, and the teacher-forcing mask.
+        batch_size: of an optimizer step, in the unit `batch_unit`.
+        max_length: training pairs with more tokens on a side are left out.
+        length_bounds: upper bounds of the groups of BLEU by source length, in words.
+        multi_reference: score each source sentence once, against the references of all its pairs.
+        samples: number of validation sentences whose translation and attention are shown at each validation.
+        join_subwords: draw attention over words instead of subwords.
+        monitor: the monitored metric as configured; None for the primary one.
     """
+
+    uses = frozenset(
+        (
+            *("dataset", "tokenizer", "encoder", "decoder", "attention", "readout", "initialization"),
+            *("teacher_forcing", "search"),
+        )
+    )
+    settings = (
+        *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
+        *("eval_batch_size", "length_bounds", "multi_reference", "samples", "join_subwords"),
+    )
+    metrics: Sequence[Metric] = METRICS
+    primary = PRIMARY
+    unit = "target_tokens"
+    files = ("tokenizer",)
+    commands = {  # noqa: RUF012  (a constant)
+        "translate sentences that you type": ("seq2seq_lab.translate", "RUN"),
+        "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
+    }
+
+    corpus: Corpus
+    tokenized: TokenizedCorpus
+    tokenizers: TokenizerPair
 
     def __init__(
         self,
-        model: Seq2Seq,
-        teacher_forcing: TeacherForcing,
+        *,
+        parts: Parts,
+        seed: int,
+        batch_size: int,
+        batch_unit: Unit,
+        max_length: int,
         label_smoothing: float,
         r_drop: float,
         stop_at_eos: bool,
-        seed: int,
+        monitor: str | None,
+        eval_batch_size: int,
+        length_bounds: list[int],
+        multi_reference: bool,
+        samples: int,
+        join_subwords: bool,
     ) -> None:
-        self.model = model
-        self.teacher_forcing = teacher_forcing
-        self.label_smoothing = label_smoothing
-        self.r_drop = r_drop
-        self.stop_at_eos = stop_at_eos
+        self.parts = parts
         self.seed = seed
+        self.batch_size = batch_size
+        self.batch_unit: Unit = batch_unit
+        self.max_length = max_length
+        self.monitors_alignment = monitor is not None and monitor.removeprefix("val/") in ALIGNMENT_METRICS
+        self.monitor = monitor
+        self.eval_batch_size = eval_batch_size
+        self.length_bounds = length_bounds
+        self.groupings = groupings(length_bounds)
+        self.multi_reference = multi_reference
+        self.samples = samples
+        self.join_subwords = join_subwords
+        self.loss_settings: dict[str, Any] = {
+            "label_smoothing": label_smoothing,
+            "r_drop": r_drop,
+            "stop_at_eos": stop_at_eos,
+        }
 
-    def loss(self, batch: Batch, epoch: int, update: int) -> Tensor:
-        """Return the loss in nats, summed over the batch's target tokens."""
-        coins_BT = self.teacher_forcing.coins(batch, self.seed, epoch, update)
-        if self.r_drop:
-            inputs_BT = self._choose_alone(batch, coins_BT).repeat(2, 1)
-            batch = batch.twice()
-            state, source = self.model.start(batch.source_BS, batch.source_lengths)
-        else:
-            state, source = self.model.start(batch.source_BS, batch.source_lengths)
-            inputs_BT = choose_inputs(self.model, state, source, batch, coins_BT)
-        logits_BTV, _ = self.model.unroll(inputs_BT, state, source)
-        with record_function("loss"):
-            outputs_BT = batch.outputs_BT
-            if self.stop_at_eos:
-                outputs_BT = until_eos(inputs_BT, outputs_BT)
-            loss_sum = loss.cross_entropy(logits_BTV, outputs_BT, self.label_smoothing)
-            if self.r_drop:
-                one_BTV, other_BTV = logits_BTV.chunk(2)
-                apart = loss.disagreement(one_BTV, other_BTV, outputs_BT.chunk(2)[0])
-                loss_sum = loss_sum / 2 + apart * (self.r_drop / 4)
-        return loss_sum
+    @cached_property
+    def training_loss(self) -> TrainingLoss:
+        """The loss of training; a run that is opened to translate has no use for it."""
+        return TrainingLoss(self.parts.teacher_forcing(), **self.loss_settings, seed=self.seed)
 
-    @torch.no_grad()
-    def _choose_alone(self, batch: Batch, coins_BT: Tensor | None) -> Tensor:
-        """Choose the inputs that both readings of a sentence follow."""
-        if coins_BT is None:
-            return batch.inputs_BT
-        return choose_inputs(
-            self.model, *self.model.start(batch.source_BS, batch.source_lengths), batch, coins_BT
+    def check(self) -> None:
+        """Build the model without memory, so that parts that do not fit together are refused before data is read."""
+        tokenizer = self.parts.tokenizer()
+        with torch.device("meta"):
+            model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
+        attention = self.parts.attention.settings["_target_"]
+        if model.longest_source is not None and tokenizer.stochastic:
+            raise UserError(
+                f"attention._target_={attention} has scores for a limited number of tokens, but this tokenizer segments a "
+                f"sentence into a different number of tokens in each epoch. Set tokenizer.dropout=0, or choose another "
+                f"attention function, such as attention=additive."
+            )
+        if self.monitors_alignment and not model.attends:
+            raise UserError(
+                f"trainer.monitor={self.monitor} needs a model with attention. Choose another metric, or model=attn."
+            )
+        search = self.parts.search()
+        if getattr(search, "needs_attention", False) and not model.attends:
+            raise UserError(
+                "search.coverage_penalty needs a model with attention. Set it to 0, or choose model=attn."
+            )
+
+    def data_record(self) -> dict[str, Any]:
+        return corpus_record(self.parts.dataset().load())
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
+        corpus = self.parts.dataset().load()
+        sizes = {name: len(text) for name, text in splits_of(corpus).items()}
+        if 0 in sizes.values() or not corpus.tests:
+            raise UserError(
+                f"The data set has no pairs in some splits: {sizes}. Training, validation and at least one test set need "
+                f"some. Give it more text (for example dataset=parallel dataset.train=FILE), or change how it is split."
+            )
+        if self.monitors_alignment and corpus.validation.gold is None:
+            raise UserError(
+                f"trainer.monitor={self.monitor} needs gold alignments, which this data set does not have. Choose another "
+                f"metric, or dataset=grammar."
+            )
+        tokenizer = self.parts.tokenizer
+        self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted)
+        self.corpus = with_near_duplicates(corpus, cache)
+        self.tokenizers = self.tokenized.tokenizers
+        text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
+        validation, *tests = evaluation_splits(
+            self.corpus, self.tokenized.validation, self.tokenized.tests, limit
+        )
+        lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
+        self.longest = {name: int(tokens.source_lengths.max()) for name, tokens in lengths.items()}
+        return TaskData(
+            TrainingPairs(text.epoch, self.batch_size, self.batch_unit, self.seed),
+            validation,
+            tests,
+            corpus_record(self.corpus),
+            {"the data or the tokenizer": self.tokenized.key},
         )
 
-    def figures(self, update: int) -> dict[str, float]:
-        """Return the forcing ratio at an update."""
-        return {"teacher_forcing_ratio": self.teacher_forcing.ratio_at(update)}
+    def open(self, folder: Path) -> None:
+        self.tokenizers = TokenizerPair.load(folder / "tokenizer")
+        self.longest = {}
+
+    def save(self, folder: Path) -> None:
+        self.tokenizers.save(folder / "tokenizer")
+
+    def model(self) -> Seq2Seq:
+        pair = self.tokenizers
+        model = self.parts.seq2seq(pair.source.size, pair.target.size, pair.joint)
+        for name, length in self.longest.items():
+            model.check_length(length, f"A source sentence of {name}")
+        return model
+
+    def load_pretrained(self, model: Seq2Seq) -> None:
+        """Set the embedding tables from files of pretrained vectors, and log how much of the text they cover."""
+        tokens, pair = self.tokenized.train, self.tokenizers
+        for side, embedding, tokenizer, ids in (
+            ("source", model.source_embedding, pair.source, tokens.source_tokens),
+            ("target", model.target_embedding, pair.target, tokens.target_tokens),
+        ):
+            path, key = self.parts.vectors[side], f"embedding.{side}.path"
+            if path is not None:
+                words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
+                embedding.load_vectors(words)
+                covered = coverage(words, ids.bincount(minlength=tokenizer.size))
+                log.info("%s: %s have a vector in %s.", key, covered, path)
+
+    def describe(self) -> None:
+        describe(self.corpus, self.tokenized)
+
+    def loss(self, model: Seq2Seq, batch: Batch, step: StepInfo) -> Tensor:
+        return self.training_loss(model, batch, step)
+
+    def values(self, step: int) -> dict[str, float]:
+        return {"teacher_forcing_ratio": self.training_loss.teacher_forcing.ratio_at(step)}
+
+    def evaluator(
+        self,
+        split: Split,
+        model: Seq2Seq | Ensemble,
+        compute: Compute,
+        also: Collection[str] = (),
+        replace_unknown: bool = False,
+    ) -> "SplitEvaluator":
+        """Return the evaluator of a model on a split; see `TranslationEvaluator`."""
+        samples = choose_samples(split.text, self.samples) if split.prefix == "val" else []
+        return SplitEvaluator(
+            TranslationEvaluator(
+                model,
+                split,
+                self.tokenizers,
+                self.parts.search(),
+                batch_size=self.eval_batch_size,
+                length_bounds=self.length_bounds,
+                device=compute.device,
+                precision=compute.precision,
+                ranks=compute.ranks,
+                replace_unknown=replace_unknown,
+                multi_reference=self.multi_reference,
+                metrics=self.metrics,
+                also=also,
+            ),
+            samples,
+        )
+
+    def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
+        return TranslationReport(folder, self.tokenizers, tracker, self.samples, self.join_subwords)
+
+
+class SplitEvaluator:
+    """Evaluates a split and keeps the attention of the sentences that the report shows.
+
+    Args:
+        samples: numbers of the sentences shown at each validation.
+    """
+
+    def __init__(self, evaluator: TranslationEvaluator, samples: Sequence[int]) -> None:
+        self.evaluator = evaluator
+        self.samples = samples
+
+    @property
+    def declarations(self) -> Declarations:
+        """What `result.json` records of the metrics."""
+        return self.evaluator.declarations
+
+    def __call__(self, final: bool = False, counted: Counted | None = None) -> Evaluation:
+        kept = [*self.samples]
+        if final:
+            kept = [*choose_samples(self.evaluator.split.text, KEPT_ATTENTION), *kept]
+        return self.evaluator([*dict.fromkeys(kept)], final, counted)
+
+
+def splits_of(corpus: Corpus) -> dict[str, ParallelText]:
+    """Return all splits of a corpus by name."""
+    return {"train": corpus.train, "validation": corpus.validation, **corpus.tests}
+
+
+def corpus_record(corpus: Corpus) -> dict[str, Any]:
+    """Return what `run.json` records of a corpus; see `Task.data_record`."""
+    hashes = {
+        name: hashlib.sha256(Lines.of(text.source).digest() + Lines.of(text.target).digest()).hexdigest()
+        for name, text in splits_of(corpus).items()
+    }
+    digest = hashlib.sha256()
+    for name, pairs_hash in hashes.items():
+        digest.update(json.dumps([name, pairs_hash]).encode())
+    return {
+        "fingerprint": digest.hexdigest(),
+        "sizes": {name: len(text) for name, text in splits_of(corpus).items()},
+        "tests": {name: hashes[name] for name in corpus.tests},
+        "counts": dict(corpus.counts),
+    }

@@ -24,11 +24,12 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
+from seq2seq_lab.tasks.translation.data import TrainingPairs
 from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
-from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import _needed
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training import checkpoint, trainer
@@ -119,35 +120,32 @@ def test_training(
     """Run two steps with validation and logging; no step waits for the GPU."""
     precision, *overrides = case
     whole = settings((*overrides, "trainer.max_steps=2", "trainer.log_every_steps=1"))
-    of, model = whole.trainer, on_gpu(whole, tokenized)
+    model, task = on_gpu(whole, tokenized), build.task(whole)
     made = trainer.Trainer(
-        task=TranslationTask(
-            model, build.teacher_forcing(whole), of.label_smoothing, of.r_drop, of.stop_at_eos, seed=1
-        ),
-        text=lambda epoch: tokenized.train,
-        validate=lambda state, counted: {"val/bleu": 1.0},
+        task=task,
+        model=model,
+        data=TrainingPairs(lambda epoch: tokenized.train, whole.trainer.batch_size, "sentences", seed=1),
+        validate=lambda step, counted: {"val/bleu": 1.0},
         optimizer=build.optimizer(whole, model),
         schedule=build.schedule(whole),
-        config=of,
+        settings=build.trainer_settings(whole, task),
         tracker=Trackers(()),
         folder=Path(),
         seed=1,
-        device=GPU,
-        precision=precision,
         identity={},
         profile=no_profile,
-        ranks=Ranks(),
+        compute=Compute(GPU, precision, Ranks()),
     )
     assert made.scaler.is_enabled() == (precision is FP16)
     made.scaler.state_dict = dict  # type: ignore[method-assign]  # it would read the scale for a checkpoint
     saved: list[nn.Module] = []
-    monkeypatch.setattr(checkpoint, "save", lambda *parts: saved.append(parts[2]))
+    monkeypatch.setattr(checkpoint, "save", lambda *parts, **_: saved.append(parts[2]))
     monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
     step, waits = made.step, []
 
-    def watched(plan: Any) -> Any:
+    def watched(number: int) -> Any:
         before = fake_gpu.waits
-        done = step(plan)
+        done = step(number)
         waits.append(fake_gpu.waits - before)
         return done
 

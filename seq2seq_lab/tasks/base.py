@@ -1,0 +1,310 @@
+"""The contract of a task: everything of a run that depends on the kind of problem.
+
+The trainer, checkpoints, studies and the comparison know only what this module declares.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab.data.batching import Index, StepPlan, deal
+from seq2seq_lab.data.corpus import Dataset
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Grouping, Measurement, Metric
+from seq2seq_lab.models.decoders.base import Decoder
+from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.initialization import Initialization
+from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.search.base import Search
+from seq2seq_lab.tracking import Tracker
+
+Counted = Callable[
+    [int, int], None
+]  # called with the number of finished batches and the number of all batches
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """The optimizer step that a loss is computed for.
+
+    Attributes:
+        epoch: counted from 0.
+        step: of the run, counted from 0.
+    """
+
+    epoch: int
+    step: int
+
+
+class EpochPlan(ABC):
+    """The optimizer steps of an epoch.
+
+    Args:
+        plan: the batches of each step, as indices of examples.
+    """
+
+    def __init__(self, plan: Sequence[StepPlan]) -> None:
+        self.plan = plan
+
+    @property
+    def steps(self) -> int:
+        """The number of optimizer steps."""
+        return len(self.plan)
+
+    def share(self, step: int, rank: int, ranks: int, micro_batches: int) -> dict[int, StepPlan]:
+        """Return the micro-batches of a step that one rank computes; see `deal`."""
+        return deal(self.plan[step], rank, ranks, micro_batches)
+
+    @abstractmethod
+    def batch(self, index: Index) -> Any:
+        """Return a batch of the task's own type with the examples of these indices."""
+
+    @abstractmethod
+    def count(self, step: int) -> int:
+        """Return the number of units of a step on all ranks. The loss is the mean over this number."""
+
+
+class TrainingSplit(Protocol):
+    """The training examples."""
+
+    def epoch(self, number: int, device: torch.device) -> EpochPlan:
+        """Return the plan of an epoch, counted from 0; the batches are on `device`."""
+        ...
+
+
+class Split(Protocol):
+    """The examples of a validation or test split.
+
+    Attributes:
+        prefix: of its metrics: `val`, `test` or `test/NAME`.
+    """
+
+    @property
+    def prefix(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The splits of a run.
+
+    Attributes:
+        tests: at least one test set; the prefix of the first one is `test`.
+        record: the entry `data` of `run.json`; see `Task.data_record`.
+        identity: what a run must share with the checkpoint that it resumes from, by name.
+    """
+
+    train: TrainingSplit
+    validation: Any
+    tests: Sequence[Any]
+    record: Mapping[str, Any]
+    identity: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of an evaluation of a split.
+
+    Attributes:
+        values: metrics by name, with the split's prefix.
+        measurement: the metrics with what they were computed from.
+    """
+
+    values: dict[str, float]
+    measurement: Measurement
+
+
+class Evaluator(Protocol):
+    """Evaluates a model on a split. All ranks call it together and return the same evaluation."""
+
+    def __call__(self, final: bool = False, counted: Counted | None = None) -> Any:
+        """Evaluate the model.
+
+        Args:
+            final: add what `measure` adds to the final evaluation, and what the task's report needs.
+            counted: called after each batch.
+        """
+        ...
+
+
+class Report:
+    """What a task adds to the report of a run; rank 0 calls it. This one adds nothing.
+
+    Attributes:
+        page: the files of examples and heatmaps that the page of the comparison shows; see `reporting.page`.
+    """
+
+    page: Mapping[str, Any] = {}
+
+    def validation(self, split: Any, evaluation: Any, step: int) -> None:
+        """Report a validation, after its metrics are logged."""
+
+    def end(self, evaluations: Sequence[tuple[Any, Any]], step: int) -> None:
+        """Report the final evaluations, given as pairs of a split and its evaluation."""
+
+
+class Part:
+    """The constructor of a part, with the settings of its config group bound.
+
+    Args:
+        make: the constructor; None if the group is null.
+        settings: the group's settings.
+    """
+
+    def __init__(self, group: str, make: Callable[..., Any] | None, settings: Mapping[str, Any]) -> None:
+        self.group = group
+        self.settings = settings
+        self._make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a new part.
+
+        Raises:
+            UserError: the part refuses a setting, or the group is null.
+        """
+        if self._make is None:
+            raise UserError(
+                f"{self.group}=null: the task uses this group. Add {self.group!r} to `uses` of its class, and do not "
+                f"override the group with null."
+            )
+        return self._make(*args, **kwargs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Constructors of the parts that a configuration names, by config group.
+
+    A task calls those of the groups that it uses with the arguments that are only known at run time.
+
+    Attributes:
+        seq2seq: returns the encoder-decoder that all groups of the model describe, from the source vocabulary's size, the
+            target vocabulary's size, and whether the two are one vocabulary.
+        vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
+    """
+
+    dataset: Callable[[], Dataset]
+    tokenizer: Part
+    encoder: Callable[..., Encoder]
+    decoder: Callable[..., Decoder]
+    attention: Part
+    readout: Callable[..., Readout]
+    initialization: Callable[[], Initialization]
+    teacher_forcing: Part
+    search: Callable[[], Search]
+    seq2seq: Callable[[int, int, bool], Seq2Seq]
+    vectors: Mapping[str, Path | None]
+
+
+class Task(ABC):
+    """A kind of problem: its data, model, loss, metrics and report. A run has one instance.
+
+    The constructor takes `parts` (`Parts`), `seed`, the settings of the `trainer` section that `settings` names, and the
+    settings of its own in the config group `task`.
+
+    Attributes:
+        uses: the config groups that describe the task's parts; the others are null.
+        settings: the settings of the `trainer` section that the constructor takes.
+        metrics: the metrics of an evaluation.
+        groupings: the metrics by group of examples.
+        primary: the name of the metric that `trainer.monitor=null` means.
+        unit: the name of what `EpochPlan.count` counts, as in `train/UNIT_per_second`.
+        files: names of the files and folders of a run folder that `save` writes.
+        commands: what to do with a finished run, and the program with its arguments; RUN is the folder.
+    """
+
+    uses: ClassVar[frozenset[str]]
+    settings: ClassVar[tuple[str, ...]] = ()
+    metrics: Sequence[Metric]
+    groupings: Sequence[Grouping] = ()
+    primary: str
+    unit: str = "examples"
+    files: tuple[str, ...] = ()
+    commands: Mapping[str, tuple[str, ...]] = {}
+
+    def check(self) -> None:
+        """Refuse settings that do not fit together. It is called before data is read.
+
+        Raises:
+            UserError: names the setting and the remedy.
+        """
+
+    @abstractmethod
+    def data_record(self) -> dict[str, Any]:
+        """Read the data, which depends only on the config groups `task` and `dataset`; return what `run.json` records of it.
+
+        Returns:
+            `fingerprint`: a hash of all examples; `sizes`: the number of examples by split; `tests`: a hash by test set;
+            `counts`: numbers of special examples, by name.
+        """
+
+    @abstractmethod
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        """Read and prepare the data.
+
+        Args:
+            cache: the folder to keep prepared data in.
+            saved: the folder of the run whose vocabulary this run has, see `save`; None makes a new one.
+            limit: the number of examples of validation and test splits; None for all.
+
+        Raises:
+            UserError: the data cannot be read or used.
+        """
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """Return the model, with weights drawn from torch's global generator. It is called after `load` or `open`.
+
+        Raises:
+            UserError: the data does not fit the model.
+        """
+
+    def open(self, folder: Path) -> None:
+        """Read what `save` wrote, so that `model` returns the model of a saved run without `load`."""
+
+    def load_pretrained(self, model: Any) -> None:
+        """Load weights from files into the model of a new run. Only rank 0 calls it."""
+
+    def save(self, folder: Path) -> None:
+        """Write to the run folder what is needed to open the run again, besides its configuration and weights."""
+
+    def describe(self) -> None:
+        """Print what is about to be trained, besides the table of parameters."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any, step: StepInfo) -> Tensor:
+        """Return the loss of a batch, summed over its units (see `EpochPlan.count`).
+
+        An auxiliary term is its mean over the units times their number.
+        """
+
+    def values(self, step: int) -> dict[str, float]:
+        """Return values of the task that are logged at a step, for example a rate that changes during training."""
+        return {}
+
+    @abstractmethod
+    def evaluator(self, split: Any, model: Any, compute: Compute, also: Collection[str] = ()) -> Evaluator:
+        """Return the evaluator of a model on a split.
+
+        Args:
+            also: names of metrics of the final evaluation to compute at each validation; see `measure`.
+        """
+
+    def report(self, folder: Path, tracker: Tracker) -> Report:
+        """Return what the task adds to the report of a run."""
+        return Report()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors and JSON values of the task that a checkpoint keeps.
+
+        Only those of rank 0 are kept.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""

@@ -1,0 +1,289 @@
+"""The report of translation: tables of the corpus, sample translations, heatmaps of attention, files of translations."""
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seq2seq_lab import plots
+from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
+from seq2seq_lab.data.tokenized import TokenizedCorpus
+from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.files import write_atomically
+from seq2seq_lab.metrics.alignment import (
+    Link,
+    Span,
+    attention_map,
+    group_tokens,
+    whitespace_words,
+    word_spans,
+)
+from seq2seq_lab.metrics.bleu import sentence_bleu
+from seq2seq_lab.runtime import console
+from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.tasks.base import Report
+from seq2seq_lab.tasks.translation.evaluation import (
+    Evaluation,
+    Split,
+    choose_samples,
+    source_lengths_in_words,
+)
+from seq2seq_lab.tracking import Tracker
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_WARNING = 0.25  # share of unknown training tokens that suggests the wrong text or tokenizer
+ROOM = 1.25  # output tokens that fit in a heatmap of fixed size, relative to those of the reference
+EXAMPLES = 3  # tokenised training pairs shown before training
+# The files that the page of the comparison shows, and the names in them.
+PAGE = {
+    "examples": {
+        "file": "translations.test.jsonl",
+        "columns": {
+            "input": "source",
+            "reference": "reference",
+            "output": "hypothesis",
+            "score": "sentence_bleu",
+        },
+    },
+    "heatmaps": {
+        "file": "attention.test.jsonl",
+        "columns": {
+            "title": "source",
+            "columns": "source_tokens",
+            "rows": "target_tokens",
+            "weights": "weights",
+        },
+    },
+}
+TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
+
+
+def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
+    """Print tables of the corpus and of some tokenised pairs, and warn about problems of the data."""
+    pair = tokenized.tokenizers
+    held_out = {
+        "validation": corpus.validation,
+        **{f"test/{name}": text for name, text in corpus.tests.items()},
+    }
+    console.print_and_log(
+        console.corpus_table(
+            {"train": len(corpus.train), **{name: len(text) for name, text in held_out.items()}},
+            {"source": pair.source.size, "target": pair.target.size},
+            tokenized.unknown_rate,
+        )
+    )
+    near = {
+        split: [
+            (count := corpus.counts.get(f"{split.removeprefix('test/')}/{kind}", 0), count / len(text))
+            for kind in NEAR_DUPLICATES
+        ]
+        for split, text in held_out.items()
+    }
+    if any(count for counts in near.values() for count, _ in counts):
+        kinds = [kind.replace("_", " ") for kind in NEAR_DUPLICATES]
+        console.print_and_log(console.near_duplicates_table(near, kinds))
+    sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
+    source_tokens = map(pair.source.tokens, pair.source.encode(sources))
+    target_tokens = map(pair.target.tokens, pair.target.encode(targets))
+    console.print_and_log(console.pairs_table(list(zip(source_tokens, target_tokens, strict=True))))
+    _log_problems(corpus, tokenized, sum(map(len, held_out.values())))
+
+
+def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> None:
+    counts = [
+        f"{count:,} {name.replace('_', ' ')}"
+        for name, count in corpus.counts.items()
+        if count and "/" not in name
+    ]
+    if counts:
+        log.info("Counted in the corpus: %s.", ", ".join(counts))
+    leaks = corpus.counts.get("leaked_pairs", 0)
+    if leaks and not corpus.counts.get("dropped_leaks", 0):
+        log.warning(
+            "%s of %s pairs of validation and test are also training pairs, which makes their scores too high. With "
+            "dataset=parallel, dataset.on_leak=drop removes such pairs from training.",
+            f"{leaks:,}",
+            f"{held_out:,}",
+        )
+    for name, rate in tokenized.unknown_rate.items():
+        if name.startswith("train/") and rate > UNKNOWN_WARNING:
+            log.warning(
+                "%.0f%% of the tokens of %s are unknown. Check the text and the tokenizer.", 100 * rate, name
+            )
+
+
+class TranslationReport(Report):
+    """Shows the same few validation sentences at each validation, and writes the files of the final evaluation.
+
+    Args:
+        samples: the number of sentences to show.
+        join: draw attention over words instead of subwords.
+    """
+
+    page = PAGE
+
+    def __init__(
+        self, folder: Path, tokenizers: TokenizerPair, tracker: Tracker, samples: int, join: bool
+    ) -> None:
+        self.folder = folder
+        self.tokenizers = tokenizers
+        self.tracker = tracker
+        self.samples = samples
+        self.join = join
+
+    def validation(self, split: Split, evaluation: Evaluation, step: int) -> None:
+        """Show sample translations and draw their attention."""
+        text, samples = split.text, choose_samples(split.text, self.samples)
+        rows = [(text.source[i], text.target[i], evaluation.translations[i]) for i in samples]
+        if not rows:
+            return
+        console.print_and_log(console.sample_translations(rows))
+        scored = [[*row, sentence_bleu(row[2], row[1])] for row in rows]
+        self.tracker.log_table("val/translations", TRANSLATION_COLUMNS, scored, step)
+        for number, i in enumerate(samples, start=1):
+            path = self.folder / f"attention/sample_{number}_step_{step:08d}.png"
+            figure = self.heatmap(text, i, evaluation.hypotheses[i], step)
+            if figure is not None:
+                plots.save_figure(figure, path)
+                # One name per sentence, because W&B expects pictures of one name to have one size.
+                self.tracker.log_images(f"val/attention/{number}", [path], [text.source[i]], step)
+
+    def end(self, evaluations: Sequence[tuple[Split, Evaluation]], step: int) -> None:
+        """Write the translations, attention weights and scored lines, and draw the attention of the samples."""
+        for split, evaluation in evaluations:
+            name, text = split.prefix.replace("/", "."), split.text
+            rows = write_translations(
+                self.folder / f"translations.{name}.jsonl", text, evaluation.translations
+            )
+            write_attention(self.folder / f"attention.{name}.jsonl", text, evaluation, self.tokenizers)
+            write_scored_lines(self.folder / "scored", name, evaluation)
+            if split.prefix == "val":
+                self._draw_samples(split, evaluation)
+            else:
+                self.tracker.log_table(f"{split.prefix}/translations", TRANSLATION_COLUMNS, rows, step)
+
+    def _draw_samples(self, split: Split, evaluation: Evaluation) -> None:
+        for number, i in enumerate(choose_samples(split.text, self.samples), start=1):
+            figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
+            if figure is not None:
+                plots.save_for_print(figure, self.folder / f"attention/sample_{number}.png")
+
+    def heatmap(
+        self, text: ParallelText, i: int, hypothesis: Hypothesis, step: int | None
+    ) -> "Figure | None":
+        """Return a picture of the attention of a hypothesis; None without attention or without a token.
+
+        Gold links are outlined if the translation equals the reference.
+
+        Args:
+            i: the number of the sentence in the text.
+            step: shown in the picture; all pictures of a sentence then have the same size. None for a picture that is as
+                large as the translation needs.
+        """
+        weights_TS = hypothesis.weights_TS
+        if weights_TS is None:
+            return None
+        line, reference = text.source[i], text.target[i]
+        drawn = attention_map(weights_TS, self.tokenizers, line, hypothesis.tokens, self.join)
+        if not drawn.target_tokens:
+            return None
+        links: set[Link] = set()
+        if text.gold is not None and drawn.output == reference:
+            links = gold_links(text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
+        notes = ["outlined: gold alignment"] if links else []
+        room = None
+        if step is not None:
+            notes.insert(0, f"step {step:,}")
+            # A row per word, or per token with <eos>.
+            own = (
+                len(whitespace_words(reference))
+                if self.join
+                else 1 + len(self.tokenizers.target.encode([reference])[0])
+            )
+            room = math.ceil(ROOM * own) + 1
+        return plots.draw_attention(
+            drawn.weights_TS,
+            drawn.source_tokens,
+            drawn.target_tokens,
+            line,
+            links,
+            room=room,
+            note=", ".join(notes) or None,
+        )
+
+
+def gold_links(
+    gold: Gold, source: str, target: str, columns: Sequence[Span], rows: Sequence[Span]
+) -> set[Link]:
+    """Return the (column, row) cells of a heatmap that gold links join; column 0 is `<sos>`."""
+    source_groups = group_tokens(columns, word_spans(source, gold.source_words))
+    target_groups = group_tokens(rows, word_spans(target, gold.target_words))
+    return {
+        (column + 1, row)
+        for source_word, target_word in gold.links
+        for column in source_groups[source_word]
+        for row in target_groups[target_word]
+    }
+
+
+def write_translations(path: Path, text: ParallelText, translations: Sequence[str]) -> list[list[object]]:
+    """Write all translations of a split as JSON lines; return the rows of `TRANSLATION_COLUMNS`."""
+    rows: list[list[object]] = [
+        [source, reference, hypothesis, round(sentence_bleu(hypothesis, reference), 2)]
+        for source, reference, hypothesis in zip(text.source, text.target, translations, strict=True)
+    ]
+    names = [column.replace(" ", "_").lower() for column in TRANSLATION_COLUMNS]
+    write_json_lines(
+        path,
+        (
+            {**dict(zip(names, row, strict=True)), "source_words": words}
+            for row, words in zip(rows, source_lengths_in_words(text), strict=True)
+        ),
+    )
+    return rows
+
+
+def write_scored_lines(folder: Path, name: str, evaluation: Evaluation) -> None:
+    """Write the scored hypotheses and references, one per line, for `sacrebleu REFERENCES… -i HYPOTHESES`."""
+    folder.mkdir(exist_ok=True)
+    for kind, sides in evaluation.scored_lines.items():
+        more = [f"references.{number}" for number in range(2, len(sides))]
+        for side, lines in zip(("hypotheses", "references", *more), sides, strict=True):
+            write_atomically(folder / f"{name}{kind}.{side}.txt", "".join(f"{line}\n" for line in lines))
+
+
+def write_attention(
+    path: Path, text: ParallelText, evaluation: Evaluation, tokenizers: TokenizerPair
+) -> None:
+    """Write the attention weights of the kept hypotheses as JSON lines, one row of weights per target token."""
+    drawn = [
+        (i, attention_map(one.weights_TS, tokenizers, text.source[i], one.tokens, False))
+        for i, one in sorted(evaluation.hypotheses.items())
+        if one.weights_TS is not None
+    ]
+    if drawn:
+        write_json_lines(
+            path,
+            (
+                {
+                    "source": text.source[i],
+                    "hypothesis": one.output,
+                    "source_tokens": one.source_tokens,
+                    "target_tokens": one.target_tokens,
+                    "weights": [[round(float(weight), 3) for weight in row] for row in one.weights_TS],
+                }
+                for i, one in drawn
+            ),
+        )
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write a file of one JSON object per line."""
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

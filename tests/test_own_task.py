@@ -1,0 +1,112 @@
+"""The example of a custom task: one file and one YAML make a task that runs, resumes, and is studied and compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+from tracking.offline_record import read_offline_run
+
+from seq2seq_lab import api, compare
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.trainer import Trainer
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_task"
+LINE = (
+    *(
+        "--config-dir",
+        str(EXAMPLE),
+        "task=repeats",
+        "encoder=gru",
+        "trainer.device=cpu",
+        "trainer.precision=fp32",
+    ),
+    *("task.train=200", "task.validation=20", "task.test=20", "model.encoder_hidden_size=12"),
+    *("trainer.batch_size=20", "trainer.max_epochs=2", "trainer.log_every_steps=1"),
+)
+STEPS = 10  # of an epoch
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
+    return result
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with a W&B record."""
+    folder = tmp_path_factory.mktemp("own_task") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_DIR", str(folder))
+        assert command_line.run(*LINE, "logger=wandb", f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+def test_it_trains_and_its_metric_is_the_primary_one(run: Path) -> None:
+    result, losses = result_of(run), losses_of(run)
+    assert (len(losses), result["steps"], result["unit"]) == (2 * STEPS, 2 * STEPS, "tokens")
+    assert losses[-1] < losses[0]
+    assert 0 <= result["test/repeat_f1"] <= 1
+    assert result["test/repeat_f1_confidence"] > 0
+    assert result["metrics"]["primary"] == "repeat_f1"
+
+
+def test_its_metric_is_in_the_summary_of_the_record(run: Path) -> None:
+    record = read_offline_run(run)
+    result = result_of(run)
+    assert record.summary["test/repeat_f1"] == pytest.approx(result["test/repeat_f1"])
+    assert record.summary["best/repeat_f1"] == pytest.approx(result["val/repeat_f1"])
+    assert record.config["task"] == "repeats"
+
+
+def test_a_killed_run_resumes_with_identical_losses(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer.step
+
+    def killed(trainer: Trainer, number: int) -> Any:
+        if trainer.state.step == STEPS + 3:
+            raise KeyboardInterrupt
+        return step(trainer, number)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", killed)
+        assert command_line.run(*LINE, "logger=none", f"hydra.run.dir={folder}") == 130
+    assert command_line.run("--config-dir", str(EXAMPLE), f"resume={folder}") == 0
+    assert losses_of(folder) == losses_of(run)
+    assert result_of(folder)["test/repeat_f1"] == result_of(run)["test/repeat_f1"]
+
+
+def test_a_study_on_two_ranks_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = ("logger=none", "trainer.max_epochs=1", "trainer.devices=2", "study.name=cells")
+    assert command_line.run(*LINE, *short, "-m", "encoder=gru,rnn", "seed=1,2") == 0
+    assert "test F1 of repeats" in capsys.readouterr().out
+    results = [result_of(path.parent) for path in Path("sweeps/cells").glob("*/result.json")]
+    assert [result["ranks"] for result in results] == [2] * 4
+    compare.main(["sweeps/cells"])
+    assert "F1 of repeats" in capsys.readouterr().out
+
+
+def test_an_unused_group_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(*LINE, "logger=none", "decoder=luong") == 2
+    assert "decoder=" in capsys.readouterr().err
+
+
+def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
+    with pytest.raises(UserError, match="RepeatTagging"):
+        api.load(run, EXAMPLE)
+
+
+def test_an_unknown_metric_is_refused_before_data_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(*LINE, "logger=none", "trainer.monitor=val/repeat_f2") == 2
+    assert "Did you mean 'val/repeat_f1'" in capsys.readouterr().err
