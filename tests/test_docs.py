@@ -108,7 +108,9 @@ def test_the_page_on_extending_shows_the_examples() -> None:
 @pytest.mark.parametrize(
     "path", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name
 )
-def test_links_have_targets(path: Path) -> None:
+def test_links_and_module_paths_have_targets(path: Path) -> None:
     text = path.read_text("utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]*)", text):
         assert (path.parent / target).exists(), target
+    for module in re.findall(r"`((?:\w+/)+\w+\.py)`", text):
+        assert any((root / module).is_file() for root in (ROOT, ROOT / "seq2seq_lab")), module
