@@ -102,7 +102,7 @@ def join_ranks() -> Iterator[Ranks]:
         torch.cuda.set_device(local_rank % gpus)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    distributed.init_process_group("gloo", timeout=TIMEOUT)  # for Python values; see `Ranks.connected`
+    distributed.init_process_group("gloo", timeout=TIMEOUT)  # for Python values; see `Ranks.with_backend`
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
     if not ranks.main:
         console.mute()
