@@ -38,7 +38,7 @@ from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.metrics.base import Metric
+from seq2seq_lab.metrics.base import Declarations, Metric
 from seq2seq_lab.models.attention import BaseAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
@@ -586,6 +586,7 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
 def check_model(config: Config) -> None:
     """Refuse settings of the task that do not fit together, before any data is read; see `Task.check`."""
     made = task(config)
+    Declarations.of(made.metrics, made.groupings, made.primary)
     monitored(config, made)
     made.check()
 

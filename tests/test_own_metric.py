@@ -18,7 +18,8 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "own_metric"
 SETTINGS = (
     *("dataset.train=100", "dataset.validation=10", "dataset.test=30", "dataset.test_compositional=0"),
     *("dataset.max_depth=1", "model.embedding_size=8", "model.encoder_hidden_size=8", "model.hidden_size=8"),
-    *("trainer.max_epochs=2", "trainer.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
+    *("trainer.monitor=val/similar_length", "trainer.patience=1", "trainer.max_epochs=9", "optimizer.lr=0"),
+    *("trainer.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
     *("logger.mode=offline", "logger.log_artifact=false"),
 )
 
@@ -52,14 +53,16 @@ def test_the_result_records_the_value_its_signature_and_its_declaration(study: P
         assert (declared["similar_length"]["built_in"], declared["accuracy"]["built_in"]) == (False, True)
         statistics = read_statistics(path.parent / "scored" / "test.npz")["similar_length"]
         assert statistics.tolist() == [[float(one), 1.0] for one in close]
-        assert "similar length" in (path.parent / "run.log").read_text("utf-8")
+        log = (path.parent / "run.log").read_text("utf-8")
+        assert "Stopped early: val/similar_length" in log
+        assert f"similar length {result['val/similar_length']:.1%}" in log
 
 
 def test_the_record_of_wandb_has_its_best_value(study: Path) -> None:
     for path in study.glob("*/result.json"):
         record = read_offline_run(path.parent)
         values = record.values("val/similar_length")
-        assert len(values) == 2
+        assert len(values) == 2  # it does not improve, so the run stops early
         assert record.summary["val/similar_length"] == {"max": max(values)}
         assert record.summary["test/similar_length"] == read_result(path.parent)["test/similar_length"]
 
@@ -92,6 +95,8 @@ def test_a_run_is_scored_again_by_another_setting_of_it(study: Path) -> None:
         (("metric=similar_length", "metric.similar_length.tolerance=-1"), "tolerance=-1"),
         (("metric=similar_length", "metric.similar_length.tolerance=x"), "metric.similar_length.tolerance=x"),
         (("metric=no_package",), "package"),
+        (("metric=twice",), "name=bleu"),
+        (("metric=similar_length", "trainer.monitor=val/similar"), "val/similar_length"),
     ],
 )
 def test_mistakes_are_refused_before_data_is_read(
@@ -101,6 +106,9 @@ def test_mistakes_are_refused_before_data_is_read(
     text = (EXAMPLE / "metric" / "similar_length.yaml").read_text("utf-8")
     (tmp_path / "metric" / "similar_length.yaml").write_text(text)
     (tmp_path / "metric" / "no_package.yaml").write_text("\n".join(text.splitlines()[1:]))
+    (tmp_path / "metric" / "twice.yaml").write_text(
+        "# @package metric.twice\n_target_: seq2seq_lab.metrics.bleu.Bleu\n"
+    )
     (tmp_path / "my_metric.py").write_text((EXAMPLE / "my_metric.py").read_text("utf-8"))
     assert command_line.run("--config-dir", str(tmp_path), *words, f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert named in capsys.readouterr().err
