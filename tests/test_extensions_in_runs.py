@@ -76,7 +76,7 @@ def test_frozen_vectors_are_read_projected_and_kept(
     again = seq2seq_lab.load(tmp_path / "run")
     assert torch.equal(again.model.source_embedding.weight, source)
     assert torch.equal(again.model.target_embedding.weight, target)
-    assert again.result["updates"] == 2 * run.result["updates"]
+    assert again.result["steps"] == 2 * run.result["steps"]
 
 
 def test_vectors_that_are_not_frozen_are_trained(vectors: Path, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_line_too_long_for_the_model_is_named(
     run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bounded = seq2seq_lab.load(run.folder)
-    bounded.model.longest_source = 9
+    monkeypatch.setattr(type(bounded.model), "longest_source", 9)
     monkeypatch.setattr("seq2seq_lab.translate.opened", lambda *_: bounded)
     status, out, err = translated(
         monkeypatch, capsys, b"the king sleeps.\nthe cat\n" + b"the " * 20 + b"\nthe cat\n", run.folder

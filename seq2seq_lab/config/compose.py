@@ -310,6 +310,8 @@ def read_config(folder: Path) -> DictConfig:
     evaluated = read_evaluated_run(folder)
     if evaluated is not None:
         raise UserError(f"{folder} is an evaluation of {evaluated}. Give the folder of the run.")
+    if (folder / "run.json").is_file():
+        read_record(folder)  # refuses another format, whose config.yaml may have other keys
     try:
         node = OmegaConf.merge(OmegaConf.structured(configuration.Config), OmegaConf.load(path))
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)

@@ -122,7 +122,7 @@ def test_a_turn_counts_real_target_tokens_and_trains() -> None:
     assert turn.tokens == int((data.text.target_lengths[torch.from_numpy(index)] - 1).sum())
     assert turn.operations == 14
     assert turn.seconds > 0
-    assert package.trainer.state.update == 3  # one is not measured
+    assert package.trainer.state.step == 3  # one is not measured
     assert not torch.equal(before, package.model.target_embedding.weight)
 
 

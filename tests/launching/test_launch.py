@@ -56,7 +56,7 @@ def test_ranks_of_this_machine(
     half = [*SETTINGS, "trainer.devices=2", "trainer.max_steps=5"]
     run = seq2seq_lab.train(half, folder=tmp_path / "run")
     assert run.result is not None
-    assert (run.result["ranks"], run.result["updates"]) == (2, 5)
+    assert (run.result["ranks"], run.result["steps"]) == (2, 5)
     printed = capfd.readouterr()
     assert (printed.out.count("Computing on 2 ranks, each cpu in fp32"), printed.err) == (1, "")
     assert {path.name for path in run.folder.iterdir()} >= {
@@ -66,7 +66,7 @@ def test_ranks_of_this_machine(
     }
     # Resumed in one process, it ends with the losses of a run in one process.
     ended = resumed(run.folder, "trainer.devices=1", "trainer.max_steps=null")
-    assert (ended["ranks"], ended["updates"]) == (1, alone["updates"])
+    assert (ended["ranks"], ended["steps"]) == (1, alone["steps"])
     assert same_losses(ended, alone)
 
 

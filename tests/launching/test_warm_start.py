@@ -198,7 +198,7 @@ def test_what_cannot_fit_is_refused_before_data_is_read(
     [
         ("config.yaml", "no config.yaml"),
         ("run.json", "no run.json"),
-        ("checkpoints", "none yet"),
+        ("checkpoints", "no checkpoint"),
         ("tokenizer", ""),
     ],
 )

@@ -22,9 +22,9 @@ from seq2seq_lab.metrics.significance import holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
 from seq2seq_lab.reporting import comparison, page
-from seq2seq_lab.reporting.run_report import PAGE
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
+from seq2seq_lab.tasks.translation.report import PAGE
 
 WORDS = [
     "the",

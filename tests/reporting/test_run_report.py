@@ -11,21 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.corpus import Corpus, Gold
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, WordTokenizer
 from seq2seq_lab.metrics.alignment import Link, whitespace_words
 from seq2seq_lab.metrics.base import Declarations, Measurement
-from seq2seq_lab.reporting import run_report
-from seq2seq_lab.reporting.run_report import (
-    Showcase,
-    component_parameters,
-    describe,
-    gold_links,
-)
+from seq2seq_lab.reporting.run_report import component_parameters
+from seq2seq_lab.reporting.score_tables import values_line
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.tasks.translation.evaluation import METRICS, PRIMARY, Evaluation
+from seq2seq_lab.tasks.translation import report
+from seq2seq_lab.tasks.translation.evaluation import METRICS, PRIMARY, Evaluation, Split, choose_samples
+from seq2seq_lab.tasks.translation.report import TranslationReport, describe, gold_links
 from seq2seq_lab.tracking import NoTracker
 
 DECLARED = Declarations.of(METRICS, (), PRIMARY)
@@ -91,7 +88,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         )
         return heatmaps[-1]
 
-    monkeypatch.setattr(run_report.plots, "draw_attention", heatmap)
+    monkeypatch.setattr(report.plots, "draw_attention", heatmap)
     return heatmaps
 
 
@@ -103,10 +100,10 @@ def hypothesis(pair: TokenizerPair, source: str, target: str, ended: bool = True
 
 
 def show(
-    folder: Path, text: ParallelText, pair: TokenizerPair, samples: Sequence[int] = (), join: bool = False
-) -> tuple[Showcase, Pictures]:
+    folder: Path, pair: TokenizerPair, samples: int = 0, join: bool = False
+) -> tuple[TranslationReport, Pictures]:
     tracker = Pictures()
-    return Showcase(folder, text, pair, tracker, samples, join, DECLARED), tracker
+    return TranslationReport(folder, pair, tracker, samples, join), tracker
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
@@ -118,8 +115,8 @@ def test_heatmap_has_the_tokens_on_its_axes(
     tmp_path: Path,
 ) -> None:
     pair, text = pairs[kind], corpus.train
-    shown, _ = show(tmp_path, text, pair)
-    assert shown.heatmap(0, hypothesis(pair, text.source[0], text.target[1]), 1200)
+    shown, _ = show(tmp_path, pair)
+    assert shown.heatmap(text, 0, hypothesis(pair, text.source[0], text.target[1]), 1200)
     assert drawn[0]["columns"][:1] + drawn[0]["columns"][-1:] == ["<sos>", "<eos>"]
     assert drawn[0]["rows"][-1] == "<eos>"
     inner = drawn[0]["columns"][1:-1]
@@ -127,7 +124,7 @@ def test_heatmap_has_the_tokens_on_its_axes(
     if kind == "word":
         assert set(inner) <= {*text.source[0].replace(".", " . ").replace(",", " , ").split()}
     assert drawn[0]["title"] == text.source[0]
-    assert drawn[0]["note"] == "update 1,200"
+    assert drawn[0]["note"] == "step 1,200"
     assert drawn[0]["links"] == set()
 
 
@@ -142,8 +139,8 @@ def test_subwords_are_joined_to_words(
     tmp_path: Path,
 ) -> None:
     pair, text = pairs[kind], corpus.train
-    shown, _ = show(tmp_path, text, pair, join=True)
-    assert shown.heatmap(0, hypothesis(pair, text.source[0], text.target[0], ended), 1)
+    shown, _ = show(tmp_path, pair, join=True)
+    assert shown.heatmap(text, 0, hypothesis(pair, text.source[0], text.target[0], ended), 1)
     assert drawn[0]["columns"] == ["<sos>", *text.source[0].split(), "<eos>"]
     assert drawn[0]["rows"] == text.target[0].split()
     # A space that is a token of its own belongs to no word.
@@ -156,12 +153,12 @@ def test_empty_hypothesis(
     corpus: Corpus, pairs: dict[str, TokenizerPair], drawn: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     empty = hypothesis(pairs["bpe"], corpus.train.source[0], "")
-    plain, _ = show(tmp_path, corpus.train, pairs["bpe"])
-    assert plain.heatmap(0, empty, 1)
+    plain, _ = show(tmp_path, pairs["bpe"])
+    assert plain.heatmap(corpus.train, 0, empty, 1)
     assert drawn[0]["rows"] == ["<eos>"]
-    joined, _ = show(tmp_path, corpus.train, pairs["bpe"], join=True)
-    assert not joined.heatmap(0, empty, 1)
-    assert not plain.heatmap(0, Hypothesis([], 0.0, 0.0, None), 1)
+    joined, _ = show(tmp_path, pairs["bpe"], join=True)
+    assert not joined.heatmap(corpus.train, 0, empty, 1)
+    assert not plain.heatmap(corpus.train, 0, Hypothesis([], 0.0, 0.0, None), 1)
     assert len(drawn) == 1
 
 
@@ -171,8 +168,8 @@ def test_gold_links_are_outlined_where_the_translation_is_the_reference(
     text = corpus.train
     assert text.gold is not None
     for join in (False, True):
-        shown, _ = show(tmp_path, text, pairs["word"], join=join)
-        shown.heatmap(0, hypothesis(pairs["word"], text.source[0], text.target[0]), 1)
+        shown, _ = show(tmp_path, pairs["word"], join=join)
+        shown.heatmap(text, 0, hypothesis(pairs["word"], text.source[0], text.target[0]), 1)
         columns, rows = drawn[-1]["columns"], drawn[-1]["rows"]
         words = {(text.gold[0].source_words[a], text.gold[0].target_words[b]) for a, b in text.gold[0].links}
         found = {(columns[column], rows[row]) for column, row in drawn[-1]["links"]}
@@ -189,18 +186,18 @@ def test_the_size_of_a_heatmap_depends_on_the_sentence_alone(
     join: bool, pairs: dict[str, TokenizerPair], drawn: list[dict[str, Any]], tmp_path: Path, corpus: Corpus
 ) -> None:
     text, pair = corpus.train, pairs["bpe"]
-    shown, _ = show(tmp_path, text, pair, join=join)
-    for update, target in ((1, text.target[0]), (2, text.target[0] * 3), (None, text.target[0])):
-        shown.heatmap(0, hypothesis(pair, text.source[0], target), update)
+    shown, _ = show(tmp_path, pair, join=join)
+    for step, target in ((1, text.target[0]), (2, text.target[0] * 3), (None, text.target[0])):
+        shown.heatmap(text, 0, hypothesis(pair, text.source[0], target), step)
     first, second, final = drawn
     assert first["room"] == second["room"]
     assert first["room"] > len(first["rows"])
     assert final["room"] is None
     assert (first["note"], final["note"]) == (
-        "update 1, outlined: gold alignment",
+        "step 1, outlined: gold alignment",
         "outlined: gold alignment",
     )
-    assert second["note"] == "update 2"
+    assert second["note"] == "step 2"
 
 
 def test_gold_links_count_tokens_after_sos() -> None:
@@ -214,22 +211,28 @@ def test_validation_shows_logs_and_draws(
 ) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
     text, pair = corpus.validation, pairs["word"]
-    shown, tracker = show(tmp_path, text, pair, samples=(5, 2))
-    hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (2, 5)}
+    shown, tracker = show(tmp_path, pair, samples=2)
+    first, second = choose_samples(text, 2)
+    hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (first, second)}
     evaluation = Evaluation(dict(VALUES), Measurement({}), list(text.target), hypotheses)
-    shown.validation(evaluation, 42)
+    tokens = tokenize_corpus(corpus, word, {}, None).validation
+    shown.validation(Split("val", text, tokens), evaluation, 42)
     assert tracker.shown == {
-        "val/attention/1": ["sample_1_step_00000042.png", text.source[5], "42"],
-        "val/attention/2": ["sample_2_step_00000042.png", text.source[2], "42"],
+        "val/attention/1": ["sample_1_step_00000042.png", text.source[first], "42"],
+        "val/attention/2": ["sample_2_step_00000042.png", text.source[second], "42"],
     }
     assert {path.name for path in (tmp_path / "attention").iterdir()} == {
         "sample_1_step_00000042.png",
         "sample_2_step_00000042.png",
     }
     rows = tracker.tables["val/translations"]
-    assert list(rows[0]) == [text.source[5], text.target[5], text.target[5], pytest.approx(100)]
-    assert "Validation at update 42: BLEU 12.35" in caplog.text
-    assert text.source[5][:40] in caplog.text
+    assert list(rows[0]) == [text.source[first], text.target[first], text.target[first], pytest.approx(100)]
+    assert text.source[first][:40] in caplog.text
+
+
+def test_the_metrics_of_a_validation_are_on_one_line() -> None:
+    assert values_line(VALUES, "val", DECLARED).startswith("teacher-forced loss 1.500")
+    assert "BLEU 12.35" in values_line(VALUES, "val", DECLARED)
 
 
 VALUES: Mapping[str, float] = {
@@ -277,14 +280,13 @@ def test_description_leaves_out_counts_of_nothing(corpus: Corpus, caplog: pytest
     (name, text), *_ = corpus.tests.items()
     counts = {"pairs_dropped": 0, "pairs_over_max_tokens": 1234, f"{name}/shared_source": len(text)}
     tokenized = tokenize_corpus(corpus, word, {}, None)
-    describe(Parts(False), replace(corpus, counts=counts), tokenized, "cpu in fp32")
-    assert "Found in the corpus: 1,234 pairs over max tokens." in caplog.text
+    describe(replace(corpus, counts=counts), tokenized)
+    assert "Counted in the corpus: 1,234 pairs over max tokens." in caplog.text
     (row,) = [line for line in caplog.text.split("\n") if f"test/{name} " in line and "100.0%" in line]
     assert f"{len(text)} (100.0%)" in row
     assert "dropped" not in caplog.text
     assert "near-duplicates" in caplog.text
-    assert "Computing on cpu in fp32." in caplog.text
     caplog.clear()
-    describe(Parts(False), replace(corpus, counts={"pairs_dropped": 0}), tokenized, "cpu in fp32")
-    assert "Found" not in caplog.text
+    describe(replace(corpus, counts={"pairs_dropped": 0}), tokenized)
+    assert "Counted" not in caplog.text
     assert "near-duplicates" not in caplog.text
