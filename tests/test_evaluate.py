@@ -303,7 +303,7 @@ def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.Ca
     )
     with pytest.raises(SystemExit):
         evaluate.main([str(stranger.folder), "--replace-unknown"])
-    assert "and this model does not attend. Leave replace_unknown" in capsys.readouterr().err
+    assert "replace_unknown (--replace-unknown)" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--ensemble", str(stranger.folder)])
     assert f"{stranger.folder} has another vocabulary than {run.folder}" in capsys.readouterr().err

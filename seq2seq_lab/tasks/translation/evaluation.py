@@ -42,14 +42,16 @@ from seq2seq_lab.tasks.translation import loss
 log = logging.getLogger(__name__)
 
 LOSSES = ("teacher_forced", "free_running")
-LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, whatever a model of characters makes
+LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, also from a model of characters
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split to be scored: its plain text, its tokens, and the prefix of its figures, as in `val/bleu`.
+    """A split to score.
 
-    `target_language` is the data set's label of the target side, None where it is not known.
+    Attributes:
+        prefix: of its metrics: `val`, `test` or `test/NAME`.
+        target_language: the code of the target language; None if it is not known.
     """
 
     prefix: str
@@ -132,7 +134,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class _Share:
-    """The results of one rank: summed losses, and by the sentence's number all else."""
+    """The results of one rank: summed losses, and results of sentences by their numbers in the split."""
 
     losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     tokens: int = 0
@@ -148,8 +150,8 @@ class TranslationEvaluator:
     Each rank translates its share of the batches; all ranks return the same evaluation.
 
     Args:
-        replace_unknown: score the translations a second time with the source token of highest attention weight in place of
-            each unknown word (`UNKNOWN`), under names of their own.
+        replace_unknown: score the translations a second time, under other names, with each unknown word (`UNKNOWN`)
+            replaced by the source token of highest attention weight.
         multi_reference: score each source sentence once, against the references of all its pairs; see `References`.
         metrics: see `METRICS`.
         also: names of metrics of the final evaluation to compute at each validation.
@@ -345,28 +347,28 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
     """Return a translation in plain text with each unknown word replaced by the source token of highest attention weight.
 
     Raises:
-        UserError: the model does not attend.
+        UserError: the model has no attention.
     """
     if hypothesis.weights_TS is None:
         raise UserError(
-            "Unknown words are replaced by the source word of most attention, and this model does not attend. Leave "
-            "replace_unknown (--replace-unknown) out."
+            "replace_unknown (--replace-unknown) needs a model with attention: unknown words are replaced by the source "
+            "word of highest attention weight. Leave it out."
         )
     return replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens).translate(LINE_BREAKS)
 
 
 def source_lengths_in_words(text: ParallelText) -> list[int]:
-    """Return the source sentences' lengths in words, where there is gold without punctuation marks."""
+    """Return the lengths of the source sentences in words; with gold alignments, without punctuation marks."""
     if text.gold is not None:
         return [sum(any(map(str.isalnum, word)) for word in gold.source_words) for gold in text.gold]
     return [len(whitespace_words(line)) for line in text.source]
 
 
 def choose_samples(text: ParallelText, count: int) -> list[int]:
-    """Return the sentences whose translation and attention are shown at each validation.
+    """Return the numbers of the sentences whose translation and attention are shown at each validation.
 
-    Of the sentences of 6 to 14 words, those whose word order differs most from the source's where there is gold
-    (reordering is what attention shows), else some spread evenly over the split.
+    They have 6 to 14 words. With gold alignments, they are those whose word order differs most from the source's, because
+    attention shows reordering; otherwise they are evenly spaced.
     """
     lengths = source_lengths_in_words(text)
     candidates = [i for i, length in enumerate(lengths) if 6 <= length <= 14] or list(range(len(lengths)))
@@ -378,7 +380,7 @@ def choose_samples(text: ParallelText, count: int) -> list[int]:
 
 
 def _inversions(links: frozenset[tuple[int, int]]) -> int:
-    """Return how many pairs of target words stand in the other order than what they are linked to."""
+    """Return the number of pairs of target words whose source words are in the opposite order."""
     linked: dict[int, list[int]] = {}
     for source, target in links:
         linked.setdefault(target, []).append(source)
