@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,9 +152,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 scores = report.end(evaluations, trainer.state.step)
                 result |= scores
                 write_result(folder, result)
-                parts = [best, *(folder / name for name in (*task.files, *RECORDS))]
-                about = {"step": trainer.state.step, **best_scores(scores)}
-                tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", parts, about)
+                files = [best, *(folder / name for name in (*task.files, *RECORDS))]
+                log_checkpoint(tracker, logger.run_id, files, trainer.state.step, scores)
                 tracker.record_summary(summary(result))
     if ranks.main:
         run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
@@ -327,6 +326,13 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
         **({"changed": changed} if changed else {}),
         **({"resumed_on": machines} if machines else {}),
     }
+
+
+def log_checkpoint(
+    tracker: Tracker, run_id: str | None, files: Sequence[Path], step: int, scores: Mapping[str, Any]
+) -> None:
+    """Log the best checkpoint with the files that opening the run needs, if the tracker keeps files."""
+    tracker.log_artifact(f"checkpoint-{run_id}", "model", files, {"step": step, **best_scores(scores)})
 
 
 def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any]:

@@ -231,7 +231,9 @@ def test_validation_shows_logs_and_draws(
 
 
 def test_the_metrics_of_a_validation_are_on_one_line() -> None:
-    assert values_line(VALUES, "val", DECLARED).startswith("BLEU 12.35, chrF 30.00, AER 0.250, teacher-forced loss 1.500")
+    assert values_line(VALUES, "val", DECLARED).startswith(
+        "BLEU 12.35, chrF 30.00, AER 0.250, teacher-forced loss 1.500"
+    )
 
 
 VALUES: Mapping[str, float] = {
