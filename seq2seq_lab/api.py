@@ -1,4 +1,4 @@
-"""The program from Python: start a run as the command line does, open one, translate with it, look at it."""
+"""The Python interface: train a run, open it, translate with it, and plot its attention."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -43,13 +43,13 @@ USUAL_LENGTH = 64  # tokens; of longer sentences fewer are translated together
 
 @dataclass(frozen=True)
 class Translation:
-    """What a run makes of a sentence.
+    """A translation of a sentence by a run.
 
     Attributes:
         source: the sentence.
         text: its translation.
         log_prob: the natural logarithm of its probability, its `<eos>` included.
-        score: what the search ranks by, the logarithm or what the search makes of it.
+        score: the value that the search ranks by.
         source_tokens: the source as the model reads it, `<sos>` and `<eos>` included.
         target_tokens: the translation as the model wrote it; with attention, `<eos>` is among them if it
             was written.
@@ -108,18 +108,18 @@ class LoadedRun:
     ) -> list[list[Translation]]:
         """Return all translations of each sentence that the search returns, the best first.
 
-        A sentence of nothing but white space has no words to translate: its translation is empty, with
+        The translation of a sentence without words is empty, with
         log-probability 0 and no tokens.
 
         Args:
-            sentences: as many as you like; they are translated in batches of `trainer.eval_batch_size`.
+            sentences: translated in batches of `trainer.eval_batch_size`.
             join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
             with_attention: keep it; it takes memory where sentences are long.
             first: the number of the first sentence in the text that they are a part of, for a search that draws.
             replace_unknown: replace each unknown word (⁇) of the text (not of the tokens) by the most attended source token.
 
         Raises:
-            UserError: a single text in place of a list, or unknown words to be replaced by a model that does not attend.
+            UserError: `sentences` is not a list, or unknown words are to be replaced and the model has no attention.
         """
         if isinstance(sentences, str):
             raise UserError(f"translate takes a list of sentences, not a text. Write [{sentences!r}].")
@@ -156,9 +156,7 @@ class LoadedRun:
                 "plot_attention draws one sentence: give a text, or one of what translate returned."
             )
         if not translation.target_tokens:
-            raise UserError(
-                f"{translation.source!r} has an empty translation: there is no attention to plot."
-            )
+            raise UserError(f"{translation.source!r} has an empty translation without attention to plot.")
         if translation.attention is None:
             raise UserError(
                 f"The model of {self.folder} has no attention to plot. Train one that has, for example model=attn."
@@ -278,7 +276,7 @@ def load(
             `last:N`, the mean of their weights.
 
     Raises:
-        UserError: no run lies there, it has no checkpoint yet, or it names a class that is not trusted.
+        UserError: the folder contains no run of translation with a checkpoint, or the run names a class that is not trusted.
     """
     folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)

@@ -46,14 +46,14 @@ NO_PROVENANCE = ("format", "choices", "run_id")  # in run.json, not in result.js
 
 @dataclass(frozen=True)
 class Job:
-    """What a run is given.
+    """A run to start or resume.
 
     Attributes:
         config: the typed configuration.
-        plain: the same as nested plain values, as it stands in the folder's `config.yaml`.
+        plain: the same as nested plain values, the content of `config.yaml`.
         choices: the chosen value of each config group.
-        folder: the run folder, which is there and locked.
-        resume: go on from the newest checkpoint in the folder.
+        folder: the run folder, which exists and is locked.
+        resume: whether to resume from the newest checkpoint in the folder.
     """
 
     config: Config
@@ -64,7 +64,7 @@ class Job:
 
 
 def run(job: Job, ranks: Ranks) -> dict[str, Any]:
-    """Run one experiment in its folder and return what stands in its `result.json`.
+    """Run one experiment in its folder and return the content of its `result.json`.
 
     The configuration has been checked. If the run fails or is interrupted, `run.log` and `result.json` record
     how it ended. Only rank 0 writes.

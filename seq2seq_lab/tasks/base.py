@@ -205,7 +205,7 @@ class Task(ABC):
     """A kind of problem: its data, model, loss, metrics and report. A run has one instance.
 
     The constructor takes `parts` (`Parts`), `seed`, the settings of the `trainer` section that `settings` names, and the
-    settings of its own in the config group `task`.
+    settings of the config group `task`.
 
     Attributes:
         uses: the config groups that describe the task's parts; the others are null.

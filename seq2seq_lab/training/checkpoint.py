@@ -110,7 +110,7 @@ def newest(folder: Path) -> Path:
     """Return the newest valid checkpoint of a run; damaged ones are logged and skipped.
 
     Raises:
-        UserError: there is no valid checkpoint.
+        UserError: no checkpoint is valid.
     """
     damaged = []
     for checkpoint in sorted(folder.glob("step_*"), reverse=True):
@@ -127,7 +127,7 @@ def best(folder: Path) -> Path:
     """Return the best checkpoint of a run so far, or the newest before the first validation.
 
     Raises:
-        UserError: there is no valid checkpoint.
+        UserError: no checkpoint is valid.
     """
     last = newest(folder)
     name = load_state(last)["best"]

@@ -336,7 +336,7 @@ class Trainer:
             loss_sum, norm, units = self.step(number)
         self._pending.add(loss_sum, norm, units)
         self._releaser.after_step(first_epoch=self._pending.steps_this_start <= self.epoch_steps)
-        # The steps are launched asynchronously: without a wait now and then their time on a GPU is not measured.
+        # A GPU computes asynchronously: its time is only measured if the host waits for it from time to time.
         if (self.state.step + 1) % self.settings.log_every_steps == 0:
             synchronize(self.compute.device)
         seconds = time.perf_counter() - start
