@@ -106,12 +106,13 @@ def make_run(
         samples=5,
         groupings=[WORD_COUNT],
     )
-    groups = ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
+    groups = ("task", "encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
     choices = dict.fromkeys((*groups, "initialization", "optimizer", "schedule"), "x") | {
         "attention": attention,
         "teacher_forcing": "constant",
     }
     config = {
+        **{group: {} for group in (*groups, "initialization")},
         "seed": seed,
         "model": {"name": "attn", "hidden_size": size},
         "encoder": {"cell": "gru"},
