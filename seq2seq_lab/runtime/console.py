@@ -124,55 +124,15 @@ def parameter_table(rows: Sequence[tuple[str, int, int]]) -> Table:
     return table
 
 
-def corpus_table(
-    split_sizes: Mapping[str, int], vocabulary_sizes: Mapping[str, int], unknown_rates: Mapping[str, float]
-) -> Table:
-    """Return a table of splits: sentence pairs, and the share of unknown tokens on each side.
-
-    `unknown_rates` (0 to 1) are named split/side, with the splits of `split_sizes` and the sides of
-    `vocabulary_sizes`, for example "test/test2016/source"; a split that has no rate shows a dash.
-    """
-    sides = list(vocabulary_sizes)
-    table = new_table("corpus", "split", "pairs", *(f"unknown in {side}" for side in sides))
-    for split, size in split_sizes.items():
-        names = [f"{split}/{side}" for side in sides]
-        rates = [f"{unknown_rates[name]:.2%}" if name in unknown_rates else "–" for name in names]
-        table.add_row(literal(split), f"{size:,}", *rates)
-    table.add_section()
-    table.add_row("vocabulary", "", *(f"{size:,} types" for size in vocabulary_sizes.values()))
-    return table
-
-
-def near_duplicates_table(rows: Mapping[str, Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Table:
-    """Return a table of held-out splits: how many of their pairs are near-duplicates, of each kind.
-
-    `rows[split]` has a count and a share (0 to 1) for each of `kinds`.
-    """
-    table = new_table("near-duplicates", "split", *kinds)
-    table.columns[0].no_wrap = True
-    for split, counts in rows.items():
-        table.add_row(
-            literal(split), *(f"{count:,} ({share:.1%})" if count else "–" for count, share in counts)
-        )
-    return table
-
-
-def pairs_table(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Table:
-    """Return a table of tokenised (source, target) pairs, tokens separated by spaces."""
-    table = new_text_table("tokenised pairs")
-    for source, target in pairs:
-        table.add_row("source", literal(" ".join(source)))
-        table.add_row("target", literal(" ".join(target)), end_section=True)
-    return table
-
-
-def sample_translations(rows: Sequence[tuple[str, str, str]]) -> Table:
-    """Return a table of (source, reference, hypothesis)."""
-    table = new_text_table("translations")
-    for source, reference, hypothesis in rows:
-        table.add_row("source", literal(source))
-        table.add_row("reference", literal(reference))
-        table.add_row("hypothesis", literal(hypothesis), end_section=True)
+def records_table(title: str, records: Sequence[Mapping[str, str]]) -> Table:
+    """Return a table of records, each a section with a row per field: its name and its text."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for record in records:
+        for name, text in record.items():
+            table.add_row(literal(name), literal(text))
+        table.add_section()
     return table
 
 
@@ -368,14 +328,6 @@ def new_table(title: str, first: str, *others: str, show_footer: bool = False) -
     table.add_column(first, overflow="fold")
     for head in others:
         table.add_column(literal(head), justify="right")
-    return table
-
-
-def new_text_table(title: str) -> Table:
-    """Return an empty table of two columns, a label and a text, without headings."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
     return table
 
 

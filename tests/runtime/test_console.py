@@ -74,25 +74,11 @@ def test_parameter_table_adds_up() -> None:
     assert cells(text, "total") == ["total", "1,234,568", "1,001"]
 
 
-def test_corpus_table() -> None:
-    text = rendered(
-        console.corpus_table(
-            {"train": 29_000, "test/test2016": 1_000},
-            {"source": 7_853, "target": 5_893},
-            {"train/source": 0.0123, "train/target": 0.0},
-        )
-    )
-    assert cells(text, "train") == ["train", "29,000", "1.23%", "0.00%"]
-    assert cells(text, "test/test2016") == ["test/test2016", "1,000", "–", "–"]
-    assert cells(text, "vocabulary") == ["vocabulary", "", "7,853 types", "5,893 types"]
-
-
 ODD = "[bold] [/x] :smile: \\[red]"
 
 
 def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
-    assert cells(rendered(console.pairs_table([(ODD.split(), ["[/b]"])])), "source")[1] == ODD
-    assert cells(rendered(console.sample_translations([("a", "b", ODD)])), "hypothesis")[1] == ODD
+    assert cells(rendered(console.records_table("pairs", [{"source": ODD}])), "source")[1] == ODD
     assert cells(rendered(console.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
     end = rendered(
         console.closing_summary(
@@ -105,7 +91,7 @@ def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    text = rendered(console.pairs_table([(["\x1b[31m", "\n", "\x00", "\udcff", "é", "\u202f"], ["b"])]))
+    text = rendered(console.records_table("pairs", [{"source": "\x1b[31m \n \x00 \udcff é \u202f"}]))
     assert cells(text, "source")[1] == "\\x1b[31m \\n \\x00 \\udcff é \u202f".strip()
 
 

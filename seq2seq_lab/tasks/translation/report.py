@@ -72,28 +72,42 @@ def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
         "validation": corpus.validation,
         **{f"test/{name}": text for name, text in corpus.tests.items()},
     }
-    console.print_and_log(
-        console.corpus_table(
-            {"train": len(corpus.train), **{name: len(text) for name, text in held_out.items()}},
-            {"source": pair.source.size, "target": pair.target.size},
-            tokenized.unknown_rate,
-        )
-    )
-    near = {
-        split: [
-            (count := corpus.counts.get(f"{split.removeprefix('test/')}/{kind}", 0), count / len(text))
-            for kind in NEAR_DUPLICATES
-        ]
-        for split, text in held_out.items()
-    }
-    if any(count for counts in near.values() for count, _ in counts):
-        kinds = [kind.replace("_", " ") for kind in NEAR_DUPLICATES]
-        console.print_and_log(console.near_duplicates_table(near, kinds))
+    _print_sizes(corpus, tokenized, held_out)
+    _print_near_duplicates(corpus, held_out)
     sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
     source_tokens = map(pair.source.tokens, pair.source.encode(sources))
     target_tokens = map(pair.target.tokens, pair.target.encode(targets))
-    console.print_and_log(console.pairs_table(list(zip(source_tokens, target_tokens, strict=True))))
+    pairs = [
+        {"source": " ".join(source), "target": " ".join(target)}
+        for source, target in zip(source_tokens, target_tokens, strict=True)
+    ]
+    console.print_and_log(console.records_table("tokenised pairs", pairs))
     _log_problems(corpus, tokenized, sum(map(len, held_out.values())))
+
+
+def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[str, ParallelText]) -> None:
+    """Print the pairs of each split, the share of unknown tokens on each side, and the size of the vocabularies."""
+    sizes = {"source": tokenized.tokenizers.source.size, "target": tokenized.tokenizers.target.size}
+    rates = tokenized.unknown_rate
+    rows = [
+        [split, f"{len(text):,}", *(f"{rates[f'{split}/{side}']:.2%}" for side in sizes)]
+        for split, text in {"train": corpus.train, **held_out}.items()
+    ]
+    vocabulary = ["vocabulary", "", *(f"{size:,} types" for size in sizes.values())]
+    heads = ["split", "pairs", *(f"unknown in {side}" for side in sizes)]
+    console.print_and_log(console.sectioned_table("corpus", heads, [rows, [vocabulary]]))
+
+
+def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:
+    """Print how many pairs of each held-out split are near-duplicates of training pairs, of each kind."""
+    rows, found = [], 0
+    for split, text in held_out.items():
+        counts = [corpus.counts.get(f"{split.removeprefix('test/')}/{kind}", 0) for kind in NEAR_DUPLICATES]
+        found += sum(counts)
+        rows.append([split, *(f"{count:,} ({count / len(text):.1%})" if count else "–" for count in counts)])
+    if found:
+        heads = ["split", *(kind.replace("_", " ") for kind in NEAR_DUPLICATES)]
+        console.print_and_log(console.sectioned_table("near-duplicates", heads, [rows]))
 
 
 def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> None:
@@ -144,7 +158,8 @@ class TranslationReport(Report):
         rows = [(text.source[i], text.target[i], evaluation.translations[i]) for i in samples]
         if not rows:
             return
-        console.print_and_log(console.sample_translations(rows))
+        records = [dict(zip(TRANSLATION_COLUMNS[:3], row, strict=True)) for row in rows]
+        console.print_and_log(console.records_table("translations", records))
         scored = [[*row, sentence_bleu(row[2], row[1])] for row in rows]
         self.tracker.log_table("val/translations", TRANSLATION_COLUMNS, scored, step)
         for number, i in enumerate(samples, start=1):
