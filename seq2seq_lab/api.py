@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=Enum)
 
-USUAL_LENGTH = 64  # tokens; of longer sentences fewer are translated together
+USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,11 @@ class Translation:
     Attributes:
         source: the sentence.
         text: its translation.
-        log_prob: the natural logarithm of its probability, its `<eos>` included.
+        log_prob: natural logarithm of its probability, including `<eos>`.
         score: the value that the search ranks by.
-        source_tokens: the source as the model reads it, `<sos>` and `<eos>` included.
-        target_tokens: the translation as the model wrote it; with attention, `<eos>` is among them if it
-            was written.
-        attention: the attention weights, a row a target token and a column a source token; None without
-            attention.
+        source_tokens: the tokens of the source, including `<sos>` and `<eos>`.
+        target_tokens: the tokens of the translation; with attention, including `<eos>` if the model predicted it.
+        attention: attention weights, a row per target token and a column per source token; None without attention.
     """
 
     source: str
@@ -68,18 +66,18 @@ class Translation:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run that has been trained, with the weights of its best checkpoint; made by `load` and `train`.
+    """A trained run with the weights of one of its checkpoints, as `load` and `train` return it.
 
     Attributes:
         folder: the run folder.
         config: its configuration.
-        result: what its `result.json` holds; None where it has not ended.
+        result: the content of `result.json`; None if the run has not ended.
         model: the model, in evaluation mode.
-        tokenizers: of source and target.
-        search: how it translates.
-        device: where the model is.
-        precision: in which it translates.
-        checkpoint: the name of the checkpoint that the weights are of.
+        tokenizers: the source and the target tokenizer.
+        search: the search that translates.
+        device: the device of the model.
+        precision: the precision of the matrix products.
+        checkpoint: the name of the checkpoint.
         task: the task of the run.
     """
 
@@ -95,7 +93,7 @@ class LoadedRun:
     task: TranslationTask = field(repr=False)
 
     def translate(self, sentences: Sequence[str], join_subwords: bool = False) -> list[Translation]:
-        """Return a translation a sentence, in their order, by the search of the run; see `nbest`."""
+        """Return the best translation of each sentence; see `nbest`."""
         return [best for best, *_ in self.nbest(sentences, join_subwords)]
 
     def nbest(
@@ -108,15 +106,14 @@ class LoadedRun:
     ) -> list[list[Translation]]:
         """Return all translations of each sentence that the search returns, the best first.
 
-        The translation of a sentence without words is empty, with
-        log-probability 0 and no tokens.
+        The translation of a sentence without words is empty, with log-probability 0 and no tokens.
 
         Args:
             sentences: translated in batches of `trainer.eval_batch_size`.
-            join_subwords: give tokens and attention over words instead of the tokenizer's subwords.
-            with_attention: keep it; it takes memory where sentences are long.
-            first: the number of the first sentence in the text that they are a part of, for a search that draws.
-            replace_unknown: replace each unknown word (⁇) of the text (not of the tokens) by the most attended source token.
+            join_subwords: return tokens and attention over words instead of the tokenizer's subwords.
+            with_attention: return the attention, which needs memory if sentences are long.
+            first: the number of the first sentence in its text; the draws of `search=sampling` depend on it.
+            replace_unknown: replace each unknown word (⁇) of the text by the source token with the highest attention weight.
 
         Raises:
             UserError: `sentences` is not a list, or unknown words are to be replaced and the model has no attention.
@@ -140,11 +137,11 @@ class LoadedRun:
         return found
 
     def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":
-        """Return the attention of a translation as a picture, which a notebook shows by itself.
+        """Return the attention of a translation as a figure, which a notebook displays.
 
         Args:
-            translation: what `translate` returned, or a sentence to be translated.
-            join_subwords: draw words instead of the tokenizer's subwords; of a sentence.
+            translation: a translation, or a sentence to translate.
+            join_subwords: draw words instead of the tokenizer's subwords, if `translation` is a sentence.
 
         Raises:
             UserError: the model does not attend, or there is nothing to draw.
@@ -152,9 +149,7 @@ class LoadedRun:
         if isinstance(translation, str):
             (translation,) = self.translate([translation], join_subwords)
         if not isinstance(translation, Translation):
-            raise UserError(
-                "plot_attention draws one sentence: give a text, or one of what translate returned."
-            )
+            raise UserError("plot_attention takes one translation or one sentence.")
         if not translation.target_tokens:
             raise UserError(f"{translation.source!r} has an empty translation without attention to plot.")
         if translation.attention is None:
@@ -172,28 +167,27 @@ class LoadedRun:
         return figure
 
     def metrics(self) -> list[dict[str, float]]:
-        """Return the rows of the run's `metrics.jsonl`: "step", "time" and the figures measured then.
+        """Return the rows of the run's `metrics.jsonl`: "step", "time" and the metrics of that step.
 
         Raises:
             UserError: the file is missing or damaged.
         """
         return read_metrics(self.folder / METRICS_FILE)
 
-    def curve(self, figure: str) -> tuple[list[float], list[float]]:
-        """Return (optimizer updates, values) of a figure, as in `axes.plot(*run.curve("val/bleu"))`.
+    def curve(self, metric: str) -> tuple[list[float], list[float]]:
+        """Return (optimizer steps, values) of a metric, as in `axes.plot(*run.curve("val/bleu"))`.
 
         Raises:
-            UserError: the run has measured no such figure.
+            UserError: the run has no such metric.
         """
         rows = self.metrics()
         known = sorted({name for row in rows for name in row} - {"step", "time"})
-        if figure not in known:
+        if metric not in known:
             raise UserError(
-                f"{self.folder} has no figure {figure!r}.{did_you_mean(figure, known)} "
-                f"There are: {', '.join(known)}."
+                f"{self.folder} has no metric {metric!r}.{did_you_mean(metric, known)} Metrics: {', '.join(known)}."
             )
-        chosen = [row for row in rows if figure in row]
-        return [row["step"] for row in chosen], [row[figure] for row in chosen]
+        chosen = [row for row in rows if metric in row]
+        return [row["step"] for row in chosen], [row[metric] for row in chosen]
 
     @torch.no_grad()
     def _hypotheses(
@@ -215,7 +209,7 @@ class LoadedRun:
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS
-        # Without attention the tokens are named all the same.
+        # The weights do not matter for the names of the tokens.
         width = 2 + len(self.tokenizers.source.encode([sentence])[0])
         rows = np.zeros((len(tokens), width)) if weights_TS is None else weights_TS
         named = attention_map(rows, self.tokenizers, sentence, tokens, join)
@@ -233,15 +227,15 @@ class LoadedRun:
 def train(
     overrides: Sequence[str] = (), folder: str | Path | None = None, config_dir: str | Path | None = None
 ) -> LoadedRun:
-    """Train a run in this process, exactly as the command line with the same settings, and open it.
+    """Train a run as the command line with the same settings does, and open it.
 
     Args:
         overrides: settings as on the command line: `["model=vanilla", "trainer.max_epochs=3"]`.
-        folder: where the run is to lie; None for outputs/DATE/TIME below the working directory.
-        config_dir: a folder of your own parts, as `--config-dir`; giving it trusts its Python files.
+        folder: the run folder; None for outputs/DATE/TIME below the working directory.
+        config_dir: a folder of custom components, as `--config-dir`; its Python files are trusted.
 
     Raises:
-        UserError: what the command line would say.
+        UserError: the settings or the data cannot be used.
     """
     if isinstance(overrides, str):
         raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
@@ -264,16 +258,16 @@ def load(
     changes: Sequence[str] = (),
     checkpoint: str | None = None,
 ) -> LoadedRun:
-    """Open a run with the weights of its best checkpoint so far.
+    """Open a run, by default with the weights of its best checkpoint.
 
     Args:
-        folder: the run folder, or the name of a checkpoint at W&B, `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
-        config_dir: the folder of your own parts that the run was trained with; giving it trusts its files.
+        folder: the run folder, or a checkpoint at W&B: `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
+        config_dir: the folder of custom components that the run was trained with; its Python files are trusted.
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
-        precision: fp32, tf32, bf16 or fp16; auto for that of the run's test scores (`trainer.test_precision`).
-        changes: settings of `search` and `dataset` that are to differ from the run's: `["search=beam", "search.size=10"]`.
-        checkpoint: the name of another of its checkpoints, as in `checkpoints/`; of several, with commas between them, or
-            `last:N`, the mean of their weights.
+        precision: fp32, tf32, bf16 or fp16; auto for the precision of the run's test scores (`trainer.test_precision`).
+        changes: settings of `search` and `dataset` that replace those of the run: `["search=beam", "search.size=10"]`.
+        checkpoint: the name of a checkpoint in `checkpoints/`. Several names, separated by commas, or `last:N` mean the
+            average of their weights.
 
     Raises:
         UserError: the folder contains no run of translation with a checkpoint, or the run names a class that is not trusted.
@@ -308,10 +302,10 @@ def load(
 
 
 def translation_task(config: Config, folder: Path) -> TranslationTask:
-    """Return the task of a run that is to be opened, if it is translation.
+    """Return the task of a run of translation.
 
     Raises:
-        UserError: it is another task, or names a class that is not trusted.
+        UserError: the run has another task, or names a class that is not trusted.
     """
     for slot in ("task", *TASK_GROUPS):
         if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
@@ -326,19 +320,19 @@ def translation_task(config: Config, folder: Path) -> TranslationTask:
 
 
 def ensemble(runs: Sequence[LoadedRun]) -> LoadedRun:
-    """Return runs of one vocabulary as one, which searches as the first does.
+    """Return an ensemble of runs with the same vocabulary; it uses the search of the first run.
 
-    Its next-token probabilities are the mean of theirs (Sutskever 2014, §3.6), and so is its attention.
+    The next-token probabilities and the attention are the means over the runs (Sutskever 2014, §3.6).
 
     Raises:
-        UserError: the vocabulary of one is not that of the first.
+        UserError: the vocabularies differ.
     """
     first, *others = runs
     for other in others:
         if _vocabulary(other.tokenizers) != _vocabulary(first.tokenizers):
             raise UserError(
-                f"{other.folder} has another vocabulary than {first.folder}: an ensemble needs runs of one. Train them on "
-                f"the same data with the same tokenizer, such as seed=1,2,3."
+                f"{other.folder} and {first.folder} have different vocabularies, and an ensemble needs the same. Train "
+                f"its runs on the same data with the same tokenizer, for example seed=1,2,3."
             )
     members: list[Seq2Seq] = []
     for run in runs:
@@ -355,14 +349,14 @@ def _vocabulary(pair: TokenizerPair) -> list[object]:
 
 
 def _bounded(index: Index, text: TokenizedText, size: int) -> list[Index]:
-    """Return a batch of sentences in parts that long ones do not make too large for memory."""
+    """Return a batch of sentences in parts; long sentences make the parts smaller, to bound the memory."""
     longest = int(text.source_lengths[torch.from_numpy(index)].max())
     most = max(1, size * USUAL_LENGTH // longest)
     return [index[i : i + most] for i in range(0, len(index), most)]
 
 
 def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> TokenizedText:
-    """Return sentences whose targets are not known: `<sos>` and `<eos>` stand for each."""
+    """Return sentences without targets: each target is `<sos>` and `<eos>`."""
     rows = [torch.tensor([SOS, *ids, EOS], dtype=torch.int32) for ids in tokenizer.encode(sentences)]
     return TokenizedText(
         source_tokens=torch.cat(rows),

@@ -162,7 +162,7 @@ def test_the_curves(run: LoadedRun) -> None:
     updates, values = run.curve("val/bleu")
     assert updates == [13, 26, 39]
     assert [row["val/bleu"] for row in run.metrics() if "val/bleu" in row] == values
-    with pytest.raises(UserError, match=r"no figure 'val/blue'\. Did you mean 'val/bleu'\?"):
+    with pytest.raises(UserError, match=r"no metric 'val/blue'\. Did you mean 'val/bleu'\?"):
         run.curve("val/blue")
 
 
