@@ -54,25 +54,23 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--by",
         metavar="KEY,KEY",
-        help="the settings that distinguish the lines (default: all that differ, except the seed)",
+        help="the settings that distinguish the rows (default: all that differ, except the seed)",
     )
     arguments.add_argument(
         "--baseline",
         metavar="NAME",
-        help="the line to test the others against (default: the best, with a correction for all pairs of lines)",
+        help="the row to test the others against (default: the best, with a correction for all pairs of rows)",
     )
     arguments.add_argument(
         "--metric", metavar="NAME", help="the metric to sort and test by (default: the task's primary metric)"
     )
-    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
-    arguments.add_argument(
-        "--latex", type=Path, metavar="FILE", help="write the table for a paper (booktabs)"
-    )
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
+    arguments.add_argument("--latex", type=Path, metavar="FILE", help="write the table as LaTeX (booktabs)")
     arguments.add_argument(
         "--html",
         type=Path,
         metavar="FILE",
-        help="write a page: curves, groups of examples, outputs, attention",
+        help="write a page with curves, metrics by group of examples, outputs and attention",
     )
     return arguments
 

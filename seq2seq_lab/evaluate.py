@@ -1,4 +1,4 @@
-"""`python -m seq2seq_lab.evaluate RUN_FOLDER`: the scores of a trained run, of any checkpoint on any test set."""
+"""`python -m seq2seq_lab.evaluate RUN_FOLDER`: score a trained run, any of its checkpoints, on any test set."""
 
 import argparse
 import json
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from seq2seq_lab.data.corpus import Corpus
     from seq2seq_lab.tasks.translation.evaluation import Split
 
-RUN_HELP = "of a run: outputs/DATE/TIME; or a checkpoint at W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
+RUN_HELP = "a run folder (outputs/DATE/TIME), or a checkpoint on W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
 
-NO_LANGUAGE = frozenset(("source", "target"))  # labels of dataset=parallel where none are given
+NO_LANGUAGE = frozenset(("source", "target"))  # the default labels of dataset=parallel
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Score a run as its command line says; see `parser`."""
+    """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
         check_folder(options)
@@ -30,76 +30,81 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
-    made = Parser(
+    """Return the parser of the command line."""
+    arguments = Parser(
         prog="python -m seq2seq_lab.evaluate",
         usage="%(prog)s FOLDER [KEY=VALUE ...] [options]",
-        description="Translate the test sets of a run and score them, as the run itself does at its end: BLEU, chrF and TER "
-        "with sacreBLEU's signatures and 95% confidence, BLEU lowercased and tokenised, BLEU by source length, AER.",
+        description="Translate and score the test sets of a run, with other settings if you like: BLEU, chrF and TER "
+        "with sacreBLEU's signatures and 95% intervals, BLEU of lowercased tokens, BLEU by source length, AER.",
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
-    made.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
-    made.add_argument(
+    arguments.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
+    arguments.add_argument(
         "changes",
         nargs="*",
         metavar="KEY=VALUE",
-        help="settings that are to differ from the run's: search=beam, search.length_penalty=1, dataset=…, dataset.path=…, "
+        help="changes to the run's settings, such as search=beam, search.length_penalty=1, dataset=…, dataset.path=…, "
         "trainer.eval_batch_size=…",
     )
-    made.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="(default: evaluations/NUMBER in the run folder)"
+    arguments.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="write to this folder (default: evaluations/NUMBER in the run folder)",
     )
-    made.add_argument("--validation", action="store_true", help="score the validation split too")
-    made.add_argument(
+    arguments.add_argument("--validation", action="store_true", help="score the validation split too")
+    arguments.add_argument(
         "--replace-unknown",
         action="store_true",
-        help="also score the translations with each unknown word (⁇) replaced by the source word of most attention",
+        help="also score the translations with each unknown word (⁇) replaced by the source word with the highest weight",
     )
-    add_opening(made)
-    return made
+    add_opening(arguments)
+    return arguments
 
 
 def check_folder(options: argparse.Namespace) -> None:
-    """Refuse a command line that names no run.
+    """Check that the command line names a run.
 
     Raises:
         UserError: the first argument is missing, or is a setting.
     """
     if options.folder is None or ("=" in options.folder and not Path(options.folder).exists()):
         raise UserError(
-            "FOLDER is missing: give the folder of a run first, outputs/DATE/TIME, then files and settings."
+            "FOLDER is missing. Give the run folder (outputs/DATE/TIME) first, then files and settings."
         )
 
 
-def add_opening(to: argparse.ArgumentParser) -> None:
-    """Add the options that say how a run is opened."""
-    to.add_argument(
+def add_opening(arguments: argparse.ArgumentParser) -> None:
+    """Add the options for opening a run."""
+    arguments.add_argument(
         "--checkpoint",
         metavar="NAMES",
-        help="as in checkpoints/; NAME,NAME or last:N for the mean of their weights (default: the best)",
+        help="a checkpoint in checkpoints/; NAME,NAME or last:N: the mean of their weights (default: the best)",
     )
-    to.add_argument(
+    arguments.add_argument(
         "--ensemble",
         dest="others",
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another run with the same vocabulary, whose probabilities are averaged with those of FOLDER; may be repeated",
+        help="add a run with the same vocabulary: average the probabilities of all runs; may be repeated",
     )
-    to.add_argument(
-        "--config-dir", metavar="FOLDER", help="of your own parts, as in training; giving it trusts its files"
+    arguments.add_argument(
+        "--config-dir",
+        metavar="FOLDER",
+        help="the folder of the custom components of the run; its Python files are executed",
     )
-    to.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
-    to.add_argument(
+    arguments.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
+    arguments.add_argument(
         "--precision",
         default="auto",
-        help="fp32, tf32, bf16, fp16, or auto: that of the run's test scores, and for the validation split that of its "
-        "training (default: auto)",
+        help="fp32, tf32, bf16, fp16, or auto: trainer.test_precision, and the precision of training for the "
+        "validation split (default: auto)",
     )
 
 
-def opened(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
-    """Return the run, or the ensemble of runs, that the options of `add_opening` ask for."""
+def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
+    """Return the run, or the ensemble of runs, that the options of `add_opening` select."""
     from seq2seq_lab import api
 
     runs = [
@@ -110,7 +115,7 @@ def opened(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Score a run, and write and print its metrics."""
+    """Score a run, and write and print the metrics."""
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.reporting import run_report, score_tables
     from seq2seq_lab.run import RESULT_FORMAT, write_result
@@ -120,7 +125,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
     if options.output is not None and options.output.exists():
         raise UserError(f"--output={options.output} already exists. Choose another folder.")
-    run = opened(options, options.changes)
+    run = open_run(options, options.changes)
     splits, origin = read_splits(run, options)
     # The run scores its validation split in the precision of its training.
     trained_in = Precision(read_record(run.folder)["precision"])
@@ -164,7 +169,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Split"], dict[str, Any]]:
-    """Return the splits to be scored, tokenised by the tokenizers of the run, and the provenance of the evaluation.
+    """Return the splits to score, tokenised with the tokenizers of the run, and the provenance of the evaluation.
 
     Raises:
         UserError: the data set has no validation split, or a sentence is too long for the model.
@@ -186,7 +191,7 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
         run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
     if options.validation and not corpus.validation:
         raise UserError(
-            "--validation: this data set has no validation split. Leave it out, or give dataset.validation=FILE."
+            "--validation: this data set has no validation split. Omit the option, or set dataset.validation=FILE."
         )
     corpus = with_languages(corpus, run)
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
@@ -200,10 +205,10 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
 def write_settings(
     folder: Path, run: "LoadedRun", options: argparse.Namespace, origin: Mapping[str, Any]
 ) -> None:
-    """Write the evaluation's `config.yaml` and `run.json`, which `seq2seq_lab.compare` reads as those of a run.
+    """Write `config.yaml` and `run.json` of the evaluation, in the format of a run, for `seq2seq_lab.compare`.
 
     Args:
-        origin: what `provenance.provenance` returns.
+        origin: the result of `provenance.provenance`.
     """
     from omegaconf import OmegaConf
 
@@ -237,7 +242,7 @@ def write_settings(
 
 
 def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":
-    """Return test sets with the languages of the run's vocabulary where their labels name none; warn of others."""
+    """Replace the default labels by the languages of the run's vocabulary; warn if the languages differ."""
     fitted = run.tokenizers.languages
     if fitted is None:
         return corpus
@@ -247,7 +252,7 @@ def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":
     )
     if (source, target) != fitted and NO_LANGUAGE.isdisjoint(fitted):
         print(
-            f"warning: the vocabulary of {run.folder} is of {'→'.join(fitted)}, this data set is {source}→{target}.",
+            f"warning: the vocabulary of {run.folder} is for {'→'.join(fitted)}, this data set is {source}→{target}.",
             file=sys.stderr,
         )
     return replace(corpus, source_language=source, target_language=target)

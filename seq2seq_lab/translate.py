@@ -1,4 +1,4 @@
-"""`python -m seq2seq_lab.translate RUN_FOLDER`: a line out for each line in, or a prompt."""
+"""`python -m seq2seq_lab.translate RUN_FOLDER`: translate files, standard input, or sentences typed at a prompt."""
 
 import argparse
 import io
@@ -10,68 +10,69 @@ from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.evaluate import RUN_HELP, add_opening, check_folder, opened
+from seq2seq_lab.evaluate import RUN_HELP, add_opening, check_folder, open_run
 from seq2seq_lab.plots import save_figure
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun, Translation
 
-BATCHES = 16  # that are read, translated and written together
-ONE_LINE = str.maketrans("\n\r\t", "   ")  # a model of characters may say any of them
+BATCHES = 16  # batches that are read, translated and written together
+ONE_LINE = str.maketrans("\n\r\t", "   ")  # a character model may output any of them
 SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Translate as the command line says; see `parser`."""
+    """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
         check_folder(options)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what comes in
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
         translate(options)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
-    made = Parser(
+    """Return the parser of the command line."""
+    arguments = Parser(
         prog="python -m seq2seq_lab.translate",
         usage="%(prog)s FOLDER [FILE ...] [KEY=VALUE ...] [options]",
-        description="Translate with a trained run: a line out for each line of the files, or of standard input; at a "
-        "terminal, a prompt.",
+        description="Translate files or standard input with a trained run, one sentence per line. Without files, at a "
+        "terminal, ask for sentences.",
         epilog="Example: python -m seq2seq_lab.translate outputs/DATE/TIME news.en search=beam --scores > news.fr",
     )
-    made.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
-    made.add_argument(
+    arguments.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
+    arguments.add_argument(
         "inputs",
         nargs="*",
         metavar="FILE | KEY=VALUE",
-        help="files of one sentence a line, and settings that are to differ from the run's: search=beam, search.size=10",
+        help="files with one sentence per line; changes to the run's settings, such as search=beam search.size=10",
     )
-    made.add_argument(
+    arguments.add_argument(
         "--nbest",
         action="store_true",
-        help="all that the search returns, as `number ||| translation ||| score`",
+        help="write all outputs of the search as `number ||| translation ||| score`",
     )
-    made.add_argument("--scores", action="store_true", help="add a column: what the search ranks by")
-    made.add_argument(
+    arguments.add_argument("--scores", action="store_true", help="add a column with the score of the search")
+    arguments.add_argument(
         "--alignments",
         action="store_true",
-        help="add a column: for each word of the translation, the source word attended to most, as 0-0 1-2 (Pharaoh)",
+        help="add a column with word alignments (0-0 1-2, Pharaoh format): for each output word the source word "
+        "with the highest attention weight",
     )
-    made.add_argument(
+    arguments.add_argument(
         "--replace-unknown",
         action="store_true",
-        help="replace each unknown word (⁇) by the source word of most attention",
+        help="replace each unknown word (⁇) by the source word with the highest attention weight",
     )
-    made.add_argument(
-        "--attention", type=Path, metavar="FILE.png", help="draw the attention, a picture a line"
+    arguments.add_argument(
+        "--attention", type=Path, metavar="FILE.png", help="draw the attention, one picture per line"
     )
-    add_opening(made)
-    return made
+    add_opening(arguments)
+    return arguments
 
 
 def translate(options: argparse.Namespace) -> None:
-    """Translate what there is to be translated.
+    """Translate the files, standard input, or sentences typed at a prompt.
 
     Raises:
         UserError: a file or a line cannot be read, a line is too long for the model, or the model has no attention to show.
@@ -80,30 +81,33 @@ def translate(options: argparse.Namespace) -> None:
     changes = [word for word in options.inputs if Path(word) not in files]
     for path in files:
         if not path.exists() or path.is_dir():
-            raise UserError(f"{path}: there is no such file. A setting is written KEY=VALUE.")
-    run = opened(options, changes)
+            raise UserError(f"{path} is not a file. Give an existing file, or a setting as KEY=VALUE.")
+    run = open_run(options, changes)
     if options.attention is not None:
         options.attention.parent.mkdir(parents=True, exist_ok=True)
     if not files and sys.stdin.isatty():
         prompt(run, options.replace_unknown)
         return
     sources = [(str(path), read_lines(path, new_counts(), show=False)) for path in files]
-    lines = checked(run, sources or [("standard input", decode_lines(sys.stdin.buffer, new_counts()))])
+    lines = check_lines(run, sources or [("standard input", decode_lines(sys.stdin.buffer, new_counts()))])
     wanted = options.alignments or options.attention is not None
     first = 0
     for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):
         found = run.nbest(chunk, True, wanted, first, options.replace_unknown)
         for number, translations in enumerate(found, start=first):
             for translation in translations if options.nbest else translations[:1]:
-                print(written(translation, number, options))
+                print(format_line(translation, number, options))
             if options.attention is not None:
                 draw(run, translations[0], options.attention, number)
         first += len(chunk)
         sys.stdout.flush()
 
 
-def checked(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> Iterator[str]:
-    """Yield the lines of files, given with their names and with what is wrong with a line.
+def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> Iterator[str]:
+    """Yield the lines of files.
+
+    Args:
+        sources: (name of the file, its lines); a line is (text, description of an error or an empty string).
 
     Raises:
         UserError: a line is not UTF-8, or has more tokens than the model's attention can weigh.
@@ -113,14 +117,14 @@ def checked(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[str, s
         for number, (line, problem) in enumerate(lines, start=1):
             where = f"{name}, line {number}"
             if problem:
-                raise UserError(f"{where}: {problem}. The lines before it are translated.")
+                raise UserError(f"{where}: {problem}. All earlier lines are translated.")
             if bound:
                 run.model.check_length(2 + len(run.tokenizers.source.encode([line])[0]), where)
             yield line
 
 
 def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:
-    """Draw the attention of a line's translation; of further lines beside the first, with their numbers.
+    """Draw the attention of a translation; the number of the line is added to the file name, except for the first.
 
     Raises:
         UserError: the model has no attention.
@@ -130,7 +134,7 @@ def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int) 
         save_figure(run.plot_attention(translation), picture)
 
 
-def written(translation: "Translation", number: int, options: argparse.Namespace) -> str:
+def format_line(translation: "Translation", number: int, options: argparse.Namespace) -> str:
     """Return a translation as a line of the output."""
     text = translation.text.translate(ONE_LINE)
     score, links = f"{translation.score:.4f}", pharaoh(translation) if options.alignments else ""
@@ -140,7 +144,7 @@ def written(translation: "Translation", number: int, options: argparse.Namespace
 
 
 def pharaoh(translation: "Translation") -> str:
-    """Return the word alignment of a translation whose attention is over words: source-target pairs, from 0.
+    """Return the word alignment of a translation: pairs SOURCE-TARGET of word numbers from 0.
 
     Raises:
         UserError: the model has no attention.
@@ -156,7 +160,7 @@ def pharaoh(translation: "Translation") -> str:
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Yield lines, so many together; those before an error too."""
+    """Yield lists of up to `size` lines; after an error, first the lines before it."""
     chunk: list[str] = []
     try:
         for line in lines:
@@ -172,10 +176,10 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 
 
 def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
-    """Translate what is typed, until the end of input."""
+    """Translate sentences typed at a prompt, until the end of input."""
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 
-    print("A sentence a line; Ctrl-D ends.")
+    print("Type one sentence per line. Ctrl-D ends the program.")
     for number in itertools.count():
         try:
             line = input("> ")
@@ -186,17 +190,17 @@ def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
             continue
         try:
             (translations,) = run.nbest([line], True, first=number, replace_unknown=replace_unknown)
-        except UserError as error:  # too long for the model: the next one may do
+        except UserError as error:  # too long for the model
             print(f"error: {error}")
             continue
         for translation in translations:
             print(f"{translation.text.translate(ONE_LINE)}   ({translation.score:.2f})")
             if translation.attention is not None:
-                print(shaded(translation))
+                print(format_attention(translation))
 
 
-def shaded(translation: "Translation") -> str:
-    """Return the attention as text: source words across, the translation's down, the darker the more weight."""
+def format_attention(translation: "Translation") -> str:
+    """Return the attention as text: source words in columns, target words in rows; darker cells have higher weights."""
     from rich.cells import cell_len
 
     assert translation.attention is not None

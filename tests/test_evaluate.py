@@ -281,7 +281,7 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
     assert capsys.readouterr().err == ""  # labels that name no language
     scored(str(run.folder), *own, "dataset.source=de", "dataset.target=fr")
     assert capsys.readouterr().err == (
-        f"warning: the vocabulary of {run.folder} is of en→fr, this data set is de→fr.\n"
+        f"warning: the vocabulary of {run.folder} is for en→fr, this data set is de→fr.\n"
     )
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--validation", *own])

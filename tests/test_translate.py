@@ -86,7 +86,7 @@ def test_files_stand_one_after_another(
     status, _, err = translated(monkeypatch, capsys, b"", run.folder, tmp_path / "none.en")
     assert (status, err) == (
         2,
-        f"error: {tmp_path / 'none.en'}: there is no such file. A setting is written KEY=VALUE.\n",
+        f"error: {tmp_path / 'none.en'} is not a file. Give an existing file, or a setting as KEY=VALUE.\n",
     )
 
 
@@ -108,7 +108,7 @@ def test_a_line_too_long_for_the_model_is_named(
 ) -> None:
     bounded = seq2seq_lab.load(run.folder)
     monkeypatch.setattr(type(bounded.model), "longest_source", 9)
-    monkeypatch.setattr("seq2seq_lab.translate.opened", lambda *_: bounded)
+    monkeypatch.setattr("seq2seq_lab.translate.open_run", lambda *_: bounded)
     status, out, err = translated(
         monkeypatch, capsys, b"the king sleeps.\nthe cat\n" + b"the " * 20 + b"\nthe cat\n", run.folder
     )
@@ -158,7 +158,7 @@ def test_the_links_are_those_of_most_attention() -> None:
     attention = np.array([[0.5, 0.1, 0.3, 0.1], [0.1, 0.6, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]])
     one = Translation("a b", "x y z", -1.0, -1.0, ["<sos>", "a", "b", "<eos>"], ["x", "y", "z"], attention)
     assert translate.pharaoh(one) == "1-0 0-1"
-    shown = translate.shaded(one).split("\n")
+    shown = translate.format_attention(one).split("\n")
     assert shown[0] == "  <sos> a b <eos>"
     assert shown[1] == "x ▓▓▓▓▓ ░ ▒ ░░░░░"
     assert shown[2] == "y ░░░░░ ▓ ░ ░░░░░"

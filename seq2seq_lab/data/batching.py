@@ -22,13 +22,13 @@ StepPlan = list[Index]
 
 
 def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[StepPlan]:
-    """Return the optimizer steps of an epoch, each a list of batches of sentence numbers.
+    """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of sentence numbers.
 
     The plan is a function of (seed, epoch), and does not depend on the number of ranks. Every sentence occurs once.
 
     Args:
         batch_size: the number of sentences, or the greatest number of target tokens, of a step. One step may have fewer
-            sentences, and a step of one sentence may have more tokens.
+            sentences; a step of one sentence may have more tokens.
     """
     rng = np.random.default_rng((seed, epoch))
     source, target = text.source_lengths.numpy(), text.target_lengths.numpy()
@@ -45,8 +45,8 @@ def plan_epoch(text: TokenizedText, batch_size: int, unit: Unit, seed: int, epoc
 def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[int, StepPlan]:
     """Return the micro-batches of a step that one rank computes, by number; a micro-batch may be empty.
 
-    Their number is `micro_batches` rounded up to a multiple of `ranks`, and a rank has every `ranks`-th of them. Two ranks
-    therefore compute exactly what one process computes in two micro-batches.
+    Their number is `micro_batches` rounded up to a multiple of `ranks`, and a rank computes every `ranks`-th of them.
+    Two ranks therefore compute exactly what one process computes in two micro-batches.
 
     The sentences are distributed in alternating order (0 1 2 2 1 0 0 …). Because neighbours have similar lengths, all
     micro-batches have similar numbers of tokens.
@@ -67,8 +67,8 @@ def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[
 def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
     """Return batches of at most `batch_size` sentences of similar length; every sentence occurs once.
 
-    In contrast to training the source lengths may differ: a search takes as many steps for three sentences as for a full
-    batch, and a few full batches with packed sequences are faster.
+    Unlike in training, the source lengths of a batch may differ. A search takes as many steps for a small batch as for a
+    full one, so few full batches with packed sequences are faster than many small ones.
     """
     order = np.lexsort((text.target_lengths.numpy(), text.source_lengths.numpy()))
     return _split(order, batch_size)
@@ -83,7 +83,7 @@ def _by_source_length(source_lengths: Index, order: Index) -> list[Index]:
 
 
 def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[list[Index], Index]:
-    """Split a shuffled group into full chunks of similar target length and a random rest."""
+    """Split a shuffled group into full chunks of similar target length and a random remainder."""
     if unit == "sentences":
         count = len(group) // batch_size * batch_size
         whole = group[:count][np.argsort(target[group[:count]], kind="stable")]
@@ -100,7 +100,7 @@ def _chunks(group: Index, target: Index, batch_size: int, unit: Unit) -> tuple[l
 
 
 def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) -> list[StepPlan]:
-    """Combine the rests of the groups into steps of several batches."""
+    """Combine the remainders of the groups into steps of several batches."""
     steps: list[StepPlan] = []
     step: StepPlan = []
     room = batch_size
@@ -127,7 +127,7 @@ def _split(chunk: Index, size: int) -> list[Index]:
 
 
 class BatchMaker:
-    """Creates batches of one split, with all its tokens in the memory of the device.
+    """Creates the batches of a split; the tokens of the whole split are in the memory of the device.
 
     Args:
         text: the split.

@@ -1,4 +1,4 @@
-"""What a metric is, and how the metrics of a split are computed from its outputs."""
+"""The base class of metrics, and the computation of the metrics of a split."""
 
 import hashlib
 import json
@@ -32,14 +32,14 @@ class Metric(ABC):
         label: its name in tables and pictures.
         higher_is_better: whether a greater value is better.
         format: the format specification of a value, as in `format(value, ".2f")`.
-        when: whether it is computed at each validation, or only in the final evaluation unless it is monitored.
+        when: `validation`: computed at each validation; `final`: only in the final evaluation, unless it is monitored.
         confidence: whether the final evaluation adds a 95% confidence interval.
         shown: whether it is in the validation line and the closing table.
         compared: whether it is a column of the comparison's table; the CSV file has all metrics.
         per_example: whether each row is an example. Rows that are not, such as sums per process, are neither resampled nor
             grouped, and the run folder does not keep them.
-        limits: the lowest and the highest value, as the limits of an axis; None for an axis that follows the values.
-        bounds: names of metrics that show which values can be reached; tables print them in parentheses.
+        limits: the lowest and the highest value of an axis; None: chosen from the values.
+        bounds: names of metrics that bound or anchor this one, such as `aer_oracle`; tables print them in parentheses.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Metric(ABC):
         """Return the statistics [N, K] of N examples.
 
         Args:
-            outputs: what the task's evaluator collected; its type is the task's.
+            outputs: the outputs that the task's evaluator collected; the task defines their type.
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Metric(ABC):
         return np.array([self.value(totals_K) for totals_K in totals_SK])
 
     def is_defined(self, totals_K: Array) -> bool:
-        """Return whether a group of examples with this sum of rows has a value."""
+        """Return whether the metric is defined for a group of examples with this sum of rows."""
         return True
 
     def signature(self, outputs: Any) -> str | None:
@@ -79,7 +79,7 @@ class Metric(ABC):
         return None
 
     def unavailable(self, outputs: Any) -> str | None:
-        """Return why these outputs do not have this metric, or None if they do."""
+        """Return the reason why the metric cannot be computed from these outputs, or None if it can."""
         return None
 
 
@@ -88,11 +88,11 @@ class Grouping:
     """A metric by group of examples, for example BLEU by source length.
 
     Attributes:
-        name: what the examples are grouped by; the key in `result.json` is `METRIC_by_NAME`.
-        label: the name of what they are grouped by, in tables and pictures.
+        name: the property by which the examples are grouped; the key in `result.json` is `METRIC_by_NAME`.
+        label: the name of the property in tables and pictures.
         metric: a metric of examples.
         groups: returns the numbers of the examples of each group by its label, or None if the outputs have no groups.
-        ordered: whether the groups have an order of their own, such as lengths; otherwise tables sort them by value.
+        ordered: whether to keep the order of the groups, such as lengths; otherwise tables sort them by value.
     """
 
     name: str
@@ -125,10 +125,10 @@ class Measurement:
         values: metrics and half widths of confidence intervals (`NAME_confidence`), by name without the split's prefix.
         signatures: signatures by the metric's name.
         groups: metrics by group of examples, by `Grouping.key`.
-        statistics: in the final evaluation the rows of the built-in metrics of examples by name; of other metrics the value
-            of each example and 1, or two zeros for an example without a value.
+        statistics: rows by the metric's name, in the final evaluation. A metric from outside the package has the rows
+            (value of the example, 1), or (0, 0) if the value is not defined, so that its own code is not needed to compare.
         clusters: the number of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
-        examples: identifies the examples and how they are scored; values are comparable if it is equal.
+        examples: a hash of the examples and of the way they are scored; values with equal hashes are comparable.
     """
 
     values: dict[str, float]
@@ -139,10 +139,10 @@ class Measurement:
     examples: str = ""
 
     def result(self, prefix: str) -> dict[str, Any]:
-        """Return the entries of `result.json`, all but those of `Declarations`.
+        """Return the entries of `result.json`, except those of `Declarations`.
 
         Args:
-            prefix: of the split: `val`, `test` or `test/NAME`.
+            prefix: the prefix of the split: `val`, `test` or `test/NAME`.
         """
         return {
             **{f"{prefix}/{name}": value for name, value in self.values.items()},
@@ -163,7 +163,7 @@ def measure(
     also: Collection[str] = (),
     samples: int = CONFIDENCE_SAMPLES,
 ) -> Measurement:
-    """Compute the metrics that a split's outputs have.
+    """Compute the metrics of a split from its outputs.
 
     Args:
         clusters: see `Measurement.clusters`; `numpy.arange(N)` if the N examples are independent.
@@ -225,7 +225,7 @@ def _values_of_examples(metric: Metric, rows: Array) -> Array:
 
 
 def is_built_in(metric: Metric) -> bool:
-    """Return whether a metric is one of this package."""
+    """Return whether a metric is part of this package."""
     return type(metric).__module__.startswith(f"{__package__}.")
 
 
@@ -241,10 +241,10 @@ def _group_value(
 
 @dataclass(frozen=True)
 class Declaration:
-    """What `result.json` records of a metric, so that its values can be shown and compared without its code.
+    """The record of a metric in `result.json`, with which its values can be shown and compared without its code.
 
     Attributes:
-        built_in: whether the metric is one of this package; the comparison then computes it with its own code.
+        built_in: whether the metric is part of this package; the comparison then computes it with the package's code.
     """
 
     label: str
@@ -264,7 +264,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class GroupingDeclaration:
-    """What `result.json` records of a grouping."""
+    """The record of a grouping in `result.json`."""
 
     label: str
     ordered: bool
@@ -273,7 +273,7 @@ class GroupingDeclaration:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What `result.json` records of a task's metrics.
+    """The record of a task's metrics in `result.json`.
 
     Attributes:
         metrics: by name.
@@ -308,7 +308,7 @@ class Declarations:
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> Self:
-        """Return the declarations that a `result.json` holds."""
+        """Return the declarations in a `result.json`."""
         entry = result["metrics"]
         return cls(
             {name: Declaration(**one) for name, one in entry["metrics"].items()},
@@ -320,7 +320,7 @@ class Declarations:
         )
 
     def directions(self) -> dict[str, Literal["max", "min"]]:
-        """Return by the metric's name whether its greatest or its smallest value is the best."""
+        """Return `max` or `min` for each metric: the direction of better values."""
         return {name: "max" if one.higher_is_better else "min" for name, one in self.metrics.items()}
 
 

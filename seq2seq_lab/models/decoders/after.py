@@ -1,4 +1,4 @@
-"""The decoder whose attention, if any, comes after the recurrent step."""
+"""The decoder with attention after the recurrent step, or without attention."""
 
 import torch
 from torch import Tensor, nn
@@ -15,19 +15,18 @@ from seq2seq_lab.models.source import Source
 class AttendAfterDecoder(RecurrentDecoder):
     """s_t = RNN(e(y_{t-1}), s_{t-1}), then s̃_t = tanh(W_c [c_t; s_t]) (Luong 2015, eq. 5).
 
-    The query is the top layer's state s_t. No state depends on the context, so the layers read a known target at once,
-    without a loop over time. With input feeding, s_t = RNN([e(y_{t-1}); s̃_{t-1}], s_{t-1}) (§3.3), the loop is needed.
-    Without an attentional layer this is the fixed-context decoder of Sutskever 2014, which reads the source only through its
-    first state.
+    The query is the top layer's state s_t. The states do not depend on the context, so a known target is computed
+    without a loop over time. Input feeding, s_t = RNN([e(y_{t-1}); s̃_{t-1}], s_{t-1}) (§3.3), needs the loop. Without an
+    attentional layer, this is the decoder of Sutskever 2014, which reads the source only through its first state.
 
     Args:
-        input_size: E, the size of an embedding.
-        attentional_size: the size of s̃_t; None for no attentional layer and no attention.
+        input_size: E, the size of the embeddings.
+        attentional_size: the size of s̃_t; None: no attentional layer and no attention.
         input_feeding: concatenate s̃_{t-1} to the embedding in the input.
-        state_dropout: probability on s_t and s̃_t.
+        state_dropout: dropout probability of s_t and s̃_t.
 
     Raises:
-        ValueError: settings that contradict each other; the message names them.
+        ValueError: settings contradict each other; the message names them.
     """
 
     def __init__(
@@ -45,12 +44,12 @@ class AttendAfterDecoder(RecurrentDecoder):
         super().__init__()
         if input_feeding and attentional_size is None:
             raise ValueError(
-                "decoder.input_feeding=true feeds back the output of the attentional layer, but decoder.attentional_size is "
+                "decoder.input_feeding=true needs the attentional layer, but decoder.attentional_size is "
                 "null. Set decoder.attentional_size=${model.hidden_size}, or decoder=luong_feeding."
             )
         if attentional_size is not None and attentional_size < 1:
             raise ValueError(
-                f"decoder.attentional_size={attentional_size} must be at least 1, or null for no such layer."
+                f"decoder.attentional_size={attentional_size} must be at least 1, or null for no attentional layer."
             )
         hidden_size = recurrent.hidden_size
         self.fed_size = attentional_size if input_feeding and attentional_size is not None else 0
@@ -65,7 +64,7 @@ class AttendAfterDecoder(RecurrentDecoder):
         elif self.attends:
             raise ValueError(
                 "decoder: model=vanilla and decoder=plain have no attention (decoder.attentional_size=null), but an "
-                "attention function is chosen. Leave attention=… out, or choose model=attn (decoder=luong) with it."
+                "attention function is chosen. Omit attention=…, or choose model=attn (decoder=luong) with it."
             )
         self.feature_size = hidden_size if attentional_size is None else attentional_size
 
