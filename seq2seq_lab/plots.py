@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import Link
-from seq2seq_lab.metrics.alignment import join_subwords as join_subwords
 from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.progress import progress
 
-_CHUNK = 10_000  # pairs looked up at a time
+_CHUNK = 10_000  # pairs hashed at a time
 
 # Sentences are compared by 128 bits of a hash: the probability that two of 10^9 sentences have the same is below 1e-20.
 # NumPy sorts and searches the bytes as strings.
@@ -54,9 +54,16 @@ def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts:
         known_pairs.mark(pairs)
     repeats = Repeats(list(map(_duplicates, (train, *held_out))), np.concatenate(leaks))
     counts["duplicate_pairs"] += sum(int(mask.sum()) for mask in repeats.duplicates)
-    counts["leaked_pairs"] += known_pairs.count_seen()
-    counts["leaked_sources"] += known_sources.count_seen()
+    counts["leaked_pairs"] += int(known_pairs.seen().sum())
+    counts["leaked_sources"] += int(known_sources.seen().sum())
     return repeats
+
+
+def pair_chunks(split: ParallelText, description: str) -> Iterator[list[tuple[str, str]]]:
+    """Yield the pairs of a split in lists, with a progress bar."""
+    pairs = progress(zip(split.source, split.target, strict=True), description, len(split))
+    while chunk := list(islice(pairs, _CHUNK)):
+        yield chunk
 
 
 class Known:
@@ -86,13 +93,9 @@ class Known:
         return known
 
     def seen(self) -> Mask:
-        """Return for each added key, in the order of addition, whether it was seen."""
+        """Return for each added key, in the order of addition and with repeats, whether it was seen."""
         seen: Mask = self._seen[self._places]
         return seen
-
-    def count_seen(self) -> int:
-        """Return the number of added keys that were seen; a key that was added twice counts twice."""
-        return int(self.seen().sum())
 
 
 def _duplicates(split: ParallelText) -> Mask:
@@ -109,8 +112,7 @@ def _duplicates(split: ParallelText) -> Mask:
 
 def _normalised_keys(split: ParallelText, description: str) -> Iterator[tuple[Keys, Keys]]:
     """Yield the keys of the normalised source sides and pairs, in chunks."""
-    pairs = progress(zip(split.source, split.target, strict=True), description, len(split))
-    while chunk := list(islice(pairs, _CHUNK)):
+    for chunk in pair_chunks(split, description):
         sources = [_normalised(source) for source, _ in chunk]
         # A normalised sentence contains no line break: it shows the end of the source.
         both = (f"{left}\n{_normalised(target)}" for left, (_, target) in zip(sources, chunk, strict=True))

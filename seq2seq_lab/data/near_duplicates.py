@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,16 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.deduplication import Known, Mask
+from seq2seq_lab.data.deduplication import Known, Mask, pair_chunks
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.progress import progress
 from seq2seq_lab.files import write_atomically
 
 log = logging.getLogger(__name__)
 
 # Increase it when a change of the code changes the counts.
 _FORMAT = 1
-_CHUNK = 10_000  # sentences hashed at a time
 _CACHED = 1 << 18  # words whose hash is cached
 
 # A sentence's hash is Σ word(i) · BASE^i modulo 2^64, with words hashed to 64 random bits. Replacing or deleting a word
@@ -144,8 +142,7 @@ def _chunks(
     text: ParallelText, known: "_WordHashes", description: str
 ) -> Iterator[tuple[_Sentences, _Sentences]]:
     """Yield the hashes of both sides, in chunks of pairs."""
-    pairs = progress(zip(text.source, text.target, strict=True), description, len(text))
-    while chunk := list(islice(pairs, _CHUNK)):
+    for chunk in pair_chunks(text, description):
         sources, targets = zip(*chunk, strict=True)
         yield _hashes(sources, known), _hashes(targets, known)
 

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from seq2seq_lab.data import deduplication
 from seq2seq_lab.data import near_duplicates as module
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.near_duplicates import near_duplicates, with_near_duplicates, words
@@ -62,7 +63,7 @@ def within_one_word(one: list[str], other: list[str]) -> bool:
 
 @pytest.mark.parametrize("chunk", [7, 10_000])
 def test_counts_equal_a_comparison_of_all_pairs(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK", chunk)
+    monkeypatch.setattr(deduplication, "_CHUNK", chunk)
     monkeypatch.setattr(module, "_CACHED", 3)  # fewer than there are words
     generator = random.Random(1)
 

@@ -106,6 +106,9 @@ class Tokenizer(ABC):
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         """Set the trained vocabulary; subclasses derive their tables from it here."""
         self._backend = backend
+        vocabulary = backend.get_vocab(with_added_tokens=False)
+        # In the order of the ids, without the special tokens.
+        self._names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
 
 
 def load_tokenizer(folder: Path, name: str) -> Tokenizer:

@@ -95,10 +95,8 @@ class ByteLevelTokenizer(Tokenizer):
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
         byte_of = byte_letters()
-        vocabulary = backend.get_vocab(with_added_tokens=False)
-        names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
         self._bytes = [name.encode() for name in SPECIALS]
-        self._bytes += [bytes(byte_of[letter] for letter in name) for name in names]
+        self._bytes += [bytes(byte_of[letter] for letter in name) for name in self._names]
 
     def _around(self, model: Model) -> tokenizers.Tokenizer:
         """Return a new tokenizer of the library with `model`, which does not find the special tokens in the text."""

@@ -112,9 +112,7 @@ class VocabularyTokenizer(Tokenizer):
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
-        vocabulary = backend.get_vocab(with_added_tokens=False)
-        names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
-        self._tokens = [*SPECIALS, *map(_read, names)]
+        self._tokens = [*SPECIALS, *map(_read, self._names)]
         # Without the special tokens: "<eos>" in the text is an ordinary token.
         self._ids = {token: number for number, token in enumerate(self._tokens) if number >= len(SPECIALS)}
 
