@@ -75,9 +75,9 @@ KINDS: dict[str, type] = {
 }
 
 NOT_ONE_NETWORK = (
-    "model.share_layers=true makes one recurrent network of both sides, which then need the same cell, size and number "
-    "of layers, and one direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to "
-    "model.hidden_size and decoder=plain or luong (model=shared does), or set model.share_layers=false."
+    "model.share_layers=true requires that encoder and decoder have the same cell, size and number of layers, in one "
+    "direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to model.hidden_size and "
+    "decoder=plain or luong (model=shared does), or set model.share_layers=false."
 )
 
 # What the program passes to a slot's constructor itself; a configuration may not.
@@ -325,12 +325,11 @@ def part(name: str, slot: OptionalSlot) -> Part:
 
 def parts(config: Config) -> Parts:
     """Return the constructors of the parts that a task uses."""
-    tables = {"source": config.embedding.source, "target": config.embedding.target}
     return Parts(
         **{group: part(group, getattr(config, group)) for group in TASK_GROUPS if group != "dataset"},
         dataset=partial(dataset, config),
         seq2seq=partial(model, config),
-        vectors={side: None if table.path is None else Path(table.path) for side, table in tables.items()},
+        vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )
 
 
@@ -369,21 +368,14 @@ def trainer_settings(config: Config, task: Task) -> TrainerSettings:
     """Return the settings of the trainer."""
     trainer, metric = config.trainer, monitored(config, task)
     automatic = trainer.monitor_mode is MonitorMode.auto
+    names = [field.name for field in fields(TrainerSettings)]
     values = {
-        field.name: getattr(trainer, field.name)
-        for field in fields(TrainerSettings)
-        if hasattr(trainer, field.name)
+        **{name: value for name, value in vars(trainer).items() if name in names},
+        "monitor": f"val/{metric.name}",
+        "higher_is_better": metric.higher_is_better if automatic else trainer.monitor_mode is MonitorMode.max,
+        "validate_by_epoch": trainer.validate_unit is ValidateUnit.epoch,
     }
-    return TrainerSettings(
-        **{
-            **values,
-            "monitor": f"val/{metric.name}",
-            "higher_is_better": metric.higher_is_better
-            if automatic
-            else trainer.monitor_mode is MonitorMode.max,
-            "validate_by_epoch": trainer.validate_unit is ValidateUnit.epoch,
-        }
-    )
+    return TrainerSettings(**values)
 
 
 def dataset(config: Config) -> Dataset:
@@ -395,12 +387,6 @@ def dataset(config: Config) -> Dataset:
 def tokenizer(config: Config) -> Callable[[], Tokenizer]:
     """Return what makes an untrained tokenizer."""
     return part("tokenizer", config.tokenizer)
-
-
-def teacher_forcing(config: Config) -> TeacherForcing:
-    """Return the teacher-forcing rule."""
-    made: TeacherForcing = part("teacher_forcing", config.teacher_forcing)()
-    return made
 
 
 def schedule(config: Config) -> Schedule:
@@ -496,46 +482,35 @@ def check_tables(config: Config, joint: bool) -> None:
     Raises:
         UserError: names the keys and the remedy.
     """
-    tied, tables = config.model.tied_embeddings, config.embedding
+    tied, source, target = config.model.tied_embeddings, config.embedding.source, config.embedding.target
     if tied is TiedEmbeddings.all and not joint:
         raise UserError(
-            "model.tied_embeddings=all makes one table of both sides, which needs one vocabulary. "
-            "Set tokenizer.joint=true, or model.tied_embeddings=target."
+            "model.tied_embeddings=all requires one vocabulary for both sides. Set tokenizer.joint=true, or "
+            "model.tied_embeddings=target."
         )
-    usual = (config.model.embedding_size, tables.target.size)
-    source = tables.source
+    usual = (config.model.embedding_size, target.size)
     if tied is TiedEmbeddings.all and (source.path or source.frozen or source.size not in usual):
         raise UserError(
-            f"embedding.source={vars(source)}: with model.tied_embeddings=all there is one table, the target's. Leave "
-            f"embedding.source as it is and set embedding.target instead, or set model.tied_embeddings=target."
+            f"embedding.source={vars(source)} is not allowed: with model.tied_embeddings=all both sides use the target's "
+            f"table. Set embedding.target instead, or model.tied_embeddings=target."
         )
-    if tied is not TiedEmbeddings.none and tables.target.size != config.model.embedding_size:
+    if tied is not TiedEmbeddings.none and (target.frozen or target.size != config.model.embedding_size):
         raise UserError(
-            f"embedding.target.size={tables.target.size}: model.tied_embeddings={tied.value} makes this table the output "
-            f"weights, which need the model's size. Set embedding.target.size=${{model.embedding_size}}, "
-            f"model.embedding_size={tables.target.size}, or model.tied_embeddings=none."
+            f"embedding.target={vars(target)} is not allowed: with model.tied_embeddings={tied.value} this table is also "
+            f"the output weights, which are trained and have size model.embedding_size={config.model.embedding_size}. Set "
+            f"embedding.target.size=${{model.embedding_size}} and embedding.target.frozen=false, or "
+            f"model.tied_embeddings=none."
         )
-    if tied is not TiedEmbeddings.none and tables.target.frozen:
-        raise UserError(
-            f"embedding.target.frozen=true would freeze the output weights too, which "
-            f"model.tied_embeddings={tied.value} makes the same. Set one of them to false or none."
-        )
-    for side, table in {"source": source, "target": tables.target}.items():
+    for side, table in vars(config.embedding).items():
         key = f"embedding.{side}"
         if table.frozen and table.path is None and config.init_from is None:
             raise UserError(
-                f"{key}.frozen=true would keep the vectors that chance has drawn. Give the file of "
-                f"pretrained ones, {key}.path=FILE, or set it to false."
+                f"{key}.frozen=true requires pretrained vectors. Set {key}.path=FILE, or {key}.frozen=false."
             )
-        if table.path is not None and config.model.scale_embeddings:
+        if table.path is not None and (config.model.scale_embeddings or config.init_from is not None):
             raise UserError(
-                f"{key}.path={table.path}: model.scale_embeddings=true would make its vectors "
-                f"{config.model.embedding_size**0.5:.0f} times as long. Set model.scale_embeddings=false."
-            )
-        if table.path is not None and config.init_from is not None:
-            raise UserError(
-                f"{key}.path={table.path}: the run of init_from={config.init_from} brings its own vectors. Leave one of "
-                f"the two out."
+                f"{key}.path={table.path} cannot be combined with model.scale_embeddings=true, which changes the length of "
+                f"the vectors, or with init_from, which has vectors of its own. Leave one of them out."
             )
 
 
@@ -545,42 +520,33 @@ def check_vectors(config: Config) -> None:
     Raises:
         UserError: that, or the file cannot be read.
     """
-    for side, table in {"source": config.embedding.source, "target": config.embedding.target}.items():
-        if table.path is not None:
-            key = f"embedding.{side}"
-            size = vector_size(Path(table.path), f"{key}.path")
-            if size != table.size:
-                tied = side == "target" and config.model.tied_embeddings is not TiedEmbeddings.none
-                remedy = (
-                    f"model.embedding_size={size}, since this table is the output weights too"
-                    if tied
-                    else f"{key}.size={size}; another size than model.embedding_size is projected to it"
-                )
-                raise UserError(
-                    f"{key}.size={table.size}: the vectors of {key}.path={table.path} have {size} numbers. Set {remedy}."
-                )
+    for side, table in vars(config.embedding).items():
+        key = f"embedding.{side}"
+        if table.path is not None and (size := vector_size(Path(table.path), f"{key}.path")) != table.size:
+            raise UserError(
+                f"{key}.size={table.size}: the vectors of {key}.path={table.path} have {size} numbers. Set "
+                f"{key}.size={size} or, if the table is also the output weights, model.embedding_size={size}."
+            )
 
 
 def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
-    """Return the encoder's recurrent layers, which are to be the decoder's too: one network reads on over the target.
+    """Return the encoder's recurrent layers for use by the decoder.
 
     Raises:
-        UserError: the two differ in cell, size, number or direction of layers.
+        UserError: the two differ in cell, size, number, direction or dropout of layers.
     """
     ours, theirs = getattr(encoder, "layers", None), getattr(decoder, "layers", None)
-    if isinstance(ours, RecurrentLayers) and isinstance(theirs, RecurrentLayers):
-        shapes = [
-            {name: weight.shape for name, weight in layers.named_parameters()} for layers in (ours, theirs)
-        ]
-        if shapes[0] == shapes[1]:
-            if str(ours.dropout) != str(theirs.dropout):
-                raise UserError(
-                    f"model.share_layers=true makes one recurrent network of both sides, with one dropout, but the "
-                    f"encoder's is {ours.dropout} and the decoder's {theirs.dropout}. Set encoder.dropout and "
-                    f"decoder.dropout alike, or model.dropout for both."
-                )
-            return ours
-    raise UserError(NOT_ONE_NETWORK)
+    if not isinstance(ours, RecurrentLayers) or not isinstance(theirs, RecurrentLayers):
+        raise UserError(NOT_ONE_NETWORK)
+    shapes = [{name: weight.shape for name, weight in one.named_parameters()} for one in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        raise UserError(NOT_ONE_NETWORK)
+    if str(ours.dropout) != str(theirs.dropout):
+        raise UserError(
+            f"model.share_layers=true: encoder.dropout={ours.dropout} and decoder.dropout={theirs.dropout} differ. Set "
+            f"model.dropout for both."
+        )
+    return ours
 
 
 def check_model(config: Config) -> None:

@@ -146,7 +146,6 @@ def test_a_part_is_made_of_its_settings_and_what_is_known_at_run_time(config: Co
     )
     assert type(build.optimizer(config, made)) is torch.optim.Adam
     assert build.schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
-    assert build.teacher_forcing(config).ratio_at(0) == config.teacher_forcing["ratio"]
     config.logger = {"_target_": "seq2seq_lab.tracking.NoTracker"}
     assert build.logger(config, tmp_path, {}, {}, None).sync_command() is None
 

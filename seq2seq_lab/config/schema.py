@@ -403,6 +403,6 @@ def annotation(key: str) -> Any:
     return node
 
 
-def _require(holds: bool, key: str, value: object, allowed: str, near: str = "") -> None:
+def _require(holds: bool, key: str, value: object, allowed: str) -> None:
     if not holds:
-        raise UserError(f"{key}={value} is not allowed.{near} Allowed: {allowed}.")
+        raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")

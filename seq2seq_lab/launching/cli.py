@@ -75,11 +75,8 @@ def run_command(arguments: Sequence[str]) -> None:
         else:
             request = read_command_line(line)
             options = [argument for argument in arguments if argument not in line.overrides]
-            full = [
-                *options,
-                *request.inherited,
-                *line.overrides,
-            ]  # Hydra's parser needs the settings together
+            # Hydra's parser needs the settings together.
+            full = [*options, *request.inherited, *line.overrides]
             if shows_only:
                 run_hydra(full, print)
             elif request.multirun:
@@ -98,9 +95,8 @@ def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:
     Raises:
         UserError: what Hydra refuses.
     """
-    os.environ.setdefault(
-        "HYDRA_FULL_ERROR", "1"
-    )  # otherwise Hydra prints a summary of an exception and exits
+    # Otherwise Hydra prints a summary of an exception and exits.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     sys.argv[1:] = arguments
     try:
         hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="config")(function)()
@@ -139,9 +135,7 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
     for composed in request.jobs:
         start.check_parts(composed.config)
     planned = study.plan(request)
-    study.check_unchanged(
-        {job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()},
-    )
+    study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:
         run_hydra([*full, *planned.settings], StudyJob(extensions.folder()))
     except KeyboardInterrupt:

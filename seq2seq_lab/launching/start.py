@@ -114,12 +114,12 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     Raises:
         UserError: the folder contains no run, another process is running it, or a change is not allowed.
     """
-    for name, remedy in (
-        ("config.yaml", "Give the folder of a run, such as outputs/DATE/TIME."),
-        ("run.json", "The run ended before it began to train: start it again."),
-    ):
+    for name in ("config.yaml", "run.json"):
         if not (folder / name).is_file():
-            raise UserError(f"resume={folder} contains no run to resume (no {name}). {remedy}")
+            raise UserError(
+                f"resume={folder} contains no run that has begun to train (no {name}). Start a new run, or give the "
+                f"folder of another run."
+            )
     with lock_folder(folder):
         node = compose_resumed(folder, changes)
         config = configuration.typed(node)
