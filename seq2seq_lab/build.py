@@ -237,17 +237,16 @@ def locate(name: str, slot: Slot) -> type:
         )
     target = getattr(home, attribute)
     kind = KINDS[name.partition(".")[0]]
+    lacking: list[str] = []
     if inspect.isclass(target):
         # A trusted module may import classes that are not trusted.
         origin = target.__module__
         if extensions.file_of(origin) is None and not f"{origin}.".startswith((*TRUSTED, *trusted_modules())):
             raise refusal(name, path, origin)
         lacking = sorted(missing_methods(target, kind))
-        if is_kind(target, kind) and not lacking:
+        if (is_protocol(kind) or issubclass(target, kind)) and not lacking:
             return target
-        methods = f" It lacks {', '.join(lacking)}." if lacking else ""
-    else:
-        methods = ""
+    methods = f" It lacks {', '.join(lacking)}." if lacking else ""
     raise UserError(
         f"{name}._target_={path} is not a class for {name}{place(target)}.{methods} "
         f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
@@ -269,11 +268,6 @@ def place(target: object) -> str:
         return ""
     file = extensions.file_of(target.__module__)
     return f" ({file}, line {inspect.getsourcelines(target)[1]})" if file else ""
-
-
-def is_kind(target: type, kind: type) -> bool:
-    """Return whether a class is a subclass of a kind; a protocol needs its methods only."""
-    return is_protocol(kind) or issubclass(target, kind)
 
 
 def missing_methods(target: type, kind: type) -> set[str]:
@@ -380,8 +374,7 @@ def trainer_settings(config: Config, task: Task) -> TrainerSettings:
 
 def dataset(config: Config) -> Dataset:
     """Return the data set, not yet loaded."""
-    made: Dataset = part("dataset", config.dataset)()
-    return made
+    return part("dataset", config.dataset)()
 
 
 def tokenizer(config: Config) -> Callable[[], Tokenizer]:
@@ -391,14 +384,12 @@ def tokenizer(config: Config) -> Callable[[], Tokenizer]:
 
 def schedule(config: Config) -> Schedule:
     """Return the learning-rate schedule."""
-    made: Schedule = part("schedule", config.schedule)()
-    return made
+    return part("schedule", config.schedule)()
 
 
 def search(config: Config) -> Search:
     """Return the search that validation and test use."""
-    made: Search = part("search", config.search)()
-    return made
+    return part("search", config.search)()
 
 
 def metrics(config: Config) -> list[Metric]:
@@ -414,16 +405,14 @@ def metrics(config: Config) -> list[Metric]:
 def optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer over the model's trainable parameters."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    made: torch.optim.Optimizer = part("optimizer", config.optimizer)(parameters)
-    return made
+    return part("optimizer", config.optimizer)(parameters)
 
 
 def logger(
     config: Config, folder: Path, plain: dict[str, Any], flat: dict[str, object], run_id: str | None
 ) -> Logger:
     """Return the logger; `seq2seq_lab.tracking.base.Logger` says what it is built with."""
-    made: Logger = part("logger", config.logger)(folder=folder, config=plain, flat=flat, run_id=run_id)
-    return made
+    return part("logger", config.logger)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
 def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint: bool) -> Seq2Seq:

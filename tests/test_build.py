@@ -16,7 +16,6 @@ from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
-from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.evaluation import METRICS, Split, TranslationEvaluator
 
@@ -116,8 +115,6 @@ def test_of_a_protocol_the_methods_are_asked_for() -> None:
 
     assert "load" in build.missing_methods(object, Dataset)
     assert "load" not in build.missing_methods(Some, Dataset)
-    assert build.is_kind(Some, Dataset)
-    assert not build.is_kind(Some, Decoder)
 
 
 def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:

@@ -117,8 +117,8 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     for name in ("config.yaml", "run.json"):
         if not (folder / name).is_file():
             raise UserError(
-                f"resume={folder} contains no run that has begun to train (no {name}). Start a new run, or give the "
-                f"folder of another run."
+                f"resume={folder} contains no run that has begun to train (no {name}). Start a new run, or give "
+                f"the folder of another run, such as outputs/DATE/TIME."
             )
     with lock_folder(folder):
         node = compose_resumed(folder, changes)
