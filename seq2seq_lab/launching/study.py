@@ -289,29 +289,25 @@ def print_summary(study: Study) -> None:
     """Print tables of a study's jobs and of what they come to, and name those that have no result."""
     from seq2seq_lab.runtime import console
 
-    entries = read_index(study.folder)
-    if not entries:
+    if not (entries := read_index(study.folder)):
         return
     started = {entry.hash for entry in read_index(study.folder, study.old_entries)}
     keys = list(dict.fromkeys(key for entry in entries for key in entry.varies))
-    rows, scores, finished, failed = [], [], [], []
-    for entry in entries:
+    rows, finished, failed = [], [], []
+    scores = [primary_values(study.folder / entry.hash) for entry in entries]
+    labels = list(dict.fromkeys(label for values in scores for label in values))
+    for entry, values in zip(entries, scores, strict=True):
         folder = study.folder / entry.hash
         state = status(folder)
-        values = [entry.varies.get(key, "–") for key in keys]
-        scores.append(primary_values(folder))
-        rows.append([str(entry.number), entry.hash, *values, state])
+        varies = (entry.varies.get(key, "–") for key in keys)
+        metrics = (values.get(label, "–") for label in labels)
+        rows.append([str(entry.number), entry.hash, *varies, state, *metrics])
         if state == "finished":
             finished.append(folder)
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
-    labels = list(dict.fromkeys(label for values in scores for label in values))
     heads = ["job", "folder", *keys, "status", *labels]
-    cells = [
-        [*row, *(values.get(label, "–") for label in labels)]
-        for row, values in zip(rows, scores, strict=True)
-    ]
-    console.print_table(str(study.folder), heads, cells, numeric=len(labels))
+    console.print_table(str(study.folder), heads, rows, numeric=len(labels))
     if len(finished) > 1:
         from seq2seq_lab.reporting import comparison, runs
 
