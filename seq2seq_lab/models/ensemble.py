@@ -8,27 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.seq2seq import Seq2Seq, log_softmax
-from seq2seq_lab.models.source import Source
 
 
-class EnsembleState(NamedTuple):
-    """The states of the members."""
+class MemberStates(NamedTuple):
+    """The states of the members, or the source as encoded by each member."""
 
     members: tuple[Any, ...]
 
-    def select(self, index_N: Tensor) -> "EnsembleState":
+    def select(self, index_N: Tensor) -> "MemberStates":
         """Return the states of the given rows."""
-        return EnsembleState(tuple(state.select(index_N) for state in self.members))
-
-
-class EnsembleSource(NamedTuple):
-    """The source as encoded by each member."""
-
-    members: tuple[Source, ...]
-
-    def select(self, index_N: Tensor) -> "EnsembleSource":
-        """Return the sources of the given rows."""
-        return EnsembleSource(tuple(source.select(index_N) for source in self.members))
+        return MemberStates(tuple(state.select(index_N) for state in self.members))
 
 
 class Ensemble(nn.Module):
@@ -62,25 +51,25 @@ class Ensemble(nn.Module):
         for member in self.members:
             member.check_length(length, name)
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[EnsembleState, EnsembleSource]:
+    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[MemberStates, MemberStates]:
         """See `Seq2Seq.start`."""
         started = [member.start(source_BS, lengths) for member in self.members]
         states, sources = zip(*started, strict=True)
-        return EnsembleState(states), EnsembleSource(sources)
+        return MemberStates(states), MemberStates(sources)
 
     def step(
-        self, token_N: Tensor, state: EnsembleState, source: EnsembleSource
-    ) -> tuple[Tensor, EnsembleState, Tensor | None]:
+        self, token_N: Tensor, state: MemberStates, source: MemberStates
+    ) -> tuple[Tensor, MemberStates, Tensor | None]:
         """See `Seq2Seq.step`."""
         steps = [
             member.step(token_N, *inputs)
             for member, *inputs in zip(self.members, state.members, source.members, strict=True)
         ]
         log_probs, states, weights = zip(*steps, strict=True)
-        return _log_mean(log_probs), EnsembleState(states), _mean(weights)
+        return _log_mean(log_probs), MemberStates(states), _mean(weights)
 
     def unroll(
-        self, inputs_BT: Tensor, state: EnsembleState, source: EnsembleSource
+        self, inputs_BT: Tensor, state: MemberStates, source: MemberStates
     ) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.unroll`; the logits are log-probabilities."""
         results = [
