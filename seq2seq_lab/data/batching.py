@@ -71,7 +71,7 @@ def plan_evaluation(text: TokenizedText, batch_size: int) -> list[Index]:
     full one, so few full batches with packed sequences are faster than many small ones.
     """
     order = np.lexsort((text.target_lengths.numpy(), text.source_lengths.numpy()))
-    return _split(order, batch_size)
+    return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
 
 
 def _by_source_length(source_lengths: Index, order: Index) -> list[Index]:
@@ -120,10 +120,6 @@ def _combine(rest: Sequence[Index], target: Index, batch_size: int, unit: Unit) 
                 steps.append(step)
                 step, room = [], batch_size
     return [*steps, step] if step else steps
-
-
-def _split(chunk: Index, size: int) -> list[Index]:
-    return [chunk[i : i + size] for i in range(0, len(chunk), size)]
 
 
 class BatchMaker:

@@ -118,14 +118,10 @@ def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
         if not (wrong := wrong or find_problem(text)):
             try:
                 row = json.loads(text)
+                if not isinstance(row, dict):
+                    wrong = "not a JSON object; give one object per line, not an array"
             except (ValueError, RecursionError) as error:
                 wrong = f"not JSON ({error})"
-            else:
-                wrong = (
-                    ""
-                    if isinstance(row, dict)
-                    else "not a JSON object; give one object per line, not an array"
-                )
         if wrong:
             yield "", "", f"{place}: {wrong}"
             continue
