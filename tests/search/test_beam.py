@@ -196,7 +196,7 @@ def test_values_out_of_range_are_refused(
 
 def test_a_run_without_attention_for_its_coverage_is_refused_before_it_begins() -> None:
     words = ["model=vanilla", "search=beam", "search.coverage_penalty=0.2"]
-    with pytest.raises(UserError, match=r"search\.coverage_penalty=0\.2 needs a model that attends"):
+    with pytest.raises(UserError, match=r"search\.coverage_penalty"):
         check_parts(compose_run(words).config)
     check_parts(compose_run(["model=attn", *words[1:]]).config)
 
