@@ -115,11 +115,8 @@ def choose_precision(wanted: Precision, device: torch.device) -> Precision:
     # Older GPUs emulate bfloat16, slowly and not in every kernel.
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return Precision.fp32
-    return (
-        Precision.bf16
-        if _seconds(torch.float32, device) > 1.5 * _seconds(torch.bfloat16, device)
-        else Precision.fp32
-    )
+    faster = _seconds(torch.float32, device) > 1.5 * _seconds(torch.bfloat16, device)
+    return Precision.bf16 if faster else Precision.fp32
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
