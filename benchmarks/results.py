@@ -30,6 +30,7 @@ from seq2seq_lab.files import (
     read_result,
     write_atomically,
 )
+from seq2seq_lab.tasks.translation.task import TranslationTask
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 PROGRAM = ["python", "-m", "seq2seq_lab"]
@@ -273,7 +274,14 @@ def is_recorded(key: str) -> bool:
 
 
 def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that two configurations have with different values; placeholders of paths match any value."""
+    """Return the settings that two configurations have with different values; placeholders of paths match any value.
+
+    `trainer.monitor=null` is the primary metric, by whose name runs recorded it before null was the default.
+    """
+    wanted, actual = (
+        {**one, "trainer.monitor": one.get("trainer.monitor") or f"val/{TranslationTask.primary}"}
+        for one in (wanted, actual)
+    )
     return {
         key: (value, actual[key])
         for key, value in wanted.items()

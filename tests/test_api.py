@@ -181,7 +181,7 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None
             ["device='gpu'", "'cuda'", "auto, cuda, mps"],
         ),
         (lambda folder: seq2seq_lab.load(folder, precision="bf17"), ["precision='bf17'", "'bf16'"]),
-        (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["--config-dir=nowhere"]),
+        (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["--config-dir=", "nowhere"]),
         (lambda folder: seq2seq_lab.load(folder).translate("a text"), ["list of sentences", "['a text']"]),
         (lambda folder: seq2seq_lab.train("seed=1"), ["list of settings", "['seed=1']"]),
         (lambda folder: seq2seq_lab.train(folder=folder), ["already contains a run"]),
@@ -204,7 +204,7 @@ def test_mistakes_are_told(
     [
         (["attention=addtive"], ["attention=addtive", "'additive'"]),
         (["trainer.max_epoch=3"], ["'trainer.max_epochs'"]),
-        (["model=vanilla", "attention=additive"], ["Leave attention=… out"]),
+        (["model=vanilla", "attention=additive"], ["attention function is chosen", "attention=…"]),
         (["dataset._target_=os.system"], ["refused"]),
         (["+hydra.callbacks.x._target_=os.system"], ["refused"]),
         (["seed=1,2"], ["seed=1,2"]),
