@@ -38,6 +38,7 @@ from seq2seq_lab.files import read_record
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.data import evaluation_splits
+from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.trainer import Trainer
@@ -702,7 +703,7 @@ def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(
     terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
     run_report.print_result(
-        result_of(folder), folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None
+        result_of(folder), {}, folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None
     )
     assert isinstance(terminal.file, io.StringIO)
     *_, command = terminal.file.getvalue().split("# send the record to W&B\n")
@@ -723,12 +724,12 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
     sync = f"wandb sync {folder}/wandb/offline-run-20261122_160821-51d3938c"
     with run_report.console.setup_logging(tmp_path / "run.log"):
-        run_report.print_result(result_of(folder), folder, sync, None)
+        run_report.print_result(result_of(folder), TranslationTask.commands, folder, sync, None)
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()
     assert len(lines) < 60
-    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if len(line) > 80] == []
     assert lines[4].split()[1:2] == ["BLEU"]  # the first score
     assert f"BLEU: {result_of(folder)['test/bleu_signature']}" in lines
     assert result_of(folder)["test/bleu_lowercased_tokenised_signature"] in log
@@ -758,5 +759,7 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     for program, words in ((translate, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
         program.parser().parse_intermixed_args(words[3:])
     shutil.copytree(recorded_folder, folder.with_name("other"))
-    compared = run_report.next_commands(folder, Path(shown))["compare it with other runs"]
+    compared = run_report.next_commands(TranslationTask.commands, folder, Path(shown))[
+        "compare it with other runs"
+    ]
     assert compared[3] == "outputs/2026-11-22"

@@ -195,10 +195,12 @@ def files_of(folder: Path) -> list[tuple[str, str]]:
     kinds = {
         "pictures": [*pictures, "attention/"],
         "scores": ["result.json", "scored/"],
-        "outputs": sorted(path.name for path in folder.glob("*.test*.jsonl")),
+        "outputs": sorted(
+            {f"{path.name.partition('.')[0]}.*.jsonl" for path in folder.glob("*.test*.jsonl")}
+        ),
         "log": ["run.log", "metrics.jsonl", "profile/trace.json.gz"],
     }
-    found = {kind: [name for name in names if (folder / name).exists()] for kind, names in kinds.items()}
+    found = {kind: [name for name in names if any(folder.glob(name))] for kind, names in kinds.items()}
     return [(f"  {kind}", ", ".join(names)) for kind, names in found.items() if names]
 
 
