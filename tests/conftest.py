@@ -15,6 +15,7 @@ import torch
 import torch.version
 from omegaconf import OmegaConf
 from program import Program
+from reports import fast_reports, full_reports
 
 import seq2seq_lab.run
 from seq2seq_lab.config.schema import CONF_DIR
@@ -103,6 +104,19 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", staticmethod(loaded))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runs_have_fast_reports() -> Iterator[None]:
+    with fast_reports():
+        yield
+
+
+@pytest.fixture
+def with_full_reports() -> Iterator[None]:
+    """For tests that check the figures or the intervals of a run."""
+    with full_reports():
         yield
 
 

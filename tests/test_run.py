@@ -19,6 +19,7 @@ import hydra
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
+from reports import full_reports
 from rich.console import Console
 from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
@@ -166,7 +167,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, O
             f"hydra.run.dir={folder}",
         ]
         overrides.remove("logger=none")
-        assert command_line.run(*overrides) == 0
+        with full_reports():
+            assert command_line.run(*overrides) == 0
         yield folder, read_offline_run(folder)
         import wandb
 

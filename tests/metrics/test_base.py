@@ -10,6 +10,8 @@ import pytest
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declarations, Grouping, GroupValue, Measurement, Metric, digest, measure
 
+pytestmark = pytest.mark.usefixtures("with_full_reports")
+
 
 class Share(Metric):
     """The share of the examples above 0."""

@@ -31,6 +31,8 @@ from seq2seq_lab.metrics.texts import (
     moses_languages,
 )
 
+pytestmark = pytest.mark.usefixtures("with_full_reports")
+
 
 class Score(NamedTuple):
     value: float
