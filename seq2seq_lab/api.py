@@ -167,7 +167,7 @@ class LoadedRun:
         return figure
 
     def metrics(self) -> list[dict[str, float]]:
-        """Return the rows of the run's `metrics.jsonl`: "step", "time" and the metrics of that step.
+        """Return the rows of the run's `metrics.jsonl`: "step", "time" and the metrics recorded at that step.
 
         Raises:
             UserError: the file is missing or damaged.

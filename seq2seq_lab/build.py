@@ -1,7 +1,7 @@
 """From the configuration to objects: the only caller of Hydra's `instantiate`.
 
-What a slot of the configuration may say is checked against the annotations of the class it names, before any
-data is read; the objects only known at run time are passed on top.
+The keys and values of a slot are checked against the annotations of its class before any data is read. Arguments that
+are only known at run time are passed in addition.
 """
 
 import importlib
@@ -56,7 +56,7 @@ from seq2seq_lab.training.trainer import TrainerSettings
 
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
 
-# What a slot's class has to be: a subclass, or for a protocol a class with its methods.
+# The required type of each slot's class: a base class, or a protocol whose methods the class implements.
 KINDS: dict[str, type] = {
     "task": Task,
     "encoder": Encoder,
@@ -80,7 +80,7 @@ NOT_ONE_NETWORK = (
     "decoder=plain or luong (model=shared does), or set model.share_layers=false."
 )
 
-# What the program passes to a slot's constructor itself; a configuration may not.
+# The arguments that the program passes to a slot's constructor; a configuration must not set them.
 RUNTIME: dict[str, frozenset[str]] = {
     "task": frozenset({"parts", "seed"}),
     "encoder": frozenset({"input_size"}),
@@ -99,7 +99,7 @@ INSTRUCTIONS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_co
 
 
 def check_slots(config: Config) -> None:
-    """Check every open slot: its target is trusted, its keys are the constructor's, its values of its types.
+    """Check that each open slot has a trusted target and that its settings are arguments of the constructor, of its types.
 
     Raises:
         UserError: names the key, the value, what is allowed and the nearest spelling.
@@ -155,8 +155,8 @@ def check_slot(name: str, slot: Slot) -> None:
     gathering = [key for key, parameter in parameters.items() if parameter.kind in GATHERING]
     if not gathering and not runtime <= parameters.keys():
         raise UserError(
-            f"{name}._target_={slot['_target_']}{place(target)}: its constructor has to take "
-            f"{', '.join(sorted(runtime))}, which the program gives it, besides its own settings."
+            f"{name}._target_={slot['_target_']}{place(target)}: the constructor must accept "
+            f"{', '.join(sorted(runtime))}, which the program passes in addition to the slot's settings."
         )
     allowed = [key for key in parameters if key not in runtime and key not in gathering]
     hints = {key: parameter.annotation for key, parameter in parameters.items()}
@@ -258,7 +258,7 @@ def refusal(name: str, path: str, module: str) -> UserError:
     return UserError(
         f"{name}._target_={path} is refused: a configuration may only name classes of "
         f"{', '.join((*TRUSTED, *trusted_modules()))} and of modules you trust. {extensions.hint(module)} "
-        f"Is it installed, set {TRUST_VARIABLE}={module.split('.')[0]} in the environment."
+        f"If it is an installed package that you trust, set {TRUST_VARIABLE}={module.split('.')[0]} in the environment."
     )
 
 
@@ -378,7 +378,7 @@ def dataset(config: Config) -> Dataset:
 
 
 def tokenizer(config: Config) -> Callable[[], Tokenizer]:
-    """Return what makes an untrained tokenizer."""
+    """Return a function that creates an untrained tokenizer."""
     return part("tokenizer", config.tokenizer)
 
 
@@ -411,15 +411,15 @@ def optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
 def logger(
     config: Config, folder: Path, plain: dict[str, Any], flat: dict[str, object], run_id: str | None
 ) -> Logger:
-    """Return the logger; `seq2seq_lab.tracking.base.Logger` says what it is built with."""
+    """Return the logger; the arguments are those of `seq2seq_lab.tracking.base.Logger`."""
     return part("logger", config.logger)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
 def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint: bool) -> Seq2Seq:
-    """Return the model, its weights drawn from torch's global generator.
+    """Return the model, with weights drawn from torch's global generator.
 
     Raises:
-        UserError: parts that do not fit together, by name.
+        UserError: components that cannot be combined, by name.
     """
     sizes: ModelConfig = config.model
     tied = sizes.tied_embeddings
@@ -466,7 +466,7 @@ def embedding(table: TableConfig, vocabulary_size: int, embedding_size: int) -> 
 
 
 def check_tables(config: Config, joint: bool) -> None:
-    """Refuse embedding tables that cannot be one, or cannot learn.
+    """Refuse embedding tables that cannot be shared, or that would keep random values.
 
     Raises:
         UserError: names the keys and the remedy.
@@ -499,7 +499,7 @@ def check_tables(config: Config, joint: bool) -> None:
         if table.path is not None and (config.model.scale_embeddings or config.init_from is not None):
             raise UserError(
                 f"{key}.path={table.path} cannot be combined with model.scale_embeddings=true, which changes the length of "
-                f"the vectors, or with init_from, which has vectors of its own. Leave one of them out."
+                f"the vectors, or with init_from, which loads all embeddings. Leave one of them out."
             )
 
 
@@ -507,7 +507,7 @@ def check_vectors(config: Config) -> None:
     """Refuse files of pretrained vectors whose size is not the table's.
 
     Raises:
-        UserError: that, or the file cannot be read.
+        UserError: the sizes differ, or a file cannot be read.
     """
     for side, table in vars(config.embedding).items():
         key = f"embedding.{side}"
@@ -539,7 +539,7 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
 
 
 def check_model(config: Config) -> None:
-    """Refuse settings of the task that do not fit together, before any data is read; see `Task.check`."""
+    """Refuse settings of the task that cannot be combined, before any data is read; see `Task.check`."""
     made = task(config)
     Declarations.of(made.metrics, made.groupings, made.primary)
     monitored(config, made)
@@ -547,7 +547,7 @@ def check_model(config: Config) -> None:
 
 
 def check_parts(config: Config) -> None:
-    """Check the slots and make every part that needs no data, so that the checks of their constructors come first.
+    """Check the slots and create every part that needs no data, so that constructors check their arguments early.
 
     Raises:
         UserError: names the setting and the remedy.

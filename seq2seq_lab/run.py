@@ -84,7 +84,7 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
 def record_end(folder: Path, error: BaseException) -> None:
     """Record in `run.log` and `result.json` the error or the interrupt that ended a run.
 
-    A finished result in the folder stays. Errors are not printed here: the command line prints them.
+    A `result.json` of a finished run is kept. Errors are not printed here: the command line prints them.
     """
     if isinstance(error, KeyboardInterrupt):
         if checkpoint.any_in(folder / "checkpoints"):
@@ -249,7 +249,7 @@ def load_best(trainer: Trainer) -> Path:
     """Load the weights of the best checkpoint into the model and return the checkpoint."""
     assert trainer.state.best is not None, "a run that ends has validated"
     best = trainer.folder / trainer.state.best
-    trainer.compute.ranks.barrier()  # rank 0 has written it
+    trainer.compute.ranks.barrier()  # wait until rank 0 has written it
     checkpoint.load_weights(best, trainer.model)
     return best
 
@@ -301,9 +301,9 @@ def resolve_test_precision(
 
 
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `run.json` of a resumed run: its record, and what differs now.
+    """Return the `run.json` of a resumed run: the original record with the differences from now.
 
-    The names of what differs are added to "changed", another machine to "resumed_on".
+    The names of the parts that differ are added to "changed"; a different machine is added to "resumed_on".
 
     Raises:
         UserError: the data differ.
@@ -361,7 +361,7 @@ def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any
 
 
 def best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the validation metrics of the best checkpoint as `best/…`; `val/…` in a logger's summary is of the curve."""
+    """Return the validation metrics of the best checkpoint as `best/…`; a logger's summary uses `val/…` for curves."""
     return {
         f"best/{name.removeprefix('val/')}": value
         for name, value in result.items()
@@ -380,7 +380,7 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_config(job: Job) -> None:
-    """Write `config.yaml` of a run; of a resumed run after its checkpoint is accepted."""
+    """Write `config.yaml`. For a resumed run this is done after its checkpoint has been accepted."""
     write_atomically(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
 
 

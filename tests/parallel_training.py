@@ -1,4 +1,4 @@
-"""A small training and its scores, on one rank or on several: what `test_ranks` starts in processes of its own."""
+"""A small training run and its scores, on one rank or several. `test_ranks` starts it in separate processes."""
 
 import atexit
 import logging

@@ -1,4 +1,4 @@
-"""From the configuration to objects: what slots may say, and what is made of them."""
+"""From the configuration to objects: checks of the slots, and the objects built from them."""
 
 import copy
 import inspect
@@ -176,7 +176,7 @@ def test_tied_tables_need_one_vocabulary(config: Config) -> None:
 def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
     config: Config, tmp_path: Path
 ) -> None:
-    """Their names stand in `config` as well, so that a misspelt one is refused before there is a model."""
+    """The metrics are declared without a model, so that a misspelt `trainer.monitor` is refused early."""
     config.dataset |= {"train": 30, "validation": 4, "test": 4, "test_compositional": 0, "max_depth": 1}
     corpus = build.dataset(config).load()
     tokenized = tokenize_corpus(corpus, build.tokenizer(config), config.tokenizer, tmp_path)

@@ -1,4 +1,4 @@
-"""Whole runs: what their folders hold, how they end, go on and start from one another."""
+"""Whole runs: the files they write, and how they end, resume and start from the weights of another run."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Lines in, lines out: what the program makes of text, and of what is none."""
+"""The translate program: one output line per input line, and the errors for invalid input."""
 
 import io
 import os
@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedRun:
 def translated(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes, *arguments: object
 ) -> tuple[int, list[str], str]:
-    """Return (exit status, lines written, what was said of mistakes)."""
+    """Return (exit status, lines of the standard output, standard error)."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     status = 0
     try:
@@ -98,7 +98,7 @@ def test_a_line_is_drawn_by_its_number_alone(
     _, out, _ = translated(monkeypatch, capsys, data, *sampling)
     _, together, _ = translated(monkeypatch, capsys, data, *sampling, "trainer.eval_batch_size=100")
     assert out == together
-    assert len(set(out)) > 10  # one sentence is drawn anew each time
+    assert len(set(out)) > 10  # equal sentences are sampled independently
     _, behind, _ = translated(monkeypatch, capsys, b"a b\n" * 3 + data, *sampling)
     assert behind[3:] != out
 

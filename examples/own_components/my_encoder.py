@@ -13,7 +13,7 @@ from seq2seq_lab.models.recurrent import RecurrentState
 class ConvolutionalEncoder(Encoder):
     """Stacked convolutions with residual connections (after Gehring 2017, arXiv:1611.02344, section 3).
 
-    The decoder starts from the mean of each layer's outputs, since there is no final state.
+    The decoder starts from the mean of each layer's outputs, because the encoder has no final state.
 
     Args:
         input_size: E, the size of an embedding.

@@ -21,7 +21,7 @@ def parse_line(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line; its settings are in `overrides`.
 
     Raises:
-        UserError: an option is unknown, would bypass the checks, or excludes another.
+        UserError: an option is unknown, would bypass the checks, or cannot be combined with another.
     """
     parser = make_argument_parser()
     if parser.prog == "__main__.py":
@@ -100,7 +100,7 @@ def check_choice(override: Override) -> None:
     """
     group = override.key_or_group
     if group == "metric" and isinstance(override.value(), list):
-        return  # each metric has a package of its own
+        return  # each metric has a separate key, so Hydra does not merge them
     if override.is_add():
         raise UserError(f"{override.input_line}: {group} already has a value. Leave out the + to change it.")
     if not override.is_delete() and not isinstance(override.value(), str):

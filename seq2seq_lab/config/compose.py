@@ -68,11 +68,11 @@ class Composed:
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
+    """The runs that a command line requests.
 
     Attributes:
         inherited: settings from the run that `init_from` names, to put before those of the command line.
-        multirun: whether it asks for several jobs.
+        multirun: whether it starts several jobs.
         varies: the keys and groups that differ between these jobs.
         jobs: the run, or the jobs of the multirun that have been checked (see `sweeps.MAX_CHECKED_JOBS`).
     """
@@ -84,7 +84,7 @@ class Request:
 
 
 def read_command_line(line: argparse.Namespace) -> Request:
-    """Compose what the command line asks for, every job of a multirun.
+    """Compose the run that a command line requests, or each job of a multirun.
 
     Raises:
         UserError: names the key, the value, what is allowed and the nearest spelling.
@@ -301,7 +301,7 @@ def update(node: DictConfig, changes: Sequence[Override]) -> None:
 
 
 def read_config(folder: Path) -> DictConfig:
-    """Return the configuration of a run. Its open slots have not been checked. Has to be called within `composer`.
+    """Return the configuration of a run, with unchecked open slots. Must be called within `composer`.
 
     Raises:
         UserError: the folder contains no run or an evaluation, or its config.yaml is not valid.

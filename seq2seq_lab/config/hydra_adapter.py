@@ -53,7 +53,7 @@ def run_composed(node: DictConfig, function: TaskFunction) -> None:
     """Call a function with a composed configuration as `hydra.main` does, but without composing it again.
 
     Hydra creates the output folder with `.hydra/`, changes the working directory if asked to, and calls its callbacks.
-    Has to be called within `initialized`.
+    Must be called within `initialized`.
     """
     loader = find_config_loader()
     assert loader is not None, "called within initialized"

@@ -33,7 +33,7 @@ class TiedEmbeddings(Enum):
 
 
 class Bridge(Enum):
-    """How the decoder's initial state follows from the encoder."""
+    """How the decoder's initial state is computed from the encoder."""
 
     copy = "copy"
     tanh = "tanh"
@@ -178,7 +178,7 @@ class TrainerConfig:
 
 @dataclass
 class StudyConfig:
-    """The multirun that a run is a job of. Meanings: conf/config.yaml."""
+    """The multirun that a run belongs to. Meanings: conf/config.yaml."""
 
     name: str | None
     varies: list[str]
@@ -284,7 +284,7 @@ def check(config: Config) -> None:
         if key in ABOVE_ZERO:
             _require(value > 0, key, value, "a number above 0")
         elif key in BELOW_ONE:
-            _require(0 <= value < 1, key, value, "a number from 0 to 1, without 1")
+            _require(0 <= value < 1, key, value, "a number of at least 0 and less than 1")
         else:
             _require(value >= 0, key, value, "0 or more")
     _require(

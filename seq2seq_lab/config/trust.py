@@ -1,4 +1,4 @@
-"""What a configuration may name: `_target_` names code, so only trusted modules are allowed."""
+"""Trust: `_target_` names code to execute, so a configuration may only name trusted modules."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def trusted_modules() -> tuple[str, ...]:
 
 
 def check_hydra(node: DictConfig) -> None:
-    """Refuse settings of Hydra's section that would call, import or write something before this program checks it.
+    """Refuse settings of Hydra's section that would call, import or write something before they are checked.
 
     Args:
         node: Hydra's section.

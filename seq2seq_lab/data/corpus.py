@@ -26,8 +26,8 @@ class Gold:
 class ParallelText:
     """Sentence pairs of one split: `source[i]` corresponds to `target[i]` (and to `gold[i]`, `phenomena[i]`).
 
-    `phenomena` are the names of what a pair shows, such as "negation", if the data set has them. Scores are also reported
-    for each name.
+    `phenomena` are the names of the phenomena in a pair, such as "negation", if the data set has them. Scores are also
+    reported for each phenomenon.
     """
 
     source: Sequence[str]

@@ -25,8 +25,8 @@ TIMEOUT_SECONDS = 10.0
 def cache_folder(cache_dir: str | None) -> Path:
     """Return the folder of downloads and other cached data.
 
-    It is `cache_dir`, or if that is None the first that is set of `$SEQ2SEQ_LAB_CACHE`, `$XDG_CACHE_HOME/seq2seq_lab` and
-    `~/.cache/seq2seq_lab`.
+    It is `cache_dir`. If that is None, it is `$SEQ2SEQ_LAB_CACHE` or `$XDG_CACHE_HOME/seq2seq_lab`, the first whose variable
+    is set, and otherwise `~/.cache/seq2seq_lab`.
     """
     if cache_dir is not None:
         return Path(cache_dir).expanduser()

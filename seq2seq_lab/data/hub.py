@@ -28,7 +28,7 @@ def read_hub(
 ) -> dict[SplitName, Iterator[tuple[str, str]]]:
     """Return two columns of each split of a data set; validation and test may be missing.
 
-    The data set is a local folder, else the cached copy, else the copy on the hub. The columns of nested values have
+    The data set is read from a local folder, the cache or the hub, in this order. The columns of nested values have
     dotted names. Raises `UserError` with `remedy` if the data set, the split train or a column does not exist.
     """
     splits = _load_splits(hub, subset, remedy)
@@ -58,7 +58,7 @@ def _load_splits(hub: str, subset: str | None, remedy: str) -> Any:
         return _load(hub, subset, given, remedy).flatten()
     except UserError:
         raise
-    # ValueError: the sub-set does not exist.
+    # ValueError: the subset does not exist.
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"{given} cannot be loaded: {error}. {remedy}") from error
 

@@ -27,7 +27,7 @@ class Lines(Sequence[str]):
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> "Lines":
-        """Return the lines as `Lines`, which are not copied.
+        """Return the lines as `Lines`, without a copy if they already are.
 
         Raises `UnicodeEncodeError` for a lone surrogate, which UTF-8 cannot encode.
         """
@@ -55,7 +55,7 @@ class Lines(Sequence[str]):
         first, stop, step = index.indices(len(self))
         if step != 1:
             return Lines.of(self[i] for i in range(first, stop, step))
-        # A copy, for a short slice not to keep or pickle the whole buffer.
+        # A copy, so that a short slice does not keep or pickle the whole buffer.
         offsets = self._offsets[first : max(first, stop) + 1]
         return Lines(self._buffer[offsets[0] : offsets[-1]], offsets - offsets[0])
 

@@ -1,4 +1,4 @@
-"""Progress bars for long work on data."""
+"""Progress bars for long operations on data."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Read pairs of sentences: strict UTF-8, one sentence per line, and no line is ever paired with the wrong one."""
+"""Read pairs of sentences, one sentence per line, with strict UTF-8 and an error if lines cannot be paired."""
 
 import codecs
 import gzip
@@ -26,7 +26,7 @@ _DROPS_IN_DETAIL = 3
 
 
 def new_counts() -> Counter[str]:
-    """Return the counts of what reading a corpus changes or finds, each 0.
+    """Return counters, set to 0, of what reading a corpus changes or finds.
 
     - `byte_order_marks`, `carriage_returns`: removed from the start of a file and from the end of a line
     - `dropped_pairs`: could not be read
@@ -170,10 +170,10 @@ def split_by_hash(text: str, validation_share: float, test_share: float) -> Spli
 
 
 def empty_split_error(empty: str, texts: Iterable[ParallelText], remedy: str) -> UserError:
-    """Return the error for a split that no sentence was selected for; `remedy` is an alternative to greater shares."""
+    """Return the error for a split that no sentence was selected for; `remedy` is an alternative to larger shares."""
     return UserError(
         f"No pairs for {empty}: none of the {sum(map(len, texts)):,} pairs is in its share, which a hash of the sentence "
-        "selects. Set greater shares, for example dataset.validation_share=0.1 dataset.test_share=0.1, or "
+        "selects. Set larger shares, for example dataset.validation_share=0.1 dataset.test_share=0.1, or "
         f"{remedy}."
     )
 

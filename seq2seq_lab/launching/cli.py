@@ -29,8 +29,8 @@ RESUME = "resume="
 def main() -> None:
     """Run the program.
 
-    An error of the user is printed without a traceback, with exit status 2. A fault of the program prints its traceback,
-    with exit status 1. A multirun continues after a failed job.
+    A `UserError` is printed without a traceback; the exit status is 2. Any other exception is printed with its traceback;
+    the exit status is 1. A multirun continues after a failed job.
     """
     with report_errors():
         if "--version" in sys.argv[1:]:
@@ -46,12 +46,12 @@ def describe_versions() -> str:
 
 
 def run_command(arguments: Sequence[str]) -> None:
-    """Do what the command line asks for.
+    """Execute a command line.
 
-    Modules that import torch are imported after its settings have been checked.
+    Modules that import torch are imported after the settings have been checked.
 
     Raises:
-        UserError: names what is wrong with the command line, or why a run ended.
+        UserError: the command line is invalid, or a run ended with an error.
     """
     line = parse_line(arguments)
     shows_only = line.help or line.hydra_help or line.cfg or line.info or line.shell_completion
@@ -93,7 +93,7 @@ def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:
     """Run Hydra's own program.
 
     Raises:
-        UserError: what Hydra refuses.
+        UserError: Hydra refuses the command line.
     """
     # Otherwise Hydra prints a summary of an exception and exits.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -146,7 +146,7 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
 
 
 class StudyJob:
-    """What Hydra calls with the configuration of each job of a multirun, in this process or another.
+    """The function that Hydra calls with the configuration of each job of a multirun, in this process or another.
 
     Args:
         config_dir: the folder of custom components.
@@ -156,7 +156,7 @@ class StudyJob:
         self.config_dir = config_dir
 
     def __call__(self, node: DictConfig) -> float | None:
-        """Run a job and return its score, for a sweeper that learns from it."""
+        """Run a job and return its score, for sweepers that optimise it."""
         from seq2seq_lab.launching import start
 
         job = HydraConfig.get()

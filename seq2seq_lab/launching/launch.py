@@ -35,10 +35,10 @@ Result = TypeVar("Result")
 
 
 def launch(job: Job) -> dict[str, Any]:
-    """Run a job in this process, or in the ranks it asks for, and return its result.
+    """Run a job in this process, or in the number of ranks that it requests, and return its result.
 
     Raises:
-        UserError: what `run` raises on any rank.
+        UserError: `run` raised it on any rank.
     """
     count = job.config.trainer.devices
     if is_external_rank():

@@ -20,9 +20,9 @@ class Command:
     """A command to run.
 
     Attributes:
-        arguments: of the Python interpreter.
-        log: file to which its output is appended.
-        devices: how many it needs, one per rank.
+        arguments: arguments of the Python interpreter.
+        log: file to which the output is appended.
+        devices: number of devices that it needs, one per rank.
     """
 
     arguments: tuple[str, ...]
@@ -50,7 +50,7 @@ class Devices:
 
     Attributes:
         kind: cuda or cpu. On a CPU a command gets an equal share of the cores, or more if it needs more.
-        ids: of the devices.
+        ids: numbers of the devices.
         at_once: maximum number of commands at a time.
     """
 
@@ -118,7 +118,7 @@ def side_by_side(commands: Sequence[Command], devices: Devices) -> Iterator[Ende
 
 @contextmanager
 def _collect_signals() -> Iterator[list[int]]:
-    """Collect signals that ask to stop, for the caller to act on; a SIGHUP that `nohup` ignores stays ignored."""
+    """Collect termination signals for the caller to handle; a SIGHUP that `nohup` ignores stays ignored."""
     received: list[int] = []
 
     def collect(number: int, frame: FrameType | None) -> None:

@@ -25,7 +25,7 @@ from seq2seq_lab.training import checkpoint
 
 
 def check_parts(config: configuration.Config, resumed: bool = False) -> None:
-    """Check the components that a configuration names and that they make a model. No data is read.
+    """Check the components that a configuration names, and that they form a model. No data is read.
 
     Args:
         resumed: the checkpoint contains the weights and vectors; the files they came from are not needed.
@@ -42,7 +42,7 @@ def check_parts(config: configuration.Config, resumed: bool = False) -> None:
 def check_run(config: configuration.Config, resumed: bool = False) -> None:
     """Check the components of a run and the devices of this machine; see `check_parts`."""
     check_parts(config, resumed)
-    if not is_external_rank():  # each process of a launcher chooses its own device
+    if not is_external_rank():  # each process of a launcher chooses its device
         check_devices(config)
 
 
@@ -135,7 +135,7 @@ def _launch(
     folder: Path,
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Run a job in as many processes as it asks for. A resumed run writes its config.yaml itself."""
+    """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself."""
     if not resume:
         write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plain)))
     return launch(Job(config, plain, dict(chosen), folder, resume))

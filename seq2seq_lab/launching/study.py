@@ -78,7 +78,7 @@ class Entry:
 
 
 def plan(request: Request) -> Study:
-    """Return the study that a multirun is, and give its jobs the study's name.
+    """Return the study of a multirun, and set its name in each job.
 
     Raises:
         UserError: the name is not allowed.
@@ -286,7 +286,7 @@ def format_continue_command(study: Study, arguments: Sequence[str]) -> str:
 
 
 def print_summary(study: Study) -> None:
-    """Print tables of a study's jobs and of what they come to, and name those that have no result."""
+    """Print tables of a study's jobs and their scores, and list the jobs without a result."""
     from seq2seq_lab.runtime import console
 
     if not (entries := read_index(study.folder)):
@@ -329,7 +329,7 @@ def primary_values(folder: Path) -> dict[str, str]:
 
 
 def outcome(folder: Path, state: str) -> str:
-    """Return the result of a job with a status in a few words."""
+    """Describe the result of a job that has this status."""
     if state == "finished":
         return ", ".join(f"{label} {value}" for label, value in primary_values(folder).items())
     return f"failed: {read_result(folder)['error']}" if state == "failed" else state

@@ -128,7 +128,7 @@ def log_softmax(logits: Tensor) -> Tensor:
 class Encoded:
     """A model, `Seq2Seq` or `Ensemble`, with the source of one batch already encoded.
 
-    The losses and the search of an evaluation use it in place of the model, so that the source is encoded once.
+    An evaluation passes it to the losses and the search instead of the model, so that the source is encoded once.
     """
 
     def __init__(self, model: Any, source_BS: Tensor, lengths: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ class Source(NamedTuple):
     Attributes:
         keys_BSK: the projected encoder outputs that the attention function scores.
         lengths_B: number of real tokens of each sentence.
-        mask: True at real tokens, of shape B1S; None if there is no padding.
+        mask: True at real tokens, shape B1S; None if no sentence is padded.
         final: final state of the encoder; None if it has none.
     """
 

@@ -1,1 +1,1 @@
-"""What is shown of runs: the report of one run, and the comparison of several."""
+"""The report of a run, and the comparison of several runs."""

@@ -21,7 +21,7 @@ SPEED = re.compile(r"train/(\w+)_per_second")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers: its key in `result.json`, its head and its number format."""
+    """A column of numbers: its key in `result.json`, its heading and its number format."""
 
     key: str
     head: str
@@ -83,9 +83,9 @@ class Table:
 def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = None) -> Table:
     """Return the groups, best first, with the significance of their difference from a baseline.
 
-    Each group is represented by its run of median score. Groups of another test set are not tested. A baseline
-    that is the best of k groups is not independent of the scores: the p-values are then corrected for all k(k−1)/2 pairs,
-    and for the k−1 comparisons with a baseline that the user names.
+    Each group is represented by its run of median score. Groups with another test set are not tested. With a
+    baseline that the user names, the p-values are corrected for the k−1 comparisons of k groups. A baseline that is the
+    best group depends on the scores: the p-values are then corrected for all k(k−1)/2 pairs.
 
     Args:
         baseline: a group's label, or a value that only one group has; None for the best.
@@ -237,7 +237,7 @@ def note(table: Table) -> str:
 
 
 def bound_notes(table: Table) -> Iterator[str]:
-    """Yield for each metric with bounds what they are, if they are the same for all runs."""
+    """Yield the bounds of each metric as text, if they are the same for all runs."""
     for one in table.metrics.values():
         bounds = []
         for name in one.bounds:

@@ -1,4 +1,4 @@
-"""One HTML page with the curves, metrics, outputs and attention of several runs. It needs no other file."""
+"""A self-contained HTML page with the curves, metrics, outputs and attention of several runs."""
 
 import html
 import json
@@ -62,7 +62,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def as_json(figure: "Figure") -> dict[str, Any]:
-    """Return a figure as Plotly's scripts take it."""
+    """Return a figure in the format of Plotly's scripts."""
     values: dict[str, Any] = json.loads(figure.to_json())
     return values
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def describe(model: nn.Module, task: Task, compute: Compute) -> None:
-    """Print what is about to be trained, and where."""
+    """Print the parameters of the model, the device and the precision before training."""
     console.print_and_log(console.parameter_table(component_parameters(model)))
     task.describe()
     machine = f"{compute.device.type} in {compute.precision.value}, {torch.get_num_threads()} threads"
@@ -42,12 +42,12 @@ def component_parameters(model: nn.Module) -> list[tuple[str, int, int]]:
     rows = []
     parts = components(model)
     if hasattr(model, "decoder"):
-        parts.append(("decoder", model.get_submodule("decoder")))  # what is in none of its parts
+        parts.append(("decoder", model.get_submodule("decoder")))  # parameters outside these parts
     for name, module in parts:
         own = list(module.parameters())
         new = [parameter for parameter in own if id(parameter) not in seen]
         seen.update(map(id, new))
-        # A readout that only has the target's table gets a row of 0; a decoder without weights besides its parts gets none.
+        # A readout whose only weights are the target embedding's gets a row of 0; a decoder without further weights no row.
         if new or (own and name != "decoder"):
             trainable = sum(parameter.numel() for parameter in new if parameter.requires_grad)
             rows.append((name, sum(parameter.numel() for parameter in new), trainable))

@@ -17,7 +17,7 @@ from seq2seq_lab.reporting.score_tables import read_statistics
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 SEED = "seed"
-ASPECTS = ("code", "custom components", "precision", "machine")  # warned of if they differ between runs
+ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
 # Folders in a run folder that are not searched for runs.
 NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "wandb")
@@ -58,7 +58,7 @@ class Run:
 
     @functools.cached_property
     def recorded(self) -> dict[str, str]:
-        """What its values depend on besides its settings, in short: its data and each of `ASPECTS`."""
+        """A summary of what its values depend on besides its settings: its data and each of `ASPECTS`."""
         record = {**self.record, **self.result["provenance"]}
         commit = record["commit"]
         code = [
@@ -245,7 +245,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 
 
 def differing(groups: Sequence[Group]) -> list[str]:
-    """Return a warning for each of `ASPECTS` that differs between runs, and for each seed that a group has twice."""
+    """Return a warning for each of `ASPECTS` that differs between runs, and for each repeated seed of a group."""
     runs = [run for group in groups for run in group.runs]
     warnings = []
     for name in ASPECTS:

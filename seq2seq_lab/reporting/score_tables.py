@@ -17,7 +17,7 @@ CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this
 
 
 def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
-    """Return the test metrics of a result as tables: of all examples, and by group; a column per test set.
+    """Return tables of the test metrics of a result, over all examples and by group, with a column per test set.
 
     Args:
         everything: show all metrics and groups, not only the metrics to be shown and the worst groups.
@@ -122,7 +122,7 @@ def values_line(values: Mapping[str, float], prefix: str, declared: Declarations
 
 
 def write_statistics(path: Path, measurement: Measurement) -> None:
-    """Write the statistics per example of a split, which the comparison tests differences with."""
+    """Write the statistics per example of a split, from which the comparison computes its significance tests."""
     path.parent.mkdir(exist_ok=True)
     np.savez_compressed(path, **{CLUSTERS: measurement.clusters, **measurement.statistics})  # type: ignore[arg-type]
 

@@ -106,7 +106,7 @@ def hypotheses(
     weights_BKTS: Tensor | None,
     lengths: tuple[int, ...],
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence, in order; an empty one only if there is no other.
+    """Return the hypotheses of each sentence, best first, without empty ones; one is kept if all are empty.
 
     The host reads the results here, once per batch.
 

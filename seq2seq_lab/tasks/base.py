@@ -1,6 +1,6 @@
-"""The contract of a task: everything of a run that depends on the kind of problem.
+"""The interface of a task: everything in a run that depends on the kind of problem.
 
-The trainer, checkpoints, studies and the comparison know only what this module declares.
+The trainer, checkpoints, studies and the comparison use only what this module declares.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ class StepInfo:
 
     Attributes:
         epoch: counted from 0.
-        step: of the run, counted from 0.
+        step: optimizer step of the run, counted from 0.
     """
 
     epoch: int
@@ -64,7 +64,7 @@ class EpochPlan(ABC):
 
     @abstractmethod
     def batch(self, index: Index) -> Any:
-        """Return a batch of the task's own type with the examples of these indices."""
+        """Return a batch, of a type that the task defines, of the examples with these indices."""
 
     @abstractmethod
     def count(self, step: int) -> int:
@@ -83,7 +83,7 @@ class Split(Protocol):
     """The examples of a validation or test split.
 
     Attributes:
-        prefix: of its metrics: `val`, `test` or `test/NAME`.
+        prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
     """
 
     @property
@@ -97,7 +97,7 @@ class TaskData:
     Attributes:
         tests: at least one test set; the prefix of the first one is `test`.
         record: the entry `data` of `run.json`; see `Task.data_record`.
-        identity: what a run must share with the checkpoint that it resumes from, by name.
+        identity: values that must be equal in a run and in the checkpoint that it resumes from, by name.
     """
 
     train: TrainingSplit
@@ -113,7 +113,7 @@ class Evaluation:
 
     Attributes:
         values: metrics by name, with the split's prefix.
-        measurement: the metrics with what they were computed from.
+        measurement: the metrics with the statistics that they were computed from.
     """
 
     values: dict[str, float]
@@ -215,7 +215,8 @@ class Task(ABC):
         primary: the name of the metric that `trainer.monitor=null` means.
         unit: the name of what `EpochPlan.count` counts, as in `train/UNIT_per_second`.
         files: names of the files and folders of a run folder that `save` writes.
-        commands: what to do with a finished run, and the program with its arguments; RUN is the folder.
+        commands: commands suggested after a run, as pairs of their purpose and the program with its arguments, in which
+            RUN stands for the run folder.
     """
 
     uses: ClassVar[frozenset[str]]
@@ -228,7 +229,7 @@ class Task(ABC):
     commands: Mapping[str, tuple[str, ...]] = {}
 
     def check(self) -> None:
-        """Refuse settings that do not fit together. It is called before data is read.
+        """Refuse settings that cannot be combined. It is called before data is read.
 
         Raises:
             UserError: names the setting and the remedy.
@@ -249,7 +250,7 @@ class Task(ABC):
 
         Args:
             cache: the folder to keep prepared data in.
-            saved: the folder of the run whose vocabulary this run has, see `save`; None makes a new one.
+            saved: the folder of the run whose vocabulary this run uses, see `save`; None builds a new one.
             limit: the number of examples of validation and test splits; None for all.
 
         Raises:
@@ -261,7 +262,7 @@ class Task(ABC):
         """Return the model, with weights drawn from torch's global generator. It is called after `load` or `open`.
 
         Raises:
-            UserError: the data does not fit the model.
+            UserError: the model cannot process the data.
         """
 
     def open(self, folder: Path) -> None:
@@ -274,7 +275,7 @@ class Task(ABC):
         """Write to the run folder what is needed to open the run again, besides its configuration and weights."""
 
     def describe(self) -> None:
-        """Print what is about to be trained, besides the table of parameters."""
+        """Print what the task adds to the table of parameters before the training."""
 
     @abstractmethod
     def loss(self, model: Any, batch: Any, step: StepInfo) -> Tensor:

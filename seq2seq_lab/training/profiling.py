@@ -14,7 +14,7 @@ from seq2seq_lab.runtime import console
 
 log = logging.getLogger(__name__)
 
-# The first steps choose kernels, fill caches and touch new memory for each new size of batch.
+# The first steps choose kernels, fill caches and allocate memory for each new batch size.
 WARM_UP_STEPS = 40
 STEPS = 10
 OPERATIONS = 12

@@ -1,4 +1,4 @@
-"""Provenance: what the metrics of a run depend on besides its configuration, namely data, code and machine."""
+"""Provenance: the data, code and machine of a run, on which its metrics depend besides its configuration."""
 
 import hashlib
 import importlib.util
@@ -52,8 +52,8 @@ def provenance(config: Config, data: Mapping[str, Any], device: torch.device, ra
 def components(config: Config) -> dict[str, str]:
     """Return the SHA-256 of the custom Python files that a run uses, by path in `--config-dir` or by module.
 
-    A component may import any other file of its folder, so all of them are included if one is used. Of an installed module
-    that the user trusts, only its own file is included.
+    A component may import any other file of its folder, so all of them are included if one is used. For an installed
+    module that the user trusts, only the file of that module is included.
     """
     slots = [*(getattr(config, slot) for slot in SLOTS if slot != "logger"), *config.metric.values()]
     modules = {str(slot["_target_"]).rpartition(".")[0] for slot in slots if slot is not None}
@@ -74,7 +74,7 @@ def source() -> str:
 
 
 def initial_weights(config: Config) -> str | None:
-    """Return the SHA-256 of the weights that `init_from` names; None without it or without its checkpoints."""
+    """Return the SHA-256 of the weights that `init_from` names; None if it is not set or has no checkpoints."""
     if config.init_from is None or not checkpoint.any_in(Path(config.init_from) / "checkpoints"):
         return None
     return sha256(checkpoint.best(Path(config.init_from) / "checkpoints") / "model.safetensors")

@@ -27,7 +27,7 @@ class Schedule(ABC):
 
 
 class Constant(Schedule):
-    """The full rate throughout."""
+    """A constant rate: the factor is 1."""
 
     def factor(self, step: int, total: int, history: Sequence[float]) -> float:
         return 1.0
@@ -127,7 +127,7 @@ class Plateau(Schedule):
 def _share(key: str, value: float) -> float:
     if not 0 <= value < 1:
         raise ValueError(
-            f"{key}={value} is not allowed. Values: 0 up to, not including, 1, a share of the run."
+            f"{key}={value} is not allowed. Values: at least 0 and less than 1, a share of the run."
         )
     return value
 

@@ -71,11 +71,11 @@ class TrainState:
 
     Attributes:
         step: optimizer steps completed.
-        position: of them in the current epoch.
+        position: optimizer steps completed in the current epoch.
         history: the monitored metric at each validation, negated if a smaller value is better.
         pending_losses: summed losses of the steps since the last log line.
-        pending_count: their units on all ranks.
-        pending_examples: their examples on rank 0.
+        pending_count: units of these steps on all ranks.
+        pending_examples: examples of these steps on rank 0.
         counted_seconds: seconds of the steps that the throughput counts.
         counted_units: units of these steps.
         validated: the step of the last validation.
@@ -109,8 +109,8 @@ class Trainer:
         model: the module whose weights are trained and saved.
         validate: evaluates the model at a step and returns metrics by name, with the prefix of the split.
         folder: the folder of the checkpoints.
-        seed: of the dropout masks.
-        identity: what a checkpoint must share with the run that resumes from it, by name.
+        seed: seed of the dropout masks.
+        identity: values that must be equal in a checkpoint and in the run that resumes from it, by name.
         profile: profiles the steps, or `profiling.no_profile`.
         compute: its ranks share every step; rank 0 alone writes checkpoints.
     """
@@ -175,7 +175,7 @@ class Trainer:
         return self.state.step >= self.total or self._out_of_patience()
 
     def fit(self) -> None:
-        """Train from `self.state` until `max_epochs`, `max_steps` or the end of patience.
+        """Train from `self.state` until `max_epochs`, `max_steps` or `patience` ends the training.
 
         Raises:
             UserError: the loss or the monitored metric is not finite, or the disk is full.
@@ -217,7 +217,7 @@ class Trainer:
         return f"best {self.settings.monitor} {value:.{2 if abs(value) >= 10 else 3}f}"
 
     def _after_step(self, progress: Progress, epoch: int) -> None:
-        """Log, validate and save if it is time."""
+        """Log, validate and save a checkpoint if they are due."""
         settings, step = self.settings, self.state.step
         if step % settings.log_every_steps == 0 or step == self.total:
             self._log()
@@ -294,10 +294,10 @@ class Trainer:
                 parameter.grad += gradient
 
     def load(self, path: Path) -> None:
-        """Resume from a checkpoint, the newest valid one.
+        """Resume from the newest valid checkpoint.
 
         Raises:
-            UserError: the checkpoint is of another vocabulary, other data or another precision.
+            UserError: the checkpoint was written with another vocabulary, other data or another precision.
         """
         saved = checkpoint.load_state(path)
         for what, value in self.identity.items():

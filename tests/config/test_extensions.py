@@ -120,7 +120,7 @@ def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said
         ),
         (
             GOOD + "    def __init__(self, query_size: int) -> None:\n        pass\n",
-            ["my_part.py, line 6", "constructor has to take encoder_output_size, query_size"],
+            ["my_part.py, line 6", "encoder_output_size, query_size"],
         ),
         (
             GOOD

@@ -33,7 +33,7 @@ def test_it_is_the_mean_of_its_members() -> None:
     assert weights_BTS is not None
     assert first is not None
     assert second is not None
-    torch.testing.assert_close(weights_BTS, (first + second) / 2)  # of those that attend
+    torch.testing.assert_close(weights_BTS, (first + second) / 2)  # the mean over the members with attention
 
 
 def test_its_steps_are_its_unrolling() -> None:

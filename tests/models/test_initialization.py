@@ -26,7 +26,7 @@ PAD, V, E, H = 1, 300, 32, 24
 
 
 class Model(nn.Module):
-    """One of everything that a model is made of; the output layer has the embedding table's weights."""
+    """One module of each kind that models contain; the output layer shares the weights of the embedding."""
 
     def __init__(self) -> None:
         super().__init__()

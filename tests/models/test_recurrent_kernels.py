@@ -34,7 +34,7 @@ def states_of(layer: nn.RNNBase, x_BTE: Tensor, start: tuple[Tensor, ...]) -> tu
 
 
 def gradients(found: tuple[Tensor, ...], leaves: list[Tensor]) -> tuple[Tensor, ...]:
-    """Return the gradients of a sum in which every number of the states, and of the last ones, has a weight of its own."""
+    """Return the gradients of a randomly weighted sum over all states and the last states."""
     generator = torch.Generator().manual_seed(1)
     weighted = [
         (x * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype)).sum() for x in found
@@ -54,7 +54,7 @@ def starting_from(cell: Own, directions: int, dtype: torch.dtype) -> tuple[Tenso
 def test_equals_torch(
     cell: Own, bidirectional: bool, started: bool, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float64: all states and the last ones, and the gradients of the input, the start and the weights."""
+    """In float64: all states and the last states, and the gradients of the input, the first state and the weights."""
     ours, theirs = pair(cell, bidirectional, torch.float64)
     x_BTE = torch.randn(B, steps, E, dtype=torch.float64, requires_grad=True)
     start = starting_from(cell, 1 + bidirectional, torch.float64) if started else ()
@@ -74,7 +74,7 @@ def test_equals_torch(
 @both_directions
 @pytest.mark.parametrize("started", [False, True], ids=["from_zero", "from_a_state"])
 def test_bfloat16(cell: Own, bidirectional: bool, started: bool) -> None:
-    """Under autocast the states are near those of float32 and of its type, and every weight learns in float32."""
+    """Under autocast the states have its type and are close to those of float32; gradients are float32."""
     ours, theirs = pair(cell, bidirectional, torch.float32)
     x_BTE = torch.randn(B, T, E, requires_grad=True)
     start = starting_from(cell, 1 + bidirectional, torch.float32) if started else ()

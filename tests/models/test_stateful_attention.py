@@ -209,7 +209,7 @@ def test_a_beam_reorders_the_state(value: str, decoder: str) -> None:
 
 @torch.no_grad()
 def read(model: Seq2Seq, batch: Batch, row: int, tokens: list[int]) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and weights of an output that is read at once, alone in its batch."""
+    """Return log-probabilities and weights of an output, computed by `unroll` in a batch of one sentence."""
     length = batch.source_lengths[row]
     given = batch_of([batch.source_BS[row, 1 : length - 1].tolist()], [tokens])
     logits_1TV, weights_1TS = model(given.source_BS, given.source_lengths, given.inputs_BT)
@@ -220,7 +220,7 @@ def read(model: Seq2Seq, batch: Batch, row: int, tokens: list[int]) -> tuple[Ten
 @every_value
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_several_rows_of_a_sentence_equal_one_row_each(value: str, decoder: str) -> None:
-    """N = B · K rows over B sentences compute what each row computes over a source of its own."""
+    """N = B · K rows over B sentences equal N rows with one copy of the source each."""
     model, batch = model_of(value, decoder), ragged_batch()
     state, source = model.start(batch.source_BS, batch.source_lengths)
     rows = torch.arange(4).repeat_interleave(3)
@@ -275,7 +275,7 @@ def test_searches_and_ensembles(value: str) -> None:
 @every_value
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_bfloat16(value: str, decoder: str) -> None:
-    """Under autocast the weights are float32 and near those of float32, and so are the gradients."""
+    """Under autocast the weights and gradients are float32 and close to those computed in float32."""
     model = small_model(small_config("bigru", decoder, value))
     batch = batch_of(random_sentences([5, 2, 7, 2], seed=1), random_sentences([3, 4, 2, 5], seed=2))
 

@@ -143,7 +143,7 @@ def test_subwords_are_joined_to_words(
     assert shown.heatmap(text, 0, hypothesis(pair, text.source[0], text.target[0], ended), 1)
     assert drawn[0]["columns"] == ["<sos>", *text.source[0].split(), "<eos>"]
     assert drawn[0]["rows"] == text.target[0].split()
-    # A space that is a token of its own belongs to no word.
+    # A separate space token is not part of a word.
     assert drawn[0]["weights"].sum(1).max() <= 1 + 1e-5
     if kind == "word":
         assert drawn[0]["weights"].sum(1) == pytest.approx(1, abs=1e-5)

@@ -92,7 +92,7 @@ def search(
     return [hypothesis for (hypothesis,) in found]
 
 
-# source, tokens, probabilities of what was said (`<eos>` too), worked out from the scripts by hand
+# source, output tokens, their probabilities and that of `<eos>`, computed from the scripts by hand
 GOLDEN = [
     pytest.param([4], [5, 6], [0.6, 0.5, 0.9], id="stops at <eos>"),
     pytest.param([5, 4], [], [0.7], id="an empty sentence"),

@@ -13,9 +13,7 @@ from seq2seq_lab.search.sampling import SamplingSearch
 
 VOCABULARY = 12
 DRAWS = 4000
-SIGNIFICANT = (
-    34.5  # the 99.95th percentile of χ² with 12 degrees of freedom, at most as many as there are here
-)
+SIGNIFICANT = 34.5  # the 99.95th percentile of χ² with 12 degrees of freedom; the tests have at most 12
 
 
 def model_of() -> Seq2Seq:

@@ -36,7 +36,7 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 
 def batch_of(index: Tensor, steps: int = T) -> Batch:
-    """Coins look at nothing but the numbers of the sentences and the width of the target."""
+    """Masks depend only on the indices of the sentences and the width of the target, so the tokens are zeros."""
     width = (len(index), steps + 1)
     return Batch(index, torch.zeros(len(index), 3), (3,) * len(index), torch.zeros(width), len(index) * steps)
 
@@ -104,7 +104,10 @@ def test_masks_depend_on_the_schedule_by_its_ratio_alone(scope: Scope, schedule:
         expected = mask_of(scope, forcing.ratio_at(step), step=step)
         assert torch.equal(thrown_by(forcing, step=step), expected)
         heads.append(expected)
-    if scope in ("token", "sequence"):  # within an epoch the model's own words stay, and more of them come
+    if scope in (
+        "token",
+        "sequence",
+    ):  # within an epoch, a position that reads a prediction keeps reading predictions
         assert all(not (later & ~earlier).any() for earlier, later in pairwise(heads))
 
 

@@ -22,7 +22,7 @@ from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder
 from .offline_record import OfflineRun, read_offline_run, read_offline_runs
 
 LOGGERS = Path(__file__).parents[2] / "conf" / "logger"
-KEY = "0123456789abcdef" * 2 + "fedcba98"  # valid format, belongs to nobody
+KEY = "0123456789abcdef" * 2 + "fedcba98"  # valid format, not a real key
 SECRET = "correct-horse-battery-staple"
 
 

@@ -198,7 +198,7 @@ def test_newest_and_their_best_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         write(tmp_path, step, best="step_00000001")
     write(tmp_path, 4, best="step_00000004")
-    # 3 still needs 1: should 4 turn out damaged, the run goes on from 3.
+    # 1 is kept because it is the best checkpoint of 3, from which the run resumes if 4 is damaged.
     checkpoint.prune(tmp_path, 2)
     assert names() == [1, 3, 4]
     write(tmp_path, 5, best="step_00000004")

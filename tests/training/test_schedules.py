@@ -153,7 +153,7 @@ def test_plateau_equals_torch(history: Sequence[float], patience: int) -> None:
     [
         (lambda: Warmup(-1), r"schedule\.warmup_steps=-1 .* at least 0"),
         (lambda: InverseSquareRoot(0), r"schedule\.warmup_steps=0 .* at least 1"),
-        (lambda: Cosine(1.0, 0.0), r"schedule\.warmup_share=1.0 .* 0 up to, not including, 1"),
+        (lambda: Cosine(1.0, 0.0), r"schedule\.warmup_share=1.0 .*"),
         (lambda: OneCycle(-0.1, 0.04, 0.0, None), r"schedule\.warmup_share=-0.1 "),
     ],
 )

@@ -42,7 +42,7 @@ from seq2seq_lab.tasks.translation import loss
 log = logging.getLogger(__name__)
 
 LOSSES = ("teacher_forced", "free_running")
-LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, also from a model of characters
+LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, also with a character tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Split:
     """A split to score.
 
     Attributes:
-        prefix: of its metrics: `val`, `test` or `test/NAME`.
+        prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
         target_language: the code of the target language; None if it is not known.
     """
 
@@ -62,7 +62,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationOutputs(TextOutputs):
-    """What the metrics of translation read.
+    """The outputs from which the metrics of translation are computed.
 
     Attributes:
         text: the plain text of the split, with gold alignments and phenomena if the data set has them.
@@ -119,7 +119,7 @@ class Evaluation:
 
     Attributes:
         values: metrics by name, with the prefix of the split.
-        measurement: the metrics with what they were computed from.
+        measurement: the metrics with the statistics that they were computed from.
         translations: plain text in the order of the split.
         hypotheses: the hypotheses of the sentences whose attention was requested.
         scored_lines: in the final evaluation the hypotheses and references of each kind of score; see `TextOutputs.lines`.

@@ -68,14 +68,14 @@ class TrainingLoss:
 
 @torch.no_grad()
 def _choose_separately(model: Seq2Seq, batch: Batch, mask_BT: Tensor | None) -> Tensor:
-    """Return the inputs of both readings of a sentence, chosen in a pass of their own."""
+    """Return the decoder inputs of both readings of a sentence, chosen in a separate pass."""
     if mask_BT is None:
         return batch.inputs_BT
     return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, mask_BT)
 
 
 def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float) -> Tensor:
-    """Return the cross-entropy in nats, summed over the real target tokens: a scalar, of float32 at least.
+    """Return the cross-entropy in nats, summed over the real target tokens: a scalar, in float32 or wider.
 
     With label smoothing ε the target distribution is (1 − ε) one-hot + ε uniform (Szegedy 2016, §7).
     """
@@ -86,7 +86,7 @@ def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy that computes the gradient together with the loss, a few rows at a time.
 
-    The rows stay in the CPU's cache and are computed in float32 at least. Only the gradient has size N·V. The tests compare
+    The rows stay in the CPU's cache and are computed in float32 or wider. Only the gradient has size N·V. The tests compare
     it with `functional.cross_entropy`.
     """
 
@@ -161,7 +161,7 @@ class _SymmetricKL(torch.autograd.Function):
 
 
 def _empty_gradient(logits_NV: Tensor) -> Tensor:
-    """Return an empty gradient, for float16 logits in float32, since the loss is not scaled yet."""
+    """Return an uninitialised gradient; that of float16 logits is float32, because the loss is not scaled yet."""
     wide = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
     return torch.empty_like(logits_NV, dtype=wide)
 

@@ -99,7 +99,7 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
 
 
 def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:
-    """Print how many pairs of each held-out split are near-duplicates of training pairs, of each kind."""
+    """Print how many pairs of each held-out split are near-duplicates of training pairs, by kind."""
     rows, found = [], 0
     for split, text in held_out.items():
         counts = [corpus.counts.get(f"{split.removeprefix('test/')}/{kind}", 0) for kind in NEAR_DUPLICATES]
@@ -237,7 +237,7 @@ class TranslationReport(Report):
 def gold_links(
     gold: Gold, source: str, target: str, columns: Sequence[Span], rows: Sequence[Span]
 ) -> set[Link]:
-    """Return the (column, row) cells of a heatmap that gold links join; column 0 is `<sos>`."""
+    """Return the (column, row) cells of a heatmap that correspond to gold links; column 0 is `<sos>`."""
     source_groups = group_tokens(columns, word_spans(source, gold.source_words))
     target_groups = group_tokens(rows, word_spans(target, gold.target_words))
     return {

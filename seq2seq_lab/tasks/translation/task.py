@@ -50,8 +50,8 @@ class TranslationTask(Task):
 
     Args:
         parts: the parts of the model, the data and the search.
-        seed: of the order of the pairs, the segmentation of a stochastic tokenizer, and the teacher-forcing mask.
-        batch_size: of an optimizer step, in the unit `batch_unit`.
+        seed: seed of the order of the pairs, the segmentation of a stochastic tokenizer, and the teacher-forcing mask.
+        batch_size: size of an optimizer step, in the unit `batch_unit`.
         max_length: training pairs with more tokens on a side are left out.
         length_bounds: upper bounds of the groups of BLEU by source length, in words.
         multi_reference: score each source sentence once, against the references of all its pairs.
@@ -122,11 +122,11 @@ class TranslationTask(Task):
 
     @cached_property
     def training_loss(self) -> TrainingLoss:
-        """The loss of training; a run that is opened to translate has no use for it."""
+        """The training loss, created on first use: a run that is loaded to translate does not need it."""
         return TrainingLoss(self.parts.teacher_forcing(), **self.loss_settings, seed=self.seed)
 
     def check(self) -> None:
-        """Build the model without memory, so that parts that do not fit together are refused before data is read."""
+        """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
         tokenizer = self.parts.tokenizer()
         with torch.device("meta"):
             model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
