@@ -22,6 +22,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import (
     SLOTS,
     TASK_GROUPS,
+    TASK_SETTINGS,
     Config,
     ModelConfig,
     MonitorMode,
@@ -29,7 +30,9 @@ from seq2seq_lab.config.schema import (
     Slot,
     TableConfig,
     TiedEmbeddings,
+    TrainerConfig,
     ValidateUnit,
+    trainer_defaults,
     values_with,
 )
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
@@ -106,6 +109,7 @@ def check_slots(config: Config) -> None:
     """
     check_slot("task", config.task)
     check_groups(config)
+    check_trainer(config)
     for name in SLOTS:
         if (slot := getattr(config, name)) is not None and name != "task":
             check_slot(name, slot)
@@ -141,6 +145,28 @@ def check_groups(config: Config) -> None:
             raise UserError(
                 f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. Leave {group} out."
             )
+
+
+def check_trainer(config: Config) -> None:
+    """Check that the settings of the trainer that the task does not use have their default values.
+
+    Raises:
+        UserError: names the setting and the task.
+    """
+    target: type[Task] = locate("task", config.task)
+    defaults, settings = trainer_defaults(), trainer_values(config.trainer)
+    for name in TASK_SETTINGS:
+        if name not in target.settings and settings[name] != defaults[name]:
+            used = [f"trainer.{one}" for one in target.settings]
+            raise UserError(
+                f"trainer.{name}={settings[name]} is not allowed: {target.__name__} does not use this setting. Leave "
+                f"it out. Used: {', '.join(used) or 'none'}, and the settings that do not depend on the task."
+            )
+
+
+def trainer_values(trainer: TrainerConfig) -> dict[str, Any]:
+    """Return the settings of the trainer as plain values."""
+    return {name: value.value if isinstance(value, Enum) else value for name, value in vars(trainer).items()}
 
 
 def check_slot(name: str, slot: Slot) -> None:
@@ -330,9 +356,9 @@ def parts(config: Config) -> Parts:
 def task(config: Config) -> Task:
     """Return the task of a run."""
     target: type[Task] = locate("task", config.task)
-    settings = {name: getattr(config.trainer, name) for name in target.settings}
-    plain = {name: value.value if isinstance(value, Enum) else value for name, value in settings.items()}
-    made: Task = part("task", config.task)(parts=parts(config), seed=config.seed, **plain)
+    values = trainer_values(config.trainer)
+    settings = {name: values[name] for name in target.settings}
+    made: Task = part("task", config.task)(parts=parts(config), seed=config.seed, **settings)
     made.metrics = (*made.metrics, *metrics(config))
     return made
 

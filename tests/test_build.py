@@ -11,13 +11,14 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from seq2seq_lab import build
-from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, Precision, typed
+from seq2seq_lab.config.schema import CONF_DIR, SLOTS, TASK_SETTINGS, Config, Precision, typed
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.evaluation import METRICS, Split, TranslationEvaluator
+from seq2seq_lab.tasks.translation.task import TranslationTask
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,10 @@ def test_tied_tables_need_one_vocabulary(config: Config) -> None:
     build.check_model(config)
     model = build.model(config, 8, 8, joint=True)
     assert model.source_embedding is model.target_embedding
+
+
+def test_every_setting_that_translation_reads_is_refused_for_other_tasks() -> None:
+    assert set(TASK_SETTINGS) == set(TranslationTask.settings) - {"monitor"}
 
 
 def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(

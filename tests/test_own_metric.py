@@ -112,3 +112,13 @@ def test_mistakes_are_refused_before_data_is_read(
     (tmp_path / "my_metric.py").write_text((EXAMPLE / "my_metric.py").read_text("utf-8"))
     assert command_line.run("--config-dir", str(tmp_path), *words, f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert named in capsys.readouterr().err
+
+
+def test_an_unknown_metric_is_refused_with_the_values_of_both_folders(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command_line.run("--config-dir", str(EXAMPLE), "metric=[similar]", "logger=none") == 2
+    error = capsys.readouterr().err
+    assert "metric=similar" in error
+    assert "accuracy" in error
+    assert "similar_length" in error

@@ -102,6 +102,16 @@ def test_an_unused_group_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "decoder=" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "setting", ["trainer.r_drop=5.0", "trainer.batch_unit=tokens", "trainer.length_bounds=[3]"]
+)
+def test_an_unused_setting_is_refused(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(*LINE, "logger=none", setting) == 2
+    error = capsys.readouterr().err
+    assert setting in error
+    assert "RepeatTagging" in error
+
+
 def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
     with pytest.raises(UserError, match="RepeatTagging"):
         api.load(run, EXAMPLE)

@@ -38,7 +38,8 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
             return (
                 f"{group}={value} needs a package that is not installed: pip install 'seq2seq_lab[{extra}]'."
             )
-        allowed = [str(option) for option in error.options or ()]
+        # Hydra lists no options for a value in a list, as in metric=[a,b].
+        allowed = [str(option) for option in error.options or configuration.group_values(group)]
         near = did_you_mean(value, allowed)
         return f"{group}={value} is not a value of {group}.{near} Values: {', '.join(allowed) or 'none'}."
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__

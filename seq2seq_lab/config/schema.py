@@ -232,6 +232,19 @@ SLOTS = tuple(
 )
 # Groups of components that a task uses or not.
 TASK_GROUPS = tuple(name for name, kind in Config.__annotations__.items() if kind == OptionalSlot)
+# Settings of the trainer section that a task uses or not.
+TASK_SETTINGS = (
+    *(
+        "batch_size",
+        "batch_unit",
+        "max_length",
+        "label_smoothing",
+        "r_drop",
+        "stop_at_eos",
+        "eval_batch_size",
+    ),
+    *("samples", "join_subwords", "length_bounds", "multi_reference"),
+)
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
 
@@ -356,6 +369,12 @@ def _value_node(group: str, choice: str) -> DictConfig:
             if isinstance(node, DictConfig):
                 return node
     return OmegaConf.create({})
+
+
+def trainer_defaults() -> dict[str, Any]:
+    """Return the settings of conf/trainer/default.yaml."""
+    node: Any = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "trainer" / "default.yaml"))
+    return {str(key): value for key, value in node.items()}
 
 
 def group_values(group: str) -> list[str]:

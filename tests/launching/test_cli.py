@@ -68,6 +68,7 @@ class MyAttention(Attention):
         # groups
         ("attention=addtive", ["attention=addtive", "'additive'", "additive, "]),
         ("atention=dot", ["atention=dot", "'attention'"]),
+        ("metric=[acuracy]", ["metric=acuracy", "'accuracy'"]),
         ("hydra/launcher=foo", ["hydra/launcher=foo", "basic"]),
         ("hydra/sweeper=optuna", ["hydra/sweeper=optuna", "pip install 'seq2seq_lab[optuna]'"]),
         ("experiment=multi30k", ["'multi30k_de_en' or 'multi30k_en_de' or 'multi30k_en_fr'"]),
