@@ -181,7 +181,7 @@ class TextMetric(Metric):
         self.unknown_replaced = unknown_replaced
         if lowercased_tokenised:
             self.name += "_lowercased_tokenised"
-            self.label += ", lowercased tokens"
+            self.label += " of lowercased tokens"
         if unknown_replaced:
             self.name += "_unknown_replaced"
             self.label += ", unknown replaced"

@@ -27,7 +27,7 @@ def describe(model: nn.Module, task: Task, compute: Compute) -> None:
     """Print the parameters of the model, the device and the precision before training."""
     console.print_and_log(console.parameter_table(component_parameters(model)))
     task.describe()
-    machine = f"{compute.device.type} in {compute.precision.value}, {torch.get_num_threads()} threads"
+    machine = f"{compute.device.type} in {compute.precision.value} (threads: {torch.get_num_threads()})"
     if compute.ranks.size > 1:
         machine = f"{compute.ranks.size} ranks, each {machine}"
     log.info("Computing on %s.", machine)

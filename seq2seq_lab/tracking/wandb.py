@@ -286,7 +286,7 @@ def _choose_mode(mode: Mode, session: "wandb.Settings") -> Literal["online", "of
                 "W&B's mode is online (logger.mode or WANDB_MODE), but no API key is known. Run `wandb login`, "
                 "set WANDB_API_KEY, or use logger.mode=auto or logger.mode=offline."
             )
-        _log.info("No API key of W&B is known. The run is recorded offline.")
+        _log.info("No W&B API key was found. The run is recorded offline.")
         return "offline"
     if find_connection_problem(session.base_url) is not None:
         _log.warning("W&B cannot be reached at %s. The run is recorded offline.", session.base_url)

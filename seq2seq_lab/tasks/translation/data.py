@@ -55,20 +55,25 @@ class TrainingPairs:
 def evaluation_splits(
     corpus: Corpus, validation: TokenizedText, tests: Mapping[str, TokenizedText], limit: int | None = None
 ) -> list[Split]:
-    """Return the validation split and the test splits.
-
-    The prefix of the first test set is `test`, that of further ones `test/NAME`.
+    """Return the validation split and the test splits; see `prefixes_of_tests`.
 
     Args:
         limit: the number of sentences of each split; None for all.
     """
     language = corpus.target_language
     splits = [Split("val", corpus.validation, validation, language)]
-    for name, text in corpus.tests.items():
-        short = name.removeprefix("test_")
-        prefix = f"test/{name if short in corpus.tests else short}" if len(splits) > 1 else "test"
-        splits.append(Split(prefix, text, tests[name], language))
+    for name, prefix in prefixes_of_tests(corpus).items():
+        splits.append(Split(prefix, corpus.tests[name], tests[name], language))
     return splits if limit is None else [_first_sentences(split, limit) for split in splits]
+
+
+def prefixes_of_tests(corpus: Corpus) -> dict[str, str]:
+    """Return the prefix of the metrics of each test set: `test` for the first one, `test/NAME` for the others."""
+    prefixes: dict[str, str] = {}
+    for name in corpus.tests:
+        short = name.removeprefix("test_")
+        prefixes[name] = f"test/{name if short in corpus.tests else short}" if prefixes else "test"
+    return prefixes
 
 
 def _first_sentences(split: Split, count: int) -> Split:

@@ -25,6 +25,7 @@ from seq2seq_lab.metrics.bleu import sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.base import Report
+from seq2seq_lab.tasks.translation.data import prefixes_of_tests
 from seq2seq_lab.tasks.translation.evaluation import (
     Evaluation,
     Split,
@@ -68,10 +69,7 @@ TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
     """Print tables of the corpus and of some tokenised pairs, and warn about problems of the data."""
     pair = tokenized.tokenizers
-    held_out = {
-        "validation": corpus.validation,
-        **{f"test/{name}": text for name, text in corpus.tests.items()},
-    }
+    held_out = {"validation": corpus.validation, **corpus.tests}
     _print_sizes(corpus, tokenized, held_out)
     _print_near_duplicates(corpus, held_out)
     sources, targets = corpus.train.source[:EXAMPLES], corpus.train.target[:EXAMPLES]
@@ -89,10 +87,12 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
     """Print the pairs of each split, the share of unknown tokens on each side, and the size of the vocabularies."""
     sizes = {"source": tokenized.tokenizers.source.size, "target": tokenized.tokenizers.target.size}
     rates = tokenized.unknown_rate
-    rows = [
-        [split, f"{len(text):,}", *(f"{rates[f'{split}/{side}']:.2%}" for side in sizes)]
-        for split, text in {"train": corpus.train, **held_out}.items()
-    ]
+    labels = prefixes_of_tests(corpus)
+    rows = []
+    for name, text in {"train": corpus.train, **held_out}.items():
+        key = f"test/{name}" if name in labels else name
+        unknown = (f"{rates[f'{key}/{side}']:.2%}" for side in sizes)
+        rows.append([labels.get(name, name), f"{len(text):,}", *unknown])
     vocabulary = ["vocabulary", "", *(f"{size:,} types" for size in sizes.values())]
     heads = ["split", "pairs", *(f"unknown in {side}" for side in sizes)]
     console.print_and_log(console.sectioned_table("corpus", heads, [rows, [vocabulary]]))
@@ -100,11 +100,13 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
 
 def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:
     """Print how many pairs of each held-out split are near-duplicates of training pairs, by kind."""
+    labels = prefixes_of_tests(corpus)
     rows, found = [], 0
-    for split, text in held_out.items():
-        counts = [corpus.counts.get(f"{split.removeprefix('test/')}/{kind}", 0) for kind in NEAR_DUPLICATES]
+    for name, text in held_out.items():
+        counts = [corpus.counts.get(f"{name}/{kind}", 0) for kind in NEAR_DUPLICATES]
         found += sum(counts)
-        rows.append([split, *(f"{count:,} ({count / len(text):.1%})" if count else "–" for count in counts)])
+        cells = (f"{count:,} ({count / len(text):.1%})" if count else "–" for count in counts)
+        rows.append([labels.get(name, name), *cells])
     if found:
         heads = ["split", *(kind.replace("_", " ") for kind in NEAR_DUPLICATES)]
         console.print_and_log(console.sectioned_table("near-duplicates", heads, [rows]))
