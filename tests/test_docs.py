@@ -86,9 +86,10 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(docs.parent)
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     names = execute(blocks)
     assert len(names["translations"]) == 2
+    assert len(names["both"].model.members) == 2
     assert Path("attention.png").is_file()
     assert names["mine"].config.attention["_target_"] == "my_attention.CosineAttention"
 

@@ -20,8 +20,8 @@ CACHED_LOGITS = 2**18  # logits computed at a time on a CPU: 1 MiB in float32
 class TrainingLoss:
     """Cross-entropy with the reference as target; teacher forcing chooses the decoder's inputs.
 
-    With R-Drop (Wu 2021, arXiv:2106.14448, eq. 4) each sentence is read twice in a batch with different dropout masks. The
-    loss is half of the paper's: ½ (NLL₁ + NLL₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
+    With R-Drop (Liang 2021, arXiv:2106.14448, eq. 4) each sentence is read twice in a batch with different dropout masks.
+    The loss is half of the paper's: ½ (NLL₁ + NLL₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
 
     Args:
         r_drop: α; 0 reads each sentence once.
