@@ -144,7 +144,7 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
     }
     every = in_turns([*contestants.values()], 1, options.rounds, options.batches)
     index = torch.tensor(np.concatenate([step[0] for step in work.plan]))
-    length = float(work.text.source_lengths[index].double().mean())
+    length = float(work.text.lengths[index].double().mean())
     weights, rows = weights_of_a_step(package), []
     for name, turns in zip(contestants, every, strict=True):
         speed = summarise(turns, every[0])

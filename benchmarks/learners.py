@@ -21,13 +21,14 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_epoch
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.translation.data import PairPlan, TrainingPairs
+from seq2seq_lab.tasks.examples import ExamplePlan, TrainingExamples
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
@@ -79,7 +80,7 @@ class Data:
     def tokens(self, step: StepPlan) -> Tokens:
         """Count the real tokens of a step."""
         index = torch.from_numpy(np.concatenate(step))
-        source, target = self.text.source_lengths[index], self.text.target_lengths[index] - 1
+        source, target = self.text.lengths[index], self.text.units[index]
         return Tokens.of(source.tolist(), target.tolist())
 
 
@@ -107,7 +108,7 @@ def synthetic(pairs: int, seed: int) -> Data:
         offsets = np.concatenate([[0], (lengths + 2).cumsum()])
         tokens = generator.integers(PAD + 3, vocabulary, offsets[-1], dtype=np.int32)
         tokens[offsets[:-1]], tokens[offsets[1:] - 1] = SOS, EOS
-        sides += [torch.from_numpy(tokens), torch.from_numpy(offsets)]
+        sides.append(Ragged(torch.from_numpy(tokens), torch.from_numpy(offsets)))
     return Data(
         f"{pairs:,} random pairs with Multi30k's lengths", TokenizedText(*sides), *MULTI30K_VOCABULARIES
     )
@@ -182,11 +183,11 @@ class Package:
         task = build.task(settings)
         assert isinstance(task, TranslationTask)
         self.task = task
-        self.batches = BatchMaker(data.text, device)
+        self.batches, self.units = BatchMaker(data.text, device), data.text.units.numpy()
         self.trainer = Trainer(
             task=task,
             model=self.model,
-            data=TrainingPairs(lambda epoch: data.text, batch_size, "sentences", seed),
+            data=TrainingExamples(lambda epoch: data.text, BatchMaker, batch_size, "sentences", seed),
             validate=lambda step, counted: {},
             optimizer=build.optimizer(settings, self.model),
             schedule=build.schedule(settings),
@@ -209,7 +210,7 @@ class Package:
             seed=self.trainer.seed,
         )
         self.trainer.compute = replace(self.trainer.compute, precision=precision)
-        self.trainer.plan = PairPlan([step], self.batches)
+        self.trainer.plan = ExamplePlan([step], self.units, self.batches)
         total, _, tokens = self.trainer.step(0)
         self.trainer.state.step += 1
         return total / tokens

@@ -15,8 +15,9 @@ from seq2seq_lab import build, plots
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
+from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.data.tokenizers import EOS, SOS, Tokenizer, TokenizerPair
+from seq2seq_lab.data.tokenizers import Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_record, read_result
 from seq2seq_lab.launching.launch import follow
@@ -350,20 +351,15 @@ def _vocabulary(pair: TokenizerPair) -> list[object]:
 
 def _bounded(index: Index, text: TokenizedText, size: int) -> list[Index]:
     """Return a batch of sentences in parts; long sentences make the parts smaller, to bound the memory."""
-    longest = int(text.source_lengths[torch.from_numpy(index)].max())
+    longest = int(text.lengths[torch.from_numpy(index)].max())
     most = max(1, size * USUAL_LENGTH // longest)
     return [index[i : i + most] for i in range(0, len(index), most)]
 
 
 def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> TokenizedText:
     """Return sentences without targets: each target is `<sos>` and `<eos>`."""
-    rows = [torch.tensor([SOS, *ids, EOS], dtype=torch.int32) for ids in tokenizer.encode(sentences)]
-    return TokenizedText(
-        source_tokens=torch.cat(rows),
-        source_offsets=torch.tensor([0, *map(len, rows)]).cumsum(0),
-        target_tokens=torch.tensor([SOS, EOS], dtype=torch.int32).repeat(len(rows)),
-        target_offsets=2 * torch.arange(len(rows) + 1),
-    )
+    rows = tokenizer.encode(sentences)
+    return TokenizedText(Ragged.of(rows), Ragged.of([[]] * len(rows)))
 
 
 def _choice(kind: type[Choice], argument: str, value: str) -> Choice:

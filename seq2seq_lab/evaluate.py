@@ -198,7 +198,7 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
     splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
     for split in splits:
-        run.model.check_length(int(split.tokens.source_lengths.max()), f"A source sentence of {split.prefix}")
+        run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
     return splits, origin
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.schema import Config, Precision
+from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
@@ -24,7 +25,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
-from seq2seq_lab.tasks.translation.data import TrainingPairs
+from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, TranslationEvaluator
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.profiling import no_profile
@@ -95,8 +96,9 @@ def train(case: Any, ranks: Ranks) -> Trained:
     trainer = Trainer(
         task=task,
         model=model,
-        data=TrainingPairs(
+        data=TrainingExamples(
             lambda epoch: tokenized.train,
+            BatchMaker,
             settings.trainer.batch_size,
             settings.trainer.batch_unit.value,
             seed=1,

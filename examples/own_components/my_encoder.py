@@ -50,4 +50,4 @@ class ConvolutionalEncoder(Encoder):
             state_BSM = state_BSM * real_BS1
             state_BSM = state_BSM + layer(self.dropout(state_BSM).transpose(1, 2)).transpose(1, 2).tanh()
             means.append((state_BSM * real_BS1).sum(1) / length_B1)
-        return EncoderOutputs(state_BSM * real_BS1, RecurrentState(torch.stack(means), None))
+        return EncoderOutputs(state_BSM * real_BS1, lengths, RecurrentState(torch.stack(means), None))

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +11,25 @@ from torch import Tensor, nn
 from seq2seq_lab.models.seq2seq import Seq2Seq, log_softmax
 
 
-class MemberStates(NamedTuple):
-    """The states of the members, or the source as encoded by each member."""
+@dataclass(frozen=True, slots=True)
+class MemberStates:
+    """The states of the members."""
 
     members: tuple[Any, ...]
 
-    def select(self, index_N: Tensor) -> "MemberStates":
+    def select(self, index_N: Tensor) -> Self:
         """Return the states of the given rows."""
-        return MemberStates(tuple(state.select(index_N) for state in self.members))
+        return replace(self, members=tuple(state.select(index_N) for state in self.members))
+
+
+class MemberSources(MemberStates):
+    """The source as encoded by each member."""
+
+    @property
+    def lengths_B(self) -> Tensor:
+        """See `Source`."""
+        lengths_B: Tensor = self.members[0].lengths_B
+        return lengths_B
 
 
 class Ensemble(nn.Module):
@@ -51,14 +63,14 @@ class Ensemble(nn.Module):
         for member in self.members:
             member.check_length(length, name)
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[MemberStates, MemberStates]:
+    def start(self, batch: Any) -> tuple[MemberStates, MemberSources]:
         """See `Seq2Seq.start`."""
-        started = [member.start(source_BS, lengths) for member in self.members]
+        started = [member.start(batch) for member in self.members]
         states, sources = zip(*started, strict=True)
-        return MemberStates(states), MemberStates(sources)
+        return MemberStates(states), MemberSources(sources)
 
     def step(
-        self, token_N: Tensor, state: MemberStates, source: MemberStates
+        self, token_N: Tensor, state: MemberStates, source: MemberSources
     ) -> tuple[Tensor, MemberStates, Tensor | None]:
         """See `Seq2Seq.step`."""
         steps = [
@@ -69,7 +81,7 @@ class Ensemble(nn.Module):
         return _log_mean(log_probs), MemberStates(states), _mean(weights)
 
     def unroll(
-        self, inputs_BT: Tensor, state: MemberStates, source: MemberStates
+        self, inputs_BT: Tensor, state: MemberStates, source: MemberSources
     ) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.unroll`; the logits are log-probabilities."""
         results = [

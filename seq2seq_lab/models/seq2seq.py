@@ -1,6 +1,5 @@
 """The sequence-to-sequence model."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -76,18 +75,18 @@ class Seq2Seq(nn.Module):
                 f"attention=additive."
             )
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[Selectable, Source]:
+    def start(self, batch: Any) -> tuple[Selectable, Source]:
         """Encode a batch: return the decoder's state before the first target token, and the encoded source.
 
         Args:
-            lengths: the B real lengths, on the host; the batch is padded where they differ.
+            batch: what the encoder reads; see `Encoder.read`.
 
         Raises:
             UserError: a source has more positions than the model can attend to.
         """
-        self.check_length(max(lengths), "A source sentence")
-        encoded = self.encoder(self._embed_source(source_BS), lengths)
-        source = Source.encoded(encoded, lengths, self.decoder.project)
+        encoded = self.encoder.read(batch, self._embed_source)
+        self.check_length(max(encoded.lengths), "A source sentence")
+        source = Source.encoded(encoded, self.decoder.project)
         return self.decoder.start(source), source
 
     def read(self, token_N: Tensor, state: Any, source: Source) -> tuple[Tensor, Selectable, Tensor | None]:
@@ -104,11 +103,9 @@ class Seq2Seq(nn.Module):
         features_BTF, weights_BTS = self.decoder.unroll(self._embed_target(inputs_BT), state, source)
         return self.readout(features_BTF), weights_BTS
 
-    def forward(
-        self, source_BS: Tensor, lengths: Sequence[int], inputs_BT: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, batch: Any, inputs_BT: Tensor) -> tuple[Tensor, Tensor | None]:
         """Encode the source and read a whole target; see `start` and `unroll`."""
-        return self.unroll(inputs_BT, *self.start(source_BS, lengths))
+        return self.unroll(inputs_BT, *self.start(batch))
 
     def _embed_source(self, tokens: Tensor) -> Tensor:
         return self.source_dropout(self._scale(self.source_embedding(tokens)))
@@ -131,11 +128,11 @@ class Encoded:
     An evaluation passes it to the losses and the search instead of the model, so that the source is encoded once.
     """
 
-    def __init__(self, model: Any, source_BS: Tensor, lengths: Sequence[int]) -> None:
+    def __init__(self, model: Any, batch: Any) -> None:
         self.model = model
-        self.started = model.start(source_BS, lengths)
+        self.started = model.start(batch)
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> Any:
+    def start(self, batch: Any) -> Any:
         """See `Seq2Seq.start`."""
         return self.started
 
@@ -144,9 +141,7 @@ class Encoded:
         stepped: tuple[Tensor, Any, Tensor | None] = self.model.step(token_N, state, source)
         return stepped
 
-    def __call__(
-        self, source_BS: Tensor, lengths: Sequence[int], inputs_BT: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, batch: Any, inputs_BT: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.forward`."""
         result: tuple[Tensor, Tensor | None] = self.model.unroll(inputs_BT, *self.started)
         return result

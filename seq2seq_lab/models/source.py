@@ -1,6 +1,6 @@
 """The encoded source as a decoder sees it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -27,16 +27,13 @@ class Source(NamedTuple):
     final: RecurrentState | None
 
     @classmethod
-    def encoded(
-        cls, encoded: EncoderOutputs, lengths: Sequence[int], project: Callable[[Tensor], Tensor]
-    ) -> "Source":
+    def encoded(cls, encoded: EncoderOutputs, project: Callable[[Tensor], Tensor]) -> "Source":
         """Return the source with its keys and mask.
 
         Args:
-            lengths: the B real lengths, on the host.
             project: the attention function's or the decoder's `project`.
         """
-        outputs_BSM = encoded.outputs_BSM
+        outputs_BSM, lengths = encoded.outputs_BSM, encoded.lengths
         size, device = outputs_BSM.shape[1], outputs_BSM.device
         mask = None
         if min(lengths) == size:

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from seq2seq_lab.data.batch import Batch
-
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -29,11 +27,29 @@ class Hypothesis:
     weights_TS: npt.NDArray[np.float32] | None
 
 
+class SearchBatch(Protocol):
+    """What a search reads of a task's batch.
+
+    Attributes:
+        index_B: the number of each example in its split.
+        source_lengths: the B source lengths that `LengthLimits` refers to, on the host; 0 without a source.
+    """
+
+    @property
+    def index_B(self) -> Tensor: ...
+
+    @property
+    def source_lengths(self) -> Sequence[int]: ...
+
+
 class StepModel(Protocol):
     """The part of a model that a search uses: of `Seq2Seq` or of `Ensemble`."""
 
-    def start(self, source_BS: Tensor, lengths: Sequence[int]) -> tuple[Any, Any]:
-        """Return (the state before the first token, the encoded source), both `models.selectable.Selectable`."""
+    def start(self, batch: Any) -> tuple[Any, Any]:
+        """Return (the state before the first token, the encoded source), both `models.selectable.Selectable`.
+
+        The source has `lengths_B`, the number of positions of each example that can be attended to.
+        """
         ...
 
     def step(self, token_N: Tensor, state: Any, source: Any) -> tuple[Tensor, Any, Tensor | None]:
@@ -47,8 +63,8 @@ class StepModel(Protocol):
 class Search(Protocol):
     """Produces sentences; each file of `conf/search/` names a class."""
 
-    def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence of the batch, the best first or in the order of the draws."""
+    def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each example of the batch, the best first or in the order of the draws."""
         ...
 
 

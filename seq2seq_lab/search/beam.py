@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
+from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
 from seq2seq_lab.search.frontier import Frontier, hypotheses
 
 
@@ -59,16 +58,16 @@ class BeamSearch:
         return self.coverage_penalty > 0
 
     @torch.no_grad()
-    def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
+    def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
         frontier = Frontier(model, batch, self.size, self.limits, with_weights)
-        device, count = batch.source_BS.device, len(batch.source_lengths)
+        device, count = batch.index_B.device, len(batch.index_B)
         token_AK = torch.full((count, self.size), SOS, device=device)
         total_AK = torch.full((count, self.size), float("-inf"), device=device)
         total_AK[:, 0] = 0  # before the first step all K are equal
         # The tokens of each hypothesis, and the index of its prefix in the beam of each step.
         tokens_AKT = token_AK.new_full((count, self.size, frontier.steps), PAD)
         parents_AKT = torch.zeros_like(tokens_AKT)
-        covered_AKS = torch.zeros(count, self.size, batch.source_BS.shape[1], device=device)
+        covered_AKS = torch.zeros(count, self.size, 1, device=device)
         best = _Best.empty(count, self.nbest, frontier.steps, device)
         for t in range(frontier.steps):
             log_probs_AKV, weights_AKS = frontier.step(token_AK, t)
@@ -83,8 +82,8 @@ class BeamSearch:
             ended_AK = token_AK == EOS
             finished_AK = ended_AK | (frontier.longest_A <= t + 1)[:, None]
             if device.type != "cpu" or finished_AK.any():
-                real_AS = frontier.real_AS if self.coverage_penalty else None
-                score_AK = self._score(total_AK, t + 1, covered_AKS, real_AS).masked_fill(
+                lengths_A = frontier.source_lengths_B[frontier.sentence_A]
+                score_AK = self._score(total_AK, t + 1, covered_AKS, lengths_A).masked_fill(
                     ~finished_AK, float("-inf")
                 )
                 best.add(frontier.sentence_A, _Best(score_AK, total_AK, ended_AK, tokens_AKT, parents_AKT))
@@ -106,7 +105,7 @@ class BeamSearch:
             step_T = torch.arange(longest, device=device)
             weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, best.parents_BFT[..., :longest]]
         return hypotheses(
-            best.tokens_BFT, best.log_prob_BF, best.score_BF, weights_BFTS, batch.source_lengths
+            best.tokens_BFT, best.log_prob_BF, best.score_BF, weights_BFTS, frontier.source_lengths_B
         )
 
     def _attention(self, weights_AKS: Tensor | None) -> Tensor:
@@ -117,10 +116,11 @@ class BeamSearch:
             )
         return weights_AKS
 
-    def _score(self, total_AK: Tensor, length: int, covered_AKS: Tensor, real_AS: Tensor | None) -> Tensor:
+    def _score(self, total_AK: Tensor, length: int, covered_AKS: Tensor, lengths_A: Tensor) -> Tensor:
         score_AK = total_AK / _length_penalty(length, self.length_penalty)
-        if real_AS is None:
+        if not self.coverage_penalty:
             return score_AK
+        real_AS = torch.arange(covered_AKS.shape[-1], device=lengths_A.device) < lengths_A[:, None]
         # Weights may be 0: those of attention=local outside its window, others by rounding.
         log_AKS = covered_AKS.clamp(torch.finfo(covered_AKS.dtype).tiny, 1).log()
         return score_AK + self.coverage_penalty * log_AKS.masked_fill(~real_AS[:, None], 0).sum(-1)

@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
+from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
 
 CHECK_EVERY = 8  # steps on a GPU between checks for finished sentences, which wait for the GPU
 
@@ -18,15 +17,16 @@ class Frontier:
     Attributes:
         sentence_A: index in the batch of each unfinished sentence.
         steps: the maximum number of steps of the batch.
+        source_lengths_B: number of real source positions of each sentence of the batch.
         weights_BTKS: the attention weights of each step; None if they are not kept, or without attention.
     """
 
     def __init__(
-        self, model: StepModel, batch: Batch, width: int, limits: LengthLimits, with_weights: bool
+        self, model: StepModel, batch: SearchBatch, width: int, limits: LengthLimits, with_weights: bool
     ) -> None:
-        device, count = batch.source_BS.device, len(batch.source_lengths)
+        device, count = batch.index_B.device, len(batch.index_B)
         self._model = model
-        self._state, self._source = model.start(batch.source_BS, batch.source_lengths)
+        self._state, self._source = model.start(batch)
         self.sentence_A = torch.arange(count, device=device)
         if width > 1:
             self._state = self._state.select(self.sentence_A.repeat_interleave(width))
@@ -34,21 +34,14 @@ class Frontier:
         self.steps = max(longest)
         self._shortest_B = torch.tensor(shortest, device=device) if any(shortest) else None
         self._longest_B = torch.tensor(longest, device=device)
-        self._lengths_B = torch.tensor(batch.source_lengths, device=device)
+        self.source_lengths_B: Tensor = self._source.lengths_B
         self._with_weights = with_weights
-        self._shape = (count, self.steps, width, batch.source_BS.shape[1])
         self.weights_BTKS: Tensor | None = None
 
     @property
     def longest_A(self) -> Tensor:
         """The maximum number of tokens of each sentence, including `<eos>`."""
         return self._longest_B[self.sentence_A]
-
-    @property
-    def real_AS(self) -> Tensor:
-        """True at source positions that are not padding."""
-        position_S = torch.arange(self._shape[-1], device=self._lengths_B.device)
-        return position_S < self._lengths_B[self.sentence_A, None]
 
     def step(self, token_AK: Tensor, t: int) -> tuple[Tensor, Tensor | None]:
         """Read one token per hypothesis: return (log_probs_AKV of token t, counted from 0, and weights_AKS or None).
@@ -68,8 +61,9 @@ class Frontier:
             return log_probs_AKV, None
         weights_AKS = weights_NS.reshape(*token_AK.shape, -1)
         if self._with_weights:
-            if self.weights_BTKS is None:
-                self.weights_BTKS = weights_AKS.new_zeros(self._shape)
+            if self.weights_BTKS is None:  # at the first step, when no sentence is finished
+                count, width, positions = weights_AKS.shape
+                self.weights_BTKS = weights_AKS.new_zeros(count, self.steps, width, positions)
             self.weights_BTKS[self.sentence_A, t] = weights_AKS
         return log_probs_AKV, weights_AKS
 
@@ -104,7 +98,7 @@ def hypotheses(
     log_prob_BK: Tensor,
     score_BK: Tensor,
     weights_BKTS: Tensor | None,
-    lengths: tuple[int, ...],
+    source_lengths_B: Tensor,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each sentence, best first, without empty ones; one is kept if all are empty.
 
@@ -112,9 +106,11 @@ def hypotheses(
 
     Args:
         tokens_BKT: tokens including `<eos>`, padded.
-        lengths: lengths of the sources.
+        source_lengths_B: number of real source positions of each sentence.
     """
-    ids, log_probs, scores = (to_host(x) for x in (tokens_BKT, log_prob_BK, score_BK))
+    ids, log_probs, scores, lengths = (
+        to_host(x) for x in (tokens_BKT, log_prob_BK, score_BK, source_lengths_B)
+    )
     longest = int((ids != PAD).sum(-1).max())
     weights = None if weights_BKTS is None else to_host(weights_BKTS[:, :, :longest].float())
     results: list[list[Hypothesis]] = []

@@ -5,9 +5,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.search.base import Hypothesis, LengthLimits, StepModel
+from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
 from seq2seq_lab.search.frontier import Frontier, hypotheses
 
 
@@ -38,7 +37,7 @@ class PathSearch(ABC):
         """
 
     @torch.no_grad()
-    def __call__(self, model: StepModel, batch: Batch, with_weights: bool) -> list[list[Hypothesis]]:
+    def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
         frontier = Frontier(model, batch, self.paths, self.limits, with_weights)
         token_AK = batch.index_B.new_full((len(batch.index_B), self.paths), SOS)
         live_AK = torch.ones_like(token_AK, dtype=torch.bool)
@@ -60,4 +59,4 @@ class PathSearch(ABC):
                 token_AK, live_AK = token_AK[kept_A], live_AK[kept_A]
         weights_BTKS = frontier.weights_BTKS
         weights_BKTS = None if weights_BTKS is None else weights_BTKS.transpose(1, 2)
-        return hypotheses(tokens_BKT, log_prob_BK, log_prob_BK, weights_BKTS, batch.source_lengths)
+        return hypotheses(tokens_BKT, log_prob_BK, log_prob_BK, weights_BKTS, frontier.source_lengths_B)

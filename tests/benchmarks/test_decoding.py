@@ -51,7 +51,7 @@ def test_a_turn_counts_the_sentences_that_it_translates(work: Workload) -> None:
     turn = decoding.translate(work, batches.append, 2, first=4, count=2)
     expected = np.concatenate([work.plan[4][0][::2], work.plan[0][0][::2]])
     assert [len(batch.source_lengths) for batch in batches] == [4, 4]
-    assert turn.tokens == int(work.text.source_lengths[torch.tensor(expected)].sum())
+    assert turn.tokens == int(work.text.lengths[torch.tensor(expected)].sum())
 
 
 def test_models_that_differ_are_refused(work: Workload) -> None:

@@ -1,6 +1,7 @@
 """The training benchmark: reference and package compute the same function, turns alternate, rows are medians."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +41,14 @@ def small_data(pairs: int = 60) -> Data:
     text = data.text
     tokens = []
     for side, vocabulary in (
-        (text.source_tokens, SMALL.source_vocabulary),
-        (text.target_tokens, SMALL.target_vocabulary),
+        (text.source, SMALL.source_vocabulary),
+        (text.target, SMALL.target_vocabulary),
     ):
-        word = side > EOS
-        tokens.append(torch.where(word, 4 + side % (vocabulary - 4), side))
-    small = TokenizedText(tokens[0], text.source_offsets, tokens[1], text.target_offsets)
+        word = side.tokens > EOS
+        tokens.append(
+            replace(side, tokens=torch.where(word, 4 + side.tokens % (vocabulary - 4), side.tokens))
+        )
+    small = TokenizedText(*tokens)
     return Data("small", small, SMALL.source_vocabulary, SMALL.target_vocabulary)
 
 
@@ -74,7 +77,7 @@ def test_the_bundle_at_the_published_sizes_is_the_reference(name: str) -> None:
 
 def test_random_pairs_have_the_lengths_of_multi30k() -> None:
     data = synthetic(20_000, seed=1)
-    source, target = data.text.source_lengths - 2, data.text.target_lengths - 2
+    source, target = data.text.source.lengths - 2, data.text.target.lengths - 2
     # Multi30k's training pairs in lowercased spaCy tokens: 12.4 and 13.1 on average, deviations 4.2 and 4.1,
     # correlation 0.86.
     assert source.float().mean() == pytest.approx(12.44, abs=0.15)
@@ -82,11 +85,11 @@ def test_random_pairs_have_the_lengths_of_multi30k() -> None:
     assert source.float().std() == pytest.approx(4.18, abs=0.15)
     assert target.float().std() == pytest.approx(4.08, abs=0.15)
     assert torch.corrcoef(torch.stack([source, target]).float())[0, 1] == pytest.approx(0.86, abs=0.03)
-    assert int(data.text.source_tokens.max()) < data.source_vocabulary
-    assert int(data.text.target_tokens.max()) < data.target_vocabulary
-    assert (data.text.source_tokens[data.text.source_offsets[:-1]] == SOS).all()
-    assert (data.text.source_tokens[data.text.source_offsets[1:] - 1] == EOS).all()
-    assert PAD not in data.text.source_tokens
+    assert int(data.text.source.tokens.max()) < data.source_vocabulary
+    assert int(data.text.target.tokens.max()) < data.target_vocabulary
+    assert (data.text.source.tokens[data.text.source.offsets[:-1]] == SOS).all()
+    assert (data.text.source.tokens[data.text.source.offsets[1:] - 1] == EOS).all()
+    assert PAD not in data.text.source.tokens
 
 
 def test_random_batches_hold_every_sentence_once_at_most() -> None:
@@ -119,7 +122,7 @@ def test_a_turn_counts_real_target_tokens_and_trains() -> None:
         len(steps) - 1, 2
     )
     index = np.concatenate([*steps[-1], *steps[0]])  # after the last step the first one follows
-    assert turn.tokens == int((data.text.target_lengths[torch.from_numpy(index)] - 1).sum())
+    assert turn.tokens == int((data.text.target.lengths[torch.from_numpy(index)] - 1).sum())
     assert turn.operations == 14
     assert turn.seconds > 0
     assert package.trainer.state.step == 3  # one is not measured

@@ -316,7 +316,7 @@ def examples() -> Iterator[Any]:
 def test_the_attention_function_is_its_formula(examples: Any) -> None:
     _, attention = examples("attention", "mine", "model.hidden_size=5", query_size=4, encoder_output_size=3)
     query_BTQ, encoder_outputs_BSM = torch.randn(2, 6, 4), torch.randn(2, 7, 3)
-    source = Source.encoded(EncoderOutputs(encoder_outputs_BSM, None), (7, 5), attention.project)
+    source = Source.encoded(EncoderOutputs(encoder_outputs_BSM, (7, 5), None), attention.project)
     context_BTM, weights_BTS, _ = attention(query_BTQ, source, attention.initial_state(source))
     for b, length in enumerate((7, 5)):
         for t in range(6):
@@ -343,7 +343,7 @@ def test_the_encoder_sees_no_padding(examples: Any) -> None:
     )
     encoder.eval()
     embedded_BSE = torch.randn(2, 7, 4)
-    encoder_outputs_BSM, final = encoder(embedded_BSE, [7, 5])
+    encoder_outputs_BSM, _, final = encoder(embedded_BSE, [7, 5])
     alone_BSM, final_alone = encoder(embedded_BSE[1:, :5], [5])
     torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone_BSM)
     torch.testing.assert_close(final.hidden_LBH[:, 1:], final_alone.hidden_LBH)

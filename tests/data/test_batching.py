@@ -7,19 +7,14 @@ import pytest
 import torch
 
 from seq2seq_lab.data.batching import BatchMaker, Index, StepPlan, Unit, deal, plan_epoch, plan_evaluation
+from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 
 
 def text_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> TokenizedText:
     """Return a split of these sentences, which have no `<sos>` and `<eos>`."""
-    return TokenizedText(*flat(sources), *flat(targets))
-
-
-def flat(sentences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = [[SOS, *tokens, EOS] for tokens in sentences]
-    offsets = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
-    return torch.tensor([token for row in rows for token in row], dtype=torch.int32), offsets
+    return TokenizedText(Ragged.of(sources), Ragged.of(targets))
 
 
 def random_text(count: int, longest: int = 12, seed: int = 0) -> TokenizedText:
@@ -81,14 +76,14 @@ def test_a_step_is_dealt_to_the_ranks(
         assert all(len(part) > 0 for share in shares for part in share)
         for share in shares:
             for part in share:
-                assert len({int(text.source_lengths[i]) for i in part}) == 1
+                assert len({int(text.source.lengths[i]) for i in part}) == 1
 
 
 def test_the_ranks_of_a_step_have_nearly_as_many_tokens() -> None:
     text = random_text(4000)
     for step in plan_epoch(text, 256, "sentences", 1, 0):
         shares = [deal(step, rank, 4)[rank] for rank in range(4)]
-        tokens = [sum(int(text.target_lengths[part].sum()) for part in share) for share in shares]
+        tokens = [sum(int(text.target.lengths[part].sum()) for part in share) for share in shares]
         # Each chunk is sorted by length: the alternating order leaves less than one sentence per chunk.
         assert max(tokens) - min(tokens) <= 12 * len(step)
 
@@ -126,7 +121,7 @@ def test_an_epoch_has_every_sentence_once(
     parts = [part for step in plan for part in step]
     check_cover(text, parts)
     for part in parts:
-        assert len(set(text.source_lengths[torch.from_numpy(part)].tolist())) == 1
+        assert len(set(text.source.lengths[torch.from_numpy(part)].tolist())) == 1
     assert max(map(len, parts), default=0) <= -(-batch_size // micro_batches)
 
 
@@ -148,14 +143,14 @@ def test_the_target_tokens_of_a_step_are_bounded(
     plan = steps_of(text, batch_size, "tokens", micro_batches)
     for step in plan:
         numbers = torch.from_numpy(np.concatenate(step))
-        tokens = int((text.target_lengths[numbers] - 1).sum())
+        tokens = int((text.target.lengths[numbers] - 1).sum())
         assert tokens <= batch_size or len(numbers) == 1
 
 
 def test_steps_of_tokens_are_well_filled() -> None:
     text = random_text(2000)
     plan = steps_of(text, 200, "tokens")
-    assert int((text.target_lengths - 1).sum()) / (200 * len(plan)) > 0.9
+    assert int((text.target.lengths - 1).sum()) / (200 * len(plan)) > 0.9
 
 
 @every_unit
@@ -185,7 +180,7 @@ def test_a_plan_is_a_function_of_seed_and_epoch(unit: Unit, micro_batches: int) 
 def test_the_order_of_the_steps_is_random() -> None:
     """Neither a length nor the short step is at a fixed position."""
     text = random_text(500)
-    first = {int(text.source_lengths[steps_of(text, epoch=epoch)[0][0][0]]) for epoch in range(20)}
+    first = {int(text.source.lengths[steps_of(text, epoch=epoch)[0][0][0]]) for epoch in range(20)}
     assert len(first) > 4
     short = {
         [sum(map(len, step)) < 32 for step in steps_of(text, epoch=epoch)].index(True) for epoch in range(20)
@@ -196,7 +191,7 @@ def test_the_order_of_the_steps_is_random() -> None:
 def test_batches_have_similar_target_lengths() -> None:
     text = TEXTS["one source length"]
     (first, second, *_) = sorted(
-        (text.target_lengths[torch.from_numpy(step[0])].tolist() for step in steps_of(text, 20)), key=max
+        (text.target.lengths[torch.from_numpy(step[0])].tolist() for step in steps_of(text, 20)), key=max
     )
     assert max(first) <= min(second)
 
@@ -208,7 +203,7 @@ def test_evaluation_has_every_sentence_once(text: TokenizedText, batch_size: int
     check_cover(text, plan)
     assert all(len(part) == batch_size for part in plan[:-1])
     assert all(len(part) <= batch_size for part in plan)
-    lengths = [text.source_lengths[torch.from_numpy(part)] for part in plan]
+    lengths = [text.source.lengths[torch.from_numpy(part)] for part in plan]
     assert all(one.max() <= other.min() for one, other in pairwise(lengths))
     assert [part.tolist() for part in plan] == [part.tolist() for part in plan_evaluation(text, batch_size)]
 
@@ -245,11 +240,11 @@ def test_batches_hold_the_text(name: str) -> None:
         assert batch.target_tokens == int((batch.outputs_BT != PAD).sum())
         assert max(batch.source_lengths) == batch.source_BS.shape[1]
         for row, i in enumerate(index.tolist()):
-            start, end = text.source_offsets[i : i + 2].tolist()
-            source = text.source_tokens[start:end].tolist()
+            start, end = text.source.offsets[i : i + 2].tolist()
+            source = text.source.tokens[start:end].tolist()
             assert batch.source_lengths[row] == len(source)
             assert batch.source_BS[row].tolist() == source + [PAD] * (batch.source_BS.shape[1] - len(source))
-            start, end = text.target_offsets[i : i + 2].tolist()
-            target = text.target_tokens[start:end].tolist()
+            start, end = text.target.offsets[i : i + 2].tolist()
+            target = text.target.tokens[start:end].tolist()
             assert batch.target_BU[row].tolist() == target + [PAD] * (batch.target_BU.shape[1] - len(target))
-        assert batch.target_BU.shape[1] == int(text.target_lengths[torch.from_numpy(index)].max())
+        assert batch.target_BU.shape[1] == int(text.target.lengths[torch.from_numpy(index)].max())

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq_lab.data import tokenized
+from seq2seq_lab.data import ragged, token_cache
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.tokenized import (
     TokenizedCorpus,
@@ -54,10 +55,10 @@ def texts(corpus: TokenizedCorpus) -> dict[str, TokenizedText]:
 def assert_same(one: TokenizedCorpus, other: TokenizedCorpus) -> None:
     assert list(texts(one)) == list(texts(other))
     for name, text in texts(one).items():
-        for field in ("source_tokens", "source_offsets", "target_tokens", "target_offsets"):
-            mine, theirs = getattr(text, field), getattr(texts(other)[name], field)
+        for side, field in product(("source", "target"), ("tokens", "offsets")):
+            mine, theirs = (getattr(getattr(one, side), field) for one in (text, texts(other)[name]))
             assert mine.dtype == theirs.dtype
-            assert torch.equal(mine, theirs), (name, field)
+            assert torch.equal(mine, theirs), (name, side, field)
     assert one.unknown_rate == other.unknown_rate
     assert one.tokenizers.target.encode(["le chat"]) == other.tokenizers.target.encode(["le chat"])
 
@@ -70,14 +71,14 @@ def entry_of(cache: Path) -> Path:
 def test_tokens_are_flat_and_carry_sos_and_eos() -> None:
     corpus = tokenize_corpus(CORPUS, word, OPTIONS, None)
     train = corpus.train
-    assert (train.source_tokens.dtype, train.source_offsets.dtype) == (torch.int32, torch.int64)
+    assert (train.source.tokens.dtype, train.source.offsets.dtype) == (torch.int32, torch.int64)
     assert len(train) == 3
-    assert train.source_offsets.tolist() == [0, 5, 7, 11]
-    assert train.source_lengths.tolist() == [5, 2, 4]
-    assert train.target_lengths.tolist() == [5, 3, 4]
-    assert train.source_tokens[5:7].tolist() == [SOS, EOS]
+    assert train.source.offsets.tolist() == [0, 5, 7, 11]
+    assert train.source.lengths.tolist() == [5, 2, 4]
+    assert train.target.lengths.tolist() == [5, 3, 4]
+    assert train.source.tokens[5:7].tolist() == [SOS, EOS]
     (ids,) = corpus.tokenizers.target.encode(["le chat dort"])
-    assert train.target_tokens[:5].tolist() == [SOS, *ids, EOS]
+    assert train.target.tokens[:5].tolist() == [SOS, *ids, EOS]
     assert list(corpus.tests) == ["a/b", "empty"]
     assert len(corpus.tests["empty"]) == 0
     assert not corpus.from_cache
@@ -85,7 +86,7 @@ def test_tokens_are_flat_and_carry_sos_and_eos() -> None:
 
 def test_tokenizers_are_fitted_on_the_training_split_and_unknown_tokens_are_counted() -> None:
     corpus = tokenize_corpus(CORPUS, word, OPTIONS, None)
-    assert corpus.validation.source_tokens.tolist()[3] == UNK
+    assert corpus.validation.source.tokens.tolist()[3] == UNK
     assert corpus.unknown_rate == {
         "train/source": 0.0,
         "train/target": 0.0,
@@ -100,7 +101,7 @@ def test_tokenizers_are_fitted_on_the_training_split_and_unknown_tokens_are_coun
 
 def test_the_size_of_chunks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tokenize_corpus(CORPUS, word, OPTIONS, None)
-    monkeypatch.setattr(tokenized, "CHUNK", 2)
+    monkeypatch.setattr(ragged, "CHUNK", 2)
     assert_same(tokenize_corpus(CORPUS, word, OPTIONS, None), whole)
 
 
@@ -110,12 +111,12 @@ def test_select() -> None:
     assert len(chosen) == 4
     for place, index in enumerate([2, 0, 1, 2]):
         for side in ("source", "target"):
-            new, old = getattr(chosen, f"{side}_offsets"), getattr(train, f"{side}_offsets")
+            new, old = getattr(chosen, side), getattr(train, side)
             assert torch.equal(
-                getattr(chosen, f"{side}_tokens")[new[place] : new[place + 1]],
-                getattr(train, f"{side}_tokens")[old[index] : old[index + 1]],
+                new.tokens[new.offsets[place] : new.offsets[place + 1]],
+                old.tokens[old.offsets[index] : old.offsets[index + 1]],
             )
-    assert chosen.source_tokens.dtype == torch.int32
+    assert chosen.source.tokens.dtype == torch.int32
     assert len(train.select(torch.tensor([], dtype=torch.int64))) == 0
 
 
@@ -156,11 +157,11 @@ def test_the_key_depends_on_the_format_and_not_on_the_order_of_options(
 ) -> None:
     key = corpus_key(CORPUS, OPTIONS)
     assert corpus_key(CORPUS, dict(reversed(OPTIONS.items()))) == key
-    monkeypatch.setattr(tokenized, "FORMAT", tokenized.FORMAT + 1)
+    monkeypatch.setattr(token_cache, "FORMAT", token_cache.FORMAT + 1)
     assert corpus_key(CORPUS, OPTIONS) != key
 
 
-FILES = ["manifest.json", "test-1.source_offsets.npy", "tokenizer/source.json", "train.target_tokens.npy"]
+FILES = ["manifest.json", "6.offsets.npy", "tokenizer/source.json", "1.tokens.npy"]
 
 
 def flip(path: Path) -> None:
@@ -229,7 +230,7 @@ def test_the_second_of_two_writers_uses_the_files_of_the_first(tmp_path: Path) -
 def _job(cache: Path, barrier: Barrier, results: "SimpleQueue[list[int]]") -> None:
     barrier.wait(60)
     corpus = tokenize_corpus(CORPUS, word, OPTIONS, cache)
-    results.put(corpus.train.source_tokens.tolist())
+    results.put(corpus.train.source.tokens.tolist())
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
@@ -279,12 +280,12 @@ def test_the_ids_of_an_epoch_are_drawn_once() -> None:
 def test_an_epoch_of_a_stochastic_tokenizer_is_a_function_of_seed_and_number() -> None:
     text = training_text(stochastic, 9)
     epochs = [text.epoch(number) for number in range(8)]
-    assert len({tuple(epoch.source_tokens.tolist()) for epoch in epochs}) > 1
+    assert len({tuple(epoch.source.tokens.tolist()) for epoch in epochs}) > 1
     again = training_text(stochastic, 9).epoch(3)
-    assert torch.equal(again.target_tokens, epochs[3].target_tokens)
-    assert torch.equal(again.source_offsets, epochs[3].source_offsets)
+    assert torch.equal(again.target.tokens, epochs[3].target.tokens)
+    assert torch.equal(again.source.offsets, epochs[3].source.offsets)
     other = training_text(stochastic, 9, seed=2)
-    assert any(not torch.equal(other.epoch(n).source_tokens, epochs[n].source_tokens) for n in range(8))
+    assert any(not torch.equal(other.epoch(n).source.tokens, epochs[n].source.tokens) for n in range(8))
 
 
 @pytest.mark.parametrize("make", [word, stochastic])
@@ -292,7 +293,7 @@ def test_long_pairs_are_left_out_of_every_epoch(make: Callable[[], Tokenizer]) -
     text = training_text(make, 2)
     assert text.left_out == 1  # "the cat sleeps"
     assert len(text.epoch(0)) == len(text.epoch(1)) == 2
-    assert text.epoch(0).source_lengths[0] == 2  # the empty line: <sos> and <eos>
+    assert text.epoch(0).source.lengths[0] == 2  # the empty line: <sos> and <eos>
     with pytest.raises(UserError, match=r"trainer\.max_length=0"):
         training_text(make, 0)
 

@@ -65,7 +65,7 @@ def model_of(decoder: str, attention: str, dtype: torch.dtype = torch.float64) -
 
 
 def loss_and_gradients(model: Seq2Seq, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, _ = model(batch, batch.inputs_BT)
     loss = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.1)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {

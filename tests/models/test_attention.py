@@ -7,6 +7,7 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model, values_of
 from torch import Tensor, nn
 
+from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import (
     AdditiveAttention,
@@ -112,7 +113,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     size = encoder_outputs_BSM.shape[1]
     lengths = [size] * len(query_BTQ) if mask is None else mask.sum((1, 2)).tolist()
-    source = Source.encoded(EncoderOutputs(encoder_outputs_BSM, None), lengths, attention.project)
+    source = Source.encoded(EncoderOutputs(encoder_outputs_BSM, lengths, None), attention.project)
     context_BTM, weights_BTS, _ = attention(query_BTQ, source, attention.initial_state(source))
     assert weights_BTS is not None
     return context_BTM, weights_BTS
@@ -161,7 +162,7 @@ def test_weights_of_every_value_in_conf(value: str, decoder: str) -> None:
     """A row is a distribution over the real tokens; the weights of `local` sum to less than 1."""
     model = small_model(small_config("gru", decoder, value, encoder_hidden_size=10))
     batch = batch_of(random_sentences([4, 1, 6], seed=1), random_sentences([2, 5, 3], seed=2))
-    _, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    _, weights_BTS = model(batch, batch.inputs_BT)
     if value == "none":
         assert weights_BTS is None
         return
@@ -208,9 +209,9 @@ def test_a_source_longer_than_location_has_scores_for_is_refused(decoder: str) -
         small_model(config)
 
 
-def longest_of(length: int) -> tuple[Tensor, tuple[int, ...], Tensor]:
+def longest_of(length: int) -> tuple[Batch, Tensor]:
     batch = batch_of(random_sentences([2, length], seed=1), random_sentences([2, 2], seed=2))
-    return batch.source_BS, batch.source_lengths, batch.inputs_BT
+    return batch, batch.inputs_BT
 
 
 @pytest.mark.parametrize("value", sorted({*values_of("attention")} - {"location"}))

@@ -115,12 +115,12 @@ def test_mean_and_zero_join_any_numbers_of_layers_and_directions(
     config.encoder["num_layers"], config.decoder["num_layers"] = encoder_layers, num_layers
     model = small_model(config)
     batch = batch_of(random_sentences([3, 1], seed=1), random_sentences([2, 4], seed=2))
-    state, _ = model.start(batch.source_BS, batch.source_lengths)
+    state, _ = model.start(batch)
     cell_LBH = state.layers.cell_LBH
     assert cell_LBH is not None
     assert state.layers.hidden_LBH.shape == cell_LBH.shape == (num_layers, 2, 10)
     assert bool(state.layers.hidden_LBH.any()) == (kind == "mean")
-    logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, _ = model(batch, batch.inputs_BT)
     gradients: tuple[Tensor, ...] = torch.autograd.grad(logits_BTV.square().sum(), [*model.parameters()])
     assert all(gradient.any() for gradient in gradients)
 
@@ -146,7 +146,7 @@ class MeanPooling(Encoder):
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         mask_BS1 = (torch.arange(embedded_BSE.shape[1]) < torch.tensor(lengths)[:, None])[..., None]
-        return EncoderOutputs(embedded_BSE * mask_BS1, None)
+        return EncoderOutputs(embedded_BSE * mask_BS1, lengths, None)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_an_encoder_without_a_final_state(without_final: Config, kind: str) -> N
     build.check_model(without_final)
     model = small_model(without_final)
     batch = batch_of(random_sentences([3, 1], seed=1), random_sentences([2, 4], seed=2))
-    assert model.start(batch.source_BS, batch.source_lengths)[1].final is None
+    assert model.start(batch)[1].final is None
     (found, _) = BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 2)(model, batch, with_weights=True)
     assert len(found) == 2
 

@@ -115,7 +115,7 @@ def take_an_optimizer_step(
     batch = ragged_batch()
     optimizer = build.optimizer(config, model)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
     assert (weights_BTS is None) == (attention == "none") == (not model.attends)
     loss = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.1)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -132,7 +132,7 @@ def take_an_optimizer_step(
 
 
 def unroll_by_steps(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     log_probs, rows = [], []
     for token_B in batch.inputs_BT.unbind(1):
         log_probs_BV, state, weights_BS = model.step(token_B, state, source)
@@ -184,7 +184,7 @@ def assert_unroll_equals_repeated_step(config: Config) -> None:
     build.check_model(config)
     model = small_model(config).double()
     batch = ragged_batch()
-    logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
     log_probs_BTV, rows_BTS = unroll_by_steps(model, batch)
     whole_BTV = logits_BTV.log_softmax(-1)
     torch.testing.assert_close(whole_BTV, log_probs_BTV, rtol=1e-10, atol=1e-12)
@@ -197,7 +197,7 @@ def assert_unroll_equals_repeated_step(config: Config) -> None:
 def test_the_loop_of_the_base_class_equals_the_decoders_own_unroll() -> None:
     model = small_model(small_config("bilstm", num_layers=2)).double()
     batch = ragged_batch()
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     embedded_BTE = torch.randn(*batch.inputs_BT.shape, 6, dtype=torch.float64)
     torch.testing.assert_close(
         Decoder.unroll(model.decoder, embedded_BTE, state, source),
@@ -260,7 +260,7 @@ def test_a_copying_bridge_copies(encoder: str) -> None:
     config.decoder["bridge"] = "copy"
     model = small_model(config)
     batch = ragged_batch()
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     torch.testing.assert_close(state.layers, source.final)
 
 
@@ -275,7 +275,7 @@ def test_the_tanh_bridge(encoder: str, decoder_cell: str, same: bool) -> None:
     config.decoder["cell"] = decoder_cell
     model = small_model(config)
     batch = ragged_batch()
-    started, source = model.start(batch.source_BS, batch.source_lengths)
+    started, source = model.start(batch)
     state = started.layers
     weights = dict(model.decoder.named_parameters())
     w, b = weights["bridge.hidden.0.weight"], weights["bridge.hidden.0.bias"]

@@ -59,7 +59,7 @@ def test_a_selected_state_continues_like_its_row(decoder: str) -> None:
     model = model_of(decoder).double().eval()
     sentence = random_sentences([4], seed=1)[0]
     rows = batch_of([sentence] * 3, [[5], [6], [7]])
-    state, source = model.start(rows.source_BS, rows.source_lengths)
+    state, source = model.start(rows)
     for token_B in rows.inputs_BT.unbind(1):
         _, state, _ = model.step(token_B, state, source)
     index_N = torch.tensor([2, 0, 2])
@@ -75,7 +75,7 @@ def shown(model: Seq2Seq, given: Batch) -> Tensor:
     """The features_BTF that the readout reads."""
     read: list[Tensor] = []
     model.readout.register_forward_pre_hook(lambda _, args: read.append(args[0].detach()))
-    model(given.source_BS, given.source_lengths, given.inputs_BT)
+    model(given, given.inputs_BT)
     return read[0]
 
 
@@ -201,7 +201,7 @@ def test_a_new_decoder_is_one_class(attention: str, monkeypatch: pytest.MonkeyPa
     model = small_model(config).eval()
     assert model.attends
     given = batch()
-    logits_BTV, _ = model(given.source_BS, given.source_lengths, given.inputs_BT)
+    logits_BTV, _ = model(given, given.inputs_BT)
     gradients = torch.autograd.grad(logits_BTV.square().sum(), [*model.parameters()])
     assert all(gradient.any() for gradient in gradients)
     assert all(len(found) == 2 for found in BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 2)(model, given, True))

@@ -214,7 +214,7 @@ def test_each_sides_embeddings_have_their_own(side: str) -> None:
     getattr(config.embedding, side).dropout = 0.5
     model = small_model(config).train()
     batch = batch_of([[5, 6, 7]], [[8, 9]])
-    (state, source), (_, again) = (model.start(batch.source_BS, batch.source_lengths) for _ in range(2))
+    (state, source), (_, again) = (model.start(batch) for _ in range(2))
     assert torch.equal(source.encoder_outputs_BSM, again.encoder_outputs_BSM) == (side == "target")
     logits, other = (model.unroll(batch.inputs_BT, state, source)[0] for _ in range(2))
     assert torch.equal(logits, other) == (side == "source")

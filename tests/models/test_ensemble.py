@@ -23,9 +23,9 @@ def batch() -> Batch:
 def test_it_is_the_mean_of_its_members() -> None:
     members = [member(1), member(2, "luong_feeding"), member(3, "plain", "none")]
     given = batch()
-    arguments = (given.source_BS, given.source_lengths, given.inputs_BT)
+    arguments = (given, given.inputs_BT)
     with torch.no_grad():
-        logits_BTV, weights_BTS = Encoded(Ensemble(members), *arguments[:2])(*arguments)
+        logits_BTV, weights_BTS = Encoded(Ensemble(members), given)(*arguments)
         apart = [one(*arguments) for one in members]
     mean_BTV = sum(logits.softmax(-1) for logits, _ in apart) / 3
     torch.testing.assert_close(logits_BTV.exp(), mean_BTV, rtol=1e-6, atol=1e-8)
@@ -39,7 +39,7 @@ def test_it_is_the_mean_of_its_members() -> None:
 def test_its_steps_are_its_unrolling() -> None:
     given, ensemble = batch(), Ensemble([member(1), member(2, "bahdanau")])
     with torch.no_grad():
-        state, source = ensemble.start(given.source_BS, given.source_lengths)
+        state, source = ensemble.start(given)
         logits_BTV, _ = ensemble.unroll(given.inputs_BT, state, source)
         for t, token_B in enumerate(given.inputs_BT.unbind(1)):
             log_probs_BV, state, _ = ensemble.step(token_B, state, source)

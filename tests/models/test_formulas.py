@@ -306,7 +306,7 @@ def test_log_probabilities_and_gradients_are_those_of_the_formulas(
         [[token % 5 + 4 for token in tokens] for tokens in side] for side in (SOURCES, TARGETS)
     )
     batch = batch_of(sources, targets)
-    logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, _ = model(batch, batch.inputs_BT)
     log_probs_BTV = logits_BTV.log_softmax(-1)
     paper = Paper(model, encoder)
     found, expected = [], []

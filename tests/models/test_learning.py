@@ -18,7 +18,7 @@ def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Itera
     optimizer = torch.optim.Adam(model.parameters())
     for batch, rate in zip(batches, rates, strict=True):
         optimizer.param_groups[0]["lr"] = rate
-        logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+        logits_BTV, _ = model(batch, batch.inputs_BT)
         loss = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0) / batch.target_tokens
         yield loss.item()
         optimizer.zero_grad()
@@ -100,7 +100,7 @@ def test_attention_finds_the_diagonal(decoder: str, attention: str, reverse: boo
     assert losses[-1] < 0.1 * losses[0]
     length = 6
     unseen = copying(length, 999_999, reverse)
-    _, weights_BTS = model(unseen.source_BS, unseen.source_lengths, unseen.inputs_BT)
+    _, weights_BTS = model(unseen, unseen.inputs_BT)
     words_BTS = weights_BTS[:, :length].detach()
     expected_T = torch.arange(1, length + 1)
     if reverse:

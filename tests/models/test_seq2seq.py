@@ -1,5 +1,6 @@
 """The results of a sentence do not depend on the other sentences of its batch."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_results_of_a_sentence_do_not_depend_on_the_batch(parts: Parts, options:
 def sentences(model: Seq2Seq, rows: list[int]) -> list[tuple[Tensor, Tensor | None]]:
     """Each sentence's log_probs_TV and weights_TS, cut to its lengths; beyond them the weights are 0."""
     together = batch(rows)
-    logits_BTV, weights_BTS = model(together.source_BS, together.source_lengths, together.inputs_BT)
+    logits_BTV, weights_BTS = model(together, together.inputs_BT)
     found = []
     for row, i in enumerate(rows):
         steps, length = len(TARGETS[i]) + 1, LENGTHS[i] + 2
@@ -109,8 +110,8 @@ def test_tokens_at_padding_have_no_effect(parts: Parts) -> None:
     model = model_of(parts)
     with_padding = batch([0, 1, 2, 3, 4])
     noise = torch.where(with_padding.source_BS == PAD, 7, with_padding.source_BS)
-    expected, _ = model(with_padding.source_BS, with_padding.source_lengths, with_padding.inputs_BT)
-    found, _ = model(noise, with_padding.source_lengths, with_padding.inputs_BT)
+    expected, _ = model(with_padding, with_padding.inputs_BT)
+    found, _ = model(replace(with_padding, source_BS=noise), with_padding.inputs_BT)
     assert torch.equal(found, expected)
 
 
@@ -135,8 +136,8 @@ def test_later_target_tokens_have_no_effect(parts: Parts) -> None:
     whole = batch([3])
     changed = whole.inputs_BT.clone()
     changed[:, 2:] = 5
-    logits_1TV, _ = model(whole.source_BS, whole.source_lengths, whole.inputs_BT)
-    found, _ = model(whole.source_BS, whole.source_lengths, changed)
+    logits_1TV, _ = model(whole, whole.inputs_BT)
+    found, _ = model(whole, changed)
     torch.testing.assert_close(found[:, :2], logits_1TV[:, :2])
     assert not torch.allclose(found[:, 2:], logits_1TV[:, 2:])
 
@@ -149,7 +150,7 @@ def test_every_source_token_has_an_effect(parts: Parts) -> None:
         changed = whole.source_BS.clone()
         changed[0, position] = (changed[0, position] + 1) % 13
         logits, other = (
-            model(x, whole.source_lengths, whole.inputs_BT)[0] for x in (whole.source_BS, changed)
+            model(replace(whole, source_BS=x), whole.inputs_BT)[0] for x in (whole.source_BS, changed)
         )
         assert (logits - other).abs().max() > 1e-9
 
@@ -159,7 +160,7 @@ def embedded(model: Seq2Seq, whole: Batch) -> tuple[Tensor, Tensor]:
     read: list[Tensor] = []
     for module in (model.encoder, model.decoder.get_submodule("layers")):
         module.register_forward_pre_hook(lambda _, args: read.append(args[0]))
-    model(whole.source_BS, whole.source_lengths, whole.inputs_BT)
+    model(whole, whole.inputs_BT)
     return read[0], read[1]
 
 

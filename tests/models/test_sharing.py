@@ -39,7 +39,7 @@ def layers_of(model: Seq2Seq) -> tuple[RecurrentLayers, RecurrentLayers]:
 
 def log_probs(model: Seq2Seq) -> Tensor:
     batch = batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
-    logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, _ = model(batch, batch.inputs_BT)
     return logits_BTV.log_softmax(-1)
 
 

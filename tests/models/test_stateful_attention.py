@@ -137,7 +137,7 @@ def test_equals_the_formula_in_values_and_gradients(
 def attend(
     attention: BaseAttention, query_BTQ: Tensor, outputs_BSM: Tensor
 ) -> tuple[Tensor, Tensor, AttentionState]:
-    source = Source.encoded(EncoderOutputs(outputs_BSM, None), LENGTHS, attention.project)
+    source = Source.encoded(EncoderOutputs(outputs_BSM, LENGTHS, None), attention.project)
     context_BTM, weights_BTS, state = attention(query_BTQ, source, attention.initial_state(source))
     assert weights_BTS is not None
     return context_BTM, weights_BTS, state
@@ -212,7 +212,7 @@ def read(model: Seq2Seq, batch: Batch, row: int, tokens: list[int]) -> tuple[Ten
     """Return log-probabilities and weights of an output, computed by `unroll` in a batch of one sentence."""
     length = batch.source_lengths[row]
     given = batch_of([batch.source_BS[row, 1 : length - 1].tolist()], [tokens])
-    logits_1TV, weights_1TS = model(given.source_BS, given.source_lengths, given.inputs_BT)
+    logits_1TV, weights_1TS = model(given, given.inputs_BT)
     assert weights_1TS is not None
     return logits_1TV[0].log_softmax(-1), weights_1TS[0]
 
@@ -222,7 +222,7 @@ def read(model: Seq2Seq, batch: Batch, row: int, tokens: list[int]) -> tuple[Ten
 def test_several_rows_of_a_sentence_equal_one_row_each(value: str, decoder: str) -> None:
     """N = B · K rows over B sentences equal N rows with one copy of the source each."""
     model, batch = model_of(value, decoder), ragged_batch()
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     rows = torch.arange(4).repeat_interleave(3)
     shared, apart, wide = state.select(rows), state.select(rows), source.select(rows)
     generator = torch.Generator().manual_seed(5)
@@ -239,7 +239,7 @@ def test_the_state_matters(value: str) -> None:
     """A step depends on the steps before it through the attention alone."""
     model = model_of(value, **({"alignment": "monotonic"} if value == "local" else {}))
     batch = ragged_batch()
-    first, source = model.start(batch.source_BS, batch.source_lengths)
+    first, source = model.start(batch)
     token_B = torch.tensor([5, 6, 7, 8])
     _, later, _ = model.step(token_B, first, source)
     mixed = later._replace(layers=first.layers)  # type: ignore[attr-defined]
@@ -281,7 +281,7 @@ def test_bfloat16(value: str, decoder: str) -> None:
 
     def train(enabled: bool) -> tuple[Tensor, list[Tensor]]:
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+            logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
         assert weights_BTS is not None
         assert weights_BTS.dtype == torch.float32
         loss = logits_BTV.float().square().sum()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from small_models import batch_of
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
@@ -30,8 +31,8 @@ class Output:
 @torch.no_grad()
 def forced(model: Seq2Seq, batch: Batch, row: int, tokens: list[int]) -> Output:
     """Score given tokens by reading them all at once, the sentence alone in its batch."""
-    length = batch.source_lengths[row]
-    state, source = model.start(batch.source_BS[row : row + 1, :length], (length,))
+    words = batch.source_BS[row, 1 : batch.source_lengths[row] - 1].tolist()
+    state, source = model.start(batch_of([words], [[]]))
     logits_1TV, weights_1TS = model.unroll(torch.tensor([[SOS, *tokens[:-1]]]), state, source)
     log_probs_TV = logits_1TV[0].log_softmax(-1)
     total = sum(float(log_probs_TV[t, token]) for t, token in enumerate(tokens))

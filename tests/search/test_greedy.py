@@ -39,11 +39,10 @@ class Scripted:
         self.attends = attends
         self.read: list[list[int]] = []
 
-    def start(self, source_BS: Tensor, lengths: tuple[int, ...]) -> tuple[RecurrentState, Source]:
-        state = RecurrentState(torch.zeros(1, len(lengths), 1), source_BS[None, :, 1:2])
-        return state, Source(
-            source_BS[..., None].float(), source_BS[..., None], torch.tensor(lengths), None, state
-        )
+    def start(self, batch: Batch) -> tuple[RecurrentState, Source]:
+        source_BS1, lengths_B = batch.source_BS[..., None], torch.tensor(batch.source_lengths)
+        state = RecurrentState(torch.zeros(1, len(lengths_B), 1), batch.source_BS[None, :, 1:2])
+        return state, Source(source_BS1.float(), source_BS1, lengths_B, None, state)
 
     def step(
         self, token_B: Tensor, state: RecurrentState, source: Source

@@ -55,7 +55,7 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
 )
 def test_draws_follow_the_softmax(temperature: float, top_k: int | None, top_p: float) -> None:
     model, batch = model_of(), sentences(4)
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     with torch.no_grad():
         log_probs_V = model.step(torch.tensor([SOS]), state, source)[0][0].double().numpy()
     log_probs_V[[PAD, SOS]] = -np.inf

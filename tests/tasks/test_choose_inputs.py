@@ -35,12 +35,12 @@ def ragged_batch() -> Batch:
 
 
 def chosen(model: Seq2Seq, batch: Batch, mask_BT: Tensor | None) -> Tensor:
-    return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, mask_BT)
+    return choose_inputs(model, *model.start(batch), batch, mask_BT)
 
 
 def one_pass(model: Seq2Seq, batch: Batch, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
     """The loop of the textbooks: (summed loss, the inputs it read)."""
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     token_B = batch.target_BU[:, 0]
     total, inputs = torch.zeros((), dtype=torch.float64), []
     for t in range(batch.target_BU.shape[1] - 1):
@@ -65,7 +65,7 @@ def test_two_passes_equal_one(parts: tuple[str, str, str], scope: Scope, ratio: 
         expected, read_BT = one_pass(model, batch, mask_BT)
         inputs_BT = chosen(model, batch, mask_BT)
         assert torch.equal(inputs_BT, read_BT)
-        logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
+        logits_BTV, _ = model(batch, inputs_BT)
         found = cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
         parameters = [*model.parameters()]
@@ -125,7 +125,7 @@ def test_at_ratio_0_it_reads_what_free_running_reads(
     model, batch = model_of(parts), ragged_batch()
     mask_BT = Constant(0.0, "token").mask(batch, seed=1, epoch=0, step=0)
     inputs_BT = chosen(model, batch, mask_BT)
-    logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
+    logits_BTV, _ = model(batch, inputs_BT)
     step, read = model.step, []
 
     def watched(token: Tensor, *rest: object) -> object:
@@ -144,6 +144,6 @@ def test_every_parameter_learns_in_half_precision_too() -> None:
     mask_BT = Constant(0.5, "token").mask(batch, seed=1, epoch=0, step=0)
     with torch.autocast("cpu", torch.bfloat16):
         inputs_BT = chosen(model, batch, mask_BT)
-        logits_BTV, _ = model(batch.source_BS, batch.source_lengths, inputs_BT)
+        logits_BTV, _ = model(batch, inputs_BT)
         cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0).backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []

@@ -140,9 +140,10 @@ class Bigrams:
         self.logits_VV[SOS, EOS] = 9.0  # the first choice is <eos>
         self.read: list[list[int]] = []
 
-    def start(self, source_BS: Tensor, lengths: tuple[int, ...]) -> tuple[RecurrentState, Source]:
-        state = RecurrentState(torch.zeros(1, len(lengths), 1), None)
-        return state, Source(source_BS, source_BS, torch.tensor(lengths), None, state)
+    def start(self, batch: Batch) -> tuple[RecurrentState, Source]:
+        state = RecurrentState(torch.zeros(1, len(batch.index_B), 1), None)
+        lengths_B = torch.tensor(batch.source_lengths)
+        return state, Source(batch.source_BS, batch.source_BS, lengths_B, None, state)
 
     def logits(self, token_B: Tensor, number: Tensor) -> Tensor:
         return self.logits_VV[token_B] + torch.sin(number + torch.arange(V))
@@ -152,7 +153,7 @@ class Bigrams:
         logits_BV = self.logits(token_B, state.hidden_LBH[0])
         return logits_BV.log_softmax(-1), RecurrentState(state.hidden_LBH + 1, None), None
 
-    def __call__(self, _: Tensor, __: tuple[int, ...], inputs_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, _: Batch, inputs_BT: Tensor) -> tuple[Tensor, Tensor]:
         steps = torch.arange(inputs_BT.shape[1])[:, None]
         return self.logits(inputs_BT, steps), torch.ones(1)
 
@@ -196,7 +197,7 @@ def test_free_running_equals_a_naive_loop_and_goes_on_after_eos() -> None:
 def test_teacher_forced_is_unsmoothed_cross_entropy_on_the_reference() -> None:
     model, batch = Bigrams(), ragged_batch()
     found, weights = loss.teacher_forced(cast(Seq2Seq, model), batch)
-    logits_BTV, _ = model(batch.source_BS, batch.source_lengths, batch.target_BU[:, :-1])
+    logits_BTV, _ = model(batch, batch.target_BU[:, :-1])
     expected = functional.cross_entropy(
         logits_BTV.flatten(0, 1), batch.target_BU[:, 1:].flatten(), ignore_index=PAD, reduction="sum"
     )

@@ -10,6 +10,7 @@ import pytest
 import sacrebleu
 import torch
 from omegaconf import DictConfig, OmegaConf
+from small_models import batch_of
 from torch import nn
 from torch.nn import functional
 
@@ -20,7 +21,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
-from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK, WordTokenizer
+from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
 from seq2seq_lab.metrics.base import measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.texts import References, TextOutputs
@@ -97,8 +98,8 @@ class Oracle(nn.Module):
                 weights_BTS[row, target, column] = 1
         return torch.zeros(*inputs_BT.shape, self.vocabulary), weights_BTS
 
-    def start(self, source_BS: torch.Tensor, _: object) -> tuple[None, torch.Tensor]:
-        return None, source_BS
+    def start(self, batch: Batch) -> tuple[None, torch.Tensor]:
+        return None, batch.source_BS
 
     def step(self, token_N: torch.Tensor, *_: object) -> tuple[torch.Tensor, None, None]:
         return torch.full((len(token_N), self.vocabulary), -math.log(self.vocabulary)), None, None
@@ -132,11 +133,11 @@ def test_losses_equal_a_naive_loop(corpus: Corpus, tokenized: TokenizedCorpus, m
     count = 0
     with torch.no_grad():
         for source, target in zip(corpus.validation.source, corpus.validation.target, strict=True):
-            source_1S = torch.tensor([[SOS, *pair.source.encode([source])[0], EOS]])
-            target_1U = torch.tensor([[SOS, *pair.target.encode([target])[0], EOS]])
-            logits, _ = model(source_1S, (source_1S.shape[1],), target_1U[:, :-1])
+            batch = batch_of(pair.source.encode([source]), pair.target.encode([target]))
+            target_1U = batch.target_BU
+            logits, _ = model(batch, batch.inputs_BT)
             forced += float(functional.cross_entropy(logits[0], target_1U[0, 1:], reduction="sum"))
-            state, memory = model.start(source_1S, (source_1S.shape[1],))
+            state, memory = model.start(batch)
             token = target_1U[:, 0]
             for wanted in target_1U[0, 1:]:
                 log_probs, state, _ = model.step(token, state, memory)
@@ -185,7 +186,7 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     torch.manual_seed(3)
     found = r_drop(model, batch, FIRST)
     torch.manual_seed(3)
-    logits, _ = model(batch.source_BS.repeat(2, 1), batch.source_lengths * 2, batch.inputs_BT.repeat(2, 1))
+    logits, _ = model(batch.twice(), batch.inputs_BT.repeat(2, 1))
     one, other = logits.chunk(2)
     real = (batch.outputs_BT != PAD)[..., None]
     p, q = one.log_softmax(-1), other.log_softmax(-1)
@@ -216,8 +217,8 @@ def test_a_free_running_loss_may_stop_at_the_models_own_end(
     with torch.no_grad():
         for batch in batches:
             for row, source_S in enumerate(batch.source_BS):
-                source_1S = source_S[None, : batch.source_lengths[row]]
-                state, source = model.start(source_1S, (source_1S.shape[1],))
+                words = source_S[1 : batch.source_lengths[row] - 1].tolist()
+                state, source = model.start(batch_of([words], [[]]))
                 target = [token for token in batch.target_BU[row].tolist() if token != PAD]
                 token = target[0]
                 for position, wanted in enumerate(target[1:], start=1):
@@ -328,7 +329,7 @@ def test_attention_is_kept_where_it_is_asked_for(
     assert set(kept) == {3, 7}
     for i, hypothesis in kept.items():
         assert hypothesis.weights_TS is not None
-        assert hypothesis.weights_TS.shape[1] == int(tokenized.validation.source_lengths[i])
+        assert hypothesis.weights_TS.shape[1] == int(tokenized.validation.source.lengths[i])
         assert hypothesis.weights_TS.sum(1) == pytest.approx(1, abs=1e-5)
 
 

@@ -18,6 +18,7 @@ from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.schema import Config, MonitorMode, Precision, ValidateUnit
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
@@ -26,7 +27,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import Counted, StepInfo
-from seq2seq_lab.tasks.translation.data import TrainingPairs
+from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import no_profile
@@ -104,7 +105,9 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
         trainer = Trainer(
             task=task,
             model=model,
-            data=TrainingPairs(lambda epoch: text, whole.trainer.batch_size, "sentences", seed=1),
+            data=TrainingExamples(
+                lambda epoch: text, BatchMaker, whole.trainer.batch_size, "sentences", seed=1
+            ),
             validate=validate,
             optimizer=build.optimizer(whole, model),
             schedule=build.schedule(whole),

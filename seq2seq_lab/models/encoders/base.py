@@ -1,8 +1,8 @@
 """The contract of encoders."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -14,10 +14,12 @@ class EncoderOutputs(NamedTuple):
 
     Attributes:
         outputs_BSM: h_1 … h_S, zero at padding.
+        lengths: the number of outputs of each example that are not padding, on the host.
         final: the state after the last real token; None if the encoder has no such state.
     """
 
     outputs_BSM: Tensor
+    lengths: Sequence[int]
     final: RecurrentState | None
 
 
@@ -39,6 +41,16 @@ class Encoder(nn.Module, ABC):
     """Reads the embedded source."""
 
     sizes: EncoderSizes
+
+    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        """Encode the source of a batch. An encoder of something else than one sequence of tokens overrides this.
+
+        Args:
+            batch: the task's batch; here, its `source_BS` and `source_lengths` are read.
+            embed: returns the source embeddings of token ids.
+        """
+        outputs: EncoderOutputs = self(embed(batch.source_BS), batch.source_lengths)
+        return outputs
 
     @abstractmethod
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:

@@ -61,7 +61,7 @@ class RecurrentEncoder(Encoder):
         if self.reverse:
             outputs_BSM = _reverse(outputs_BSM, lengths)
         # The layers compute time first; without the copy, a decoder that attends step by step would copy at each step.
-        return EncoderOutputs(self.encoder_output_dropout(outputs_BSM).contiguous(), final)
+        return EncoderOutputs(self.encoder_output_dropout(outputs_BSM).contiguous(), lengths, final)
 
 
 def _reverse(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:

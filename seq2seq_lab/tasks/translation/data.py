@@ -1,55 +1,13 @@
-"""The splits of a translation corpus, as the trainer and the evaluator read them."""
+"""The evaluation splits of a translation corpus."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Index, StepPlan, Unit, plan_epoch
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.translation.evaluation import Split
-
-
-class PairPlan(EpochPlan):
-    """The steps of an epoch over sentence pairs; the units are target tokens."""
-
-    def __init__(self, plan: Sequence[StepPlan], batches: BatchMaker) -> None:
-        super().__init__(plan)
-        self.batches = batches
-
-    def batch(self, index: Index) -> Batch:
-        return self.batches(index)
-
-    def count(self, step: int) -> int:
-        return self.batches.target_tokens(self.plan[step])
-
-
-class TrainingPairs:
-    """The training pairs.
-
-    Args:
-        text: returns the tokenised pairs of an epoch.
-        batch_size: see `plan_epoch`.
-        seed: of the order of the pairs.
-    """
-
-    def __init__(self, text: Callable[[int], TokenizedText], batch_size: int, unit: Unit, seed: int) -> None:
-        self.text = text
-        self.batch_size = batch_size
-        self.unit = unit
-        self.seed = seed
-        self._batches: BatchMaker | None = None
-
-    def epoch(self, number: int, device: torch.device) -> PairPlan:
-        """Return the plan of an epoch, counted from 0."""
-        text = self.text(number)
-        if self._batches is None or text is not self._batches.text or device != self._batches.device:
-            self._batches = None  # the tokens of one epoch at a time are on the device
-            self._batches = BatchMaker(text, device)
-        return PairPlan(plan_epoch(text, self.batch_size, self.unit, self.seed, number), self._batches)
 
 
 def evaluation_splits(

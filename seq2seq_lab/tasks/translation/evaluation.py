@@ -236,7 +236,7 @@ class TranslationEvaluator:
     ) -> None:
         """Translate a batch and add its results to a rank's share."""
         with autocast(self.precision, self.device):
-            model = Encoded(self.model, batch.source_BS, batch.source_lengths)
+            model = Encoded(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
             free_running = loss.free_running(model, batch)
             attention = self.replace_unknown or not set(index).isdisjoint(with_attention)
@@ -244,7 +244,7 @@ class TranslationEvaluator:
         # Read after the search, which waits for the device anyway.
         share.losses["teacher_forced"] += float(to_host(teacher_forced))
         share.losses["free_running"] += float(to_host(free_running))
-        share.tokens += int((self.split.tokens.target_lengths[index] - 1).sum())
+        share.tokens += int((self.split.tokens.units[index]).sum())
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
             text = self.tokenizers.target.decode(hypothesis.tokens)
             share.translations[i] = text.translate(LINE_BREAKS)

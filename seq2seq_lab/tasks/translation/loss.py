@@ -51,9 +51,9 @@ class TrainingLoss:
         if self.r_drop:
             inputs_BT = _choose_separately(model, batch, mask_BT).repeat(2, 1)
             batch = batch.twice()
-            state, source = model.start(batch.source_BS, batch.source_lengths)
+            state, source = model.start(batch)
         else:
-            state, source = model.start(batch.source_BS, batch.source_lengths)
+            state, source = model.start(batch)
             inputs_BT = choose_inputs(model, state, source, batch, mask_BT)
         logits_BTV, _ = model.unroll(inputs_BT, state, source)
         with record_function("loss"):
@@ -71,7 +71,7 @@ def _choose_separately(model: Seq2Seq, batch: Batch, mask_BT: Tensor | None) -> 
     """Return the decoder inputs of both readings of a sentence, chosen in a separate pass."""
     if mask_BT is None:
         return batch.inputs_BT
-    return choose_inputs(model, *model.start(batch.source_BS, batch.source_lengths), batch, mask_BT)
+    return choose_inputs(model, *model.start(batch), batch, mask_BT)
 
 
 def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float) -> Tensor:
@@ -175,7 +175,7 @@ def _rows(logits_NV: Tensor) -> list[slice]:
 
 def teacher_forced(model: Seq2Seq | Encoded, batch: Batch) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss with the reference as input, and the attention weights_BTS or None."""
-    logits_BTV, weights_BTS = model(batch.source_BS, batch.source_lengths, batch.inputs_BT)
+    logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
     return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
 
 
@@ -184,7 +184,7 @@ def free_running(model: Seq2Seq | Encoded, batch: Batch) -> Tensor:
 
     The number of steps is that of the reference's tokens; predicting `<eos>` does not end it.
     """
-    state, source = model.start(batch.source_BS, batch.source_lengths)
+    state, source = model.start(batch)
     token_B = batch.inputs_BT[:, 0]
     total = torch.zeros((), device=token_B.device)
     for output_B in batch.outputs_BT.unbind(1):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import Unit
+from seq2seq_lab.data.batching import BatchMaker, Unit
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
@@ -25,7 +25,8 @@ from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Counted, Parts, StepInfo, Task, TaskData
-from seq2seq_lab.tasks.translation.data import TrainingPairs, evaluation_splits
+from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.translation.data import evaluation_splits
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
@@ -173,9 +174,9 @@ class TranslationTask(Task):
             self.corpus, self.tokenized.validation, self.tokenized.tests, limit
         )
         lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
-        self.longest = {name: int(tokens.source_lengths.max()) for name, tokens in lengths.items()}
+        self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
         return TaskData(
-            TrainingPairs(text.epoch, self.batch_size, self.batch_unit, self.seed),
+            TrainingExamples(text.epoch, BatchMaker, self.batch_size, self.batch_unit, self.seed),
             validation,
             tests,
             corpus_record(self.corpus),
@@ -200,8 +201,8 @@ class TranslationTask(Task):
         """Set the embedding tables from files of pretrained vectors, and log how much of the text they cover."""
         tokens, pair = self.tokenized.train, self.tokenizers
         for side, embedding, tokenizer, ids in (
-            ("source", model.source_embedding, pair.source, tokens.source_tokens),
-            ("target", model.target_embedding, pair.target, tokens.target_tokens),
+            ("source", model.source_embedding, pair.source, tokens.source.tokens),
+            ("target", model.target_embedding, pair.target, tokens.target.tokens),
         ):
             path, key = self.parts.vectors[side], f"embedding.{side}.path"
             if path is not None:

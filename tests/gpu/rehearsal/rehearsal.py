@@ -28,7 +28,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
-from seq2seq_lab.tasks.translation.data import TrainingPairs
+from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
 from seq2seq_lab.tasks.translation.teacher_forcing import _needed
 from seq2seq_lab.tracking import Trackers
@@ -124,7 +124,9 @@ def test_training(
     made = trainer.Trainer(
         task=task,
         model=model,
-        data=TrainingPairs(lambda epoch: tokenized.train, whole.trainer.batch_size, "sentences", seed=1),
+        data=TrainingExamples(
+            lambda epoch: tokenized.train, BatchMaker, whole.trainer.batch_size, "sentences", seed=1
+        ),
         validate=lambda step, counted: {"val/bleu": 1.0},
         optimizer=build.optimizer(whole, model),
         schedule=build.schedule(whole),

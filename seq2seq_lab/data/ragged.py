@@ -1,0 +1,102 @@
+"""Sequences of token ids of different lengths, in one flat array."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+
+CHUNK = 10_000  # lines encoded, or sequences moved, at a time, to bound the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """N sequences: sequence i is `tokens[offsets[i] : offsets[i + 1]]`.
+
+    Attributes:
+        tokens: int32.
+        offsets: int64, N + 1.
+    """
+
+    tokens: Tensor
+    offsets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of tokens of each sequence: int64, N."""
+        return self.offsets.diff()
+
+    @classmethod
+    def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
+        """Return these sequences, with `<sos>` and `<eos>` around each."""
+        return cls._framed([[*sequences]])
+
+    @classmethod
+    def encoded(
+        cls, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str], description: str
+    ) -> "Ragged":
+        """Return the ids of `lines`, with `<sos>` and `<eos>` around each.
+
+        Args:
+            encode: returns the ids of several lines.
+            description: of the progress bar.
+        """
+        return cls._framed(_encode_chunks(encode, lines, description))
+
+    @classmethod
+    def _framed(cls, chunks: Iterable[Sequence[Sequence[int]]]) -> "Ragged":
+        # Growing buffers need half the memory of lists of arrays, which have to be joined.
+        tokens, lengths = bytearray(), bytearray(8)
+        for chunk in chunks:
+            length = np.fromiter(map(len, chunk), np.int64, len(chunk)) + 2
+            framed = chain.from_iterable((SOS, *ids, EOS) for ids in chunk)
+            tokens += np.fromiter(framed, np.int32, int(length.sum())).tobytes()
+            lengths += length.tobytes()
+        return cls(_tensor(tokens, np.int32), _tensor(lengths, np.int64).cumsum(0))
+
+    def to(self, device: torch.device) -> "Ragged":
+        """Return the sequences on a device."""
+        return Ragged(self.tokens.to(device), self.offsets.to(device))
+
+    def select(self, index: Tensor) -> "Ragged":
+        """Return the sequences with the numbers `index` (int64, any order, repeats allowed), in that order."""
+        lengths = self.lengths[index]
+        chosen = torch.cat([self.offsets.new_zeros(1), lengths.cumsum(0)])
+        moved = self.tokens.new_empty(int(chosen[-1]))
+        for start in range(0, len(index), CHUNK):
+            part = slice(start, start + CHUNK)
+            first, end = int(chosen[start]), int(chosen[min(start + CHUNK, len(index))])
+            shift = torch.repeat_interleave(self.offsets[index[part]] - chosen[:-1][part], lengths[part])
+            moved[first:end] = self.tokens[shift + torch.arange(first, end, device=self.tokens.device)]
+        return Ragged(moved, chosen)
+
+    def padded(self, index_B: Tensor, width: int) -> Tensor:
+        """Return the sequences with the numbers `index_B`, padded to `width`: ids_BW, int64."""
+        start_B1, end_B1 = self.offsets[index_B][:, None], self.offsets[index_B + 1][:, None]
+        position_BW = start_B1 + torch.arange(width, device=self.tokens.device)
+        inside_BW = position_BW < end_B1
+        ids_BW = self.tokens[torch.where(inside_BW, position_BW, start_B1)].long()
+        return ids_BW.masked_fill_(~inside_BW, PAD)
+
+
+def _encode_chunks(
+    encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str], description: str
+) -> Iterator[list[list[int]]]:
+    """Yield the ids of `lines`, in chunks."""
+    starts = range(0, len(lines), CHUNK)
+    for start in progress(starts, description, len(starts)):
+        yield encode(lines[start : start + CHUNK])
+
+
+def _tensor(buffer: bytearray, dtype: type[np.integer[Any]]) -> Tensor:
+    # torch refuses an empty buffer.
+    return torch.from_numpy(np.frombuffer(buffer, dtype) if buffer else np.empty(0, dtype))

@@ -1,0 +1,196 @@
+"""The cache of tokenised text: tokenizers and the ids of every split."""
+
+import errno
+import hashlib
+import importlib.metadata
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from seq2seq_lab.config import extensions
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import sha256
+
+# Increase it when a change of the code changes the ids of the same text and options, or the files.
+FORMAT = 4
+MANIFEST = "manifest.json"
+
+logger = logging.getLogger(__name__)
+
+
+class Saved(Protocol):
+    """The tokenizers of an entry."""
+
+    def save(self, folder: Path) -> None:
+        """Write them to a folder."""
+        ...
+
+
+class Entry(NamedTuple):
+    """Tokenised text.
+
+    Attributes:
+        ids: by the names given to `cached_tokens`.
+        from_cache: whether the ids were read from the cache.
+    """
+
+    tokenizers: Any
+    ids: dict[str, Ragged]
+    from_cache: bool
+
+
+def cached_tokens(
+    key: str,
+    names: Sequence[str],
+    cache: Path | None,
+    *,
+    build: Callable[[], tuple[Saved, Sequence[Ragged]]],
+    load: Callable[[Path], Saved],
+) -> Entry:
+    """Return tokenised text from the cache, or build it and add it to the cache.
+
+    Jobs may share a cache: an entry `cache`/tokenized/KEY appears only when it is complete, and a damaged entry is logged
+    and written again.
+
+    Args:
+        key: see `text_key`.
+        names: of the texts.
+        cache: the folder of the cache, or None for no cache.
+        build: returns the tokenizers, and the ids of each text in the order of `names`.
+        load: reads the tokenizers from the folder that they were saved to.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+
+    def built() -> Entry:
+        tokenizers, ids = build()
+        return Entry(tokenizers, dict(zip(names, ids, strict=True)), from_cache=False)
+
+    if cache is None:
+        return built()
+    folder = cache / "tokenized" / key
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cache_dir={cache} cannot be written ({error.strerror}). Set cache_dir=FOLDER to another folder."
+        ) from error
+    found = _read(folder, names, load)
+    if found is not None:
+        logger.info("Tokenised text read from %s", folder)
+        return found
+    entry = built()
+    if _publish(entry, folder):
+        return entry
+    logger.info("Another job has already written %s; its files are used", folder)
+    return _read(folder, names, load) or entry
+
+
+def text_key(
+    texts: Mapping[str, Sequence[str]], about: object, options: Mapping[str, object], fitted: Saved | None
+) -> str:
+    """Return the SHA-256, in hexadecimal, of everything that determines tokenised text.
+
+    This is every text with its name, the options, the format of the entry, the versions of the libraries, and the user's
+    Python files if the tokenizer is an extension.
+
+    Args:
+        about: further JSON values that determine the ids, such as the languages.
+        options: the configuration of the tokenizer, as plain (JSON) values.
+        fitted: the tokenizers, if they are not to be fitted on the texts.
+    """
+    digest = hashlib.sha256()
+
+    def add(text: str) -> None:
+        data = text.encode("utf-8")
+        digest.update(len(data).to_bytes(8, "little") + data)
+
+    code = extensions.fingerprint(str(options.get("_target_", "")).rpartition(".")[0])
+    versions = [_version(library) for library in ("tokenizers", "spacy")]
+    add(json.dumps([FORMAT, versions, code, about, dict(options)], sort_keys=True))
+    if fitted is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            fitted.save(Path(folder))
+            add(json.dumps(_hashes(Path(folder)), sort_keys=True))
+    for name, lines in texts.items():
+        add(name)
+        digest.update(Lines.of(lines).digest())
+    return digest.hexdigest()
+
+
+def _version(library: str) -> str | None:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _file(folder: Path, number: int, array: str) -> Path:
+    """Return the file of an array. Texts have numbers, because not every name is a file name."""
+    return folder / f"{number}.{array}.npy"
+
+
+def _load(folder: Path, number: int) -> Ragged:
+    """Return the arrays of a text, mapped into memory: processes share them, and load only what they read."""
+    # Copy-on-write, because torch needs writable arrays.
+    return Ragged(
+        *(
+            torch.from_numpy(np.load(_file(folder, number, array), mmap_mode="c"))
+            for array in ("tokens", "offsets")
+        )
+    )
+
+
+def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> Entry | None:
+    """Return an entry, or None if there is none. A damaged entry is logged and removed."""
+    if not folder.exists():
+        return None
+    try:
+        if json.loads((folder / MANIFEST).read_text(encoding="utf-8")) == _hashes(folder):
+            ids = {name: _load(folder, number) for number, name in enumerate(names)}
+            return Entry(load(folder / "tokenizer"), ids, from_cache=True)
+        reason = "its files do not match its manifest"
+    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        reason = str(error)
+    logger.warning("The tokenised text %s is damaged (%s) and is written again", folder, reason)
+    # Another job may have removed the entry already.
+    with (
+        tempfile.TemporaryDirectory(prefix="damaged.", dir=folder.parent) as temporary,
+        suppress(FileNotFoundError),
+    ):
+        folder.rename(Path(temporary) / "entry")
+    return None
+
+
+def _publish(entry: Entry, target: Path) -> bool:
+    """Write an entry to a temporary folder and rename it to `target`; return False if another job has written it."""
+    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=target.parent) as temporary:
+        folder = Path(temporary) / "entry"
+        entry.tokenizers.save(folder / "tokenizer")
+        for number, text in enumerate(entry.ids.values()):
+            np.save(_file(folder, number, "tokens"), text.tokens.numpy())
+            np.save(_file(folder, number, "offsets"), text.offsets.numpy())
+        (folder / MANIFEST).write_text(json.dumps(_hashes(folder), indent=2), encoding="utf-8")
+        try:
+            folder.rename(target)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+    return True
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file in `folder` except the manifest, by its relative path."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
