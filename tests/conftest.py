@@ -1,5 +1,6 @@
 """Shared fixtures: an isolated environment for each test, and a list of skipped tests at the end."""
 
+import gc
 import itertools
 import os
 import shutil
@@ -13,7 +14,9 @@ import hydra
 import pytest
 import torch
 import torch.version
-from omegaconf import OmegaConf
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.utils import JobRuntime
+from omegaconf import DictConfig, OmegaConf
 from program import Program
 from reports import fast_reports, full_reports
 
@@ -32,6 +35,8 @@ CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
 # The device of the tests marked `gpu`; "cpu" checks the tests without a GPU.
 GPU_VARIABLE = "SEQ2SEQ_LAB_GPU_TESTS"
 MARKERS = ("corpora", "gpu", "fake_gpu", "browser")
+# Where Hydra finds the files of a configuration that has no custom components.
+FOLDERS = ["pkg://hydra.conf", str(CONF_DIR), "structured://"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -61,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the objects of imported modules from garbage collection, which takes longer the more there are."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -104,6 +115,28 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", staticmethod(loaded))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def configurations_are_composed_once() -> Iterator[None]:
+    """Cache what Hydra composes from the files of conf/ for each list of settings."""
+    composed: dict[Any, DictConfig] = {}
+    compose = ConfigLoaderImpl._load_configuration_impl
+
+    def load(loader: ConfigLoaderImpl, config_name: Any, overrides: list[str], **others: Any) -> DictConfig:
+        folders = [source.path for source in loader.get_search_path().get_path()]
+        if folders != FOLDERS or any("hydra.searchpath" in override for override in overrides):
+            return compose(loader, config_name, overrides, **others)
+        key = (config_name, *overrides, *others.values(), JobRuntime.instance().get("name"))
+        if key not in composed:
+            composed[key] = compose(loader, config_name, overrides, **others)
+        config = deepcopy(composed[key])
+        config.hydra.runtime.cwd = str(Path.cwd())
+        return config
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigLoaderImpl, "_load_configuration_impl", load)
         yield
 
 

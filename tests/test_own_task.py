@@ -6,6 +6,7 @@ from typing import Any
 
 import command_line
 import pytest
+from forked_ranks import forked_ranks
 from tracking.offline_record import read_offline_run
 
 from seq2seq_lab import api, compare
@@ -89,7 +90,8 @@ def test_a_study_on_two_ranks_is_compared(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     short = ("logger=none", "trainer.max_epochs=1", "trainer.devices=2", "study.name=cells")
-    assert command_line.run(*LINE, *short, "-m", "encoder=gru,rnn", "seed=1,2") == 0
+    with forked_ranks():
+        assert command_line.run(*LINE, *short, "-m", "encoder=gru,rnn", "seed=1,2") == 0
     assert "test F1 of repeats" in capsys.readouterr().out
     results = [result_of(path.parent) for path in Path("sweeps/cells").glob("*/result.json")]
     assert [result["ranks"] for result in results] == [2] * 4

@@ -1,6 +1,7 @@
 """The scaling benchmark on two ranks, and its arithmetic."""
 
 import pytest
+from forked_ranks import forked_ranks
 
 from benchmarks.learners import synthetic
 from benchmarks.scaling import Row, Settings, efficiency, on_a_rank
@@ -10,7 +11,8 @@ from seq2seq_lab.launching.launch import spawn
 
 def test_two_ranks_share_the_steps_of_one() -> None:
     settings = Settings("luong", 8, 3, 1, 1, "cpu", 1, "fp32", pairs=60, embedding=8, hidden=8)
-    first, second = spawn(2, on_a_rank, settings)
+    with forked_ranks():
+        first, second = spawn(2, on_a_rank, settings)
     data = synthetic(60, 1)
     steps = plan_epoch(data.text, 8, "sentences", 1, 0)[1:4]
     expected = sum(data.tokens(step).target for step in steps) / 3

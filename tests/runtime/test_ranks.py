@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked_ranks import forked_ranks
 from parallel_training import Trained, aborted_at_its_end, composed, on_a_rank, refused_on_rank_1, train
 
 from seq2seq_lab.errors import UserError
@@ -40,7 +41,8 @@ def cases() -> list[Any]:
 @pytest.fixture(scope="module")
 def trained(cases: list[Any]) -> list[list[Trained]]:
     """The results of each of three ranks in each case."""
-    return spawn(3, on_a_rank, cases)
+    with forked_ranks():
+        return spawn(3, on_a_rank, cases)
 
 
 def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[list[Trained]]) -> None:
@@ -61,7 +63,8 @@ def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[li
 
 def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() -> None:
     case = ("trainer.batch_size=30", "model.dropout=0.3", "teacher_forcing.ratio=0.5")
-    ranks = spawn(2, on_a_rank, [composed(case)])
+    with forked_ranks():
+        ranks = spawn(2, on_a_rank, [composed(case)])
     alone = train(composed((*case, "trainer.micro_batches=2")), Ranks())
     for (rank,) in ranks:
         assert torch.equal(rank.weights, alone.weights)
