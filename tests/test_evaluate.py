@@ -1,4 +1,4 @@
-"""A trained run scored again: what the run itself found, what sacreBLEU's own command line finds, other searches."""
+"""A trained run scored again: the scores equal those of the run and of sacreBLEU's command line; other searches."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whole runs with what the papers ask for: pretrained vectors, bounded attention, decaying teacher forcing."""
+"""Whole runs with pretrained vectors, attention of limited source length, and decaying teacher forcing."""
 
 import gzip
 import logging

@@ -93,7 +93,7 @@ def test_loaded_rows_are_the_file_s_and_others_of_its_scale() -> None:
 
 
 def test_the_scale_is_the_root_of_the_mean_square() -> None:
-    """Vectors with a common part, as real ones have: their standard deviation is smaller."""
+    """Vectors with a common component, like real ones: their standard deviation is smaller."""
     embedding = made(20, 20, vocabulary_size=4_000)
     found_V = torch.arange(4_000) == 7
     embedding.load_vectors(WordVectors(found_V[:, None] * torch.full((4_000, 20), 2.0), found_V))

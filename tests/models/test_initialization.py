@@ -190,7 +190,7 @@ def test_each_gate_and_direction_has_an_orthogonal_matrix_of_its_own(made: Initi
 
 
 class Counting(Initialization):
-    """Adds 1 to what it is given."""
+    """Adds 1 to its input."""
 
     def draw(self, role: Role, weight: Tensor) -> None:
         weight += 1
@@ -258,7 +258,7 @@ def test_the_model_learns_afterwards(path: Path) -> None:
 
 @every_file
 def test_without_memory(path: Path) -> None:
-    """As parts are checked before any data is read."""
+    """Parts are checked in this way before data is read."""
     with torch.device("meta"):
         initialization(path)(Model())
 

@@ -52,7 +52,7 @@ def linear(inputs: int, outputs: int) -> int:
 
 
 def gru(inputs: int, size: int) -> int:
-    """Three gates, each of two matrices and, as torch has it, two biases."""
+    """Three gates, each with two matrices and two biases, as in torch."""
     return 3 * size * (inputs + size + 2)
 
 
@@ -111,6 +111,6 @@ def test_by_hand(overrides: list[str], expected: int) -> None:
 
 
 def test_luong_with_the_words_of_multi30k() -> None:
-    """Not published, but the size of the model that the benchmark compares with."""
+    """Not a published number: the size of the model that the benchmark compares with."""
     assert trainable(composed("experiment=luong2015"), GERMAN, ENGLISH) == 11_925_765
     assert LUONG + 256 * (GERMAN - V) + (256 + 513) * (ENGLISH - W) == 11_925_765

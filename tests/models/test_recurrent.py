@@ -32,7 +32,7 @@ def stacked(state_DBH: Tensor, bidirectional: bool) -> Tensor:
 def check(
     ours: RecurrentLayers, state: RecurrentState, theirs: nn.RNNBase, last: Tensor | tuple[Tensor, Tensor]
 ) -> None:
-    """Compare the states, and the gradients that the outputs have left in the weights."""
+    """Compare the states, and the gradients of the weights after a backward pass from the outputs."""
     hidden, cell = (last, None) if isinstance(last, Tensor) else last
     torch.testing.assert_close(state.hidden_LBH, stacked(hidden, theirs.bidirectional))
     assert (state.cell_LBH is None) == (cell is None)
@@ -117,7 +117,7 @@ def start_of(layers: RecurrentLayers, dtype: torch.dtype) -> RecurrentState:
 
 
 def looped(layers: RecurrentLayers, x_BTE: Tensor, start: RecurrentState, known: int) -> Tensor:
-    """The top layer's states_BTH of a loop that is given the first `known` numbers of an input beforehand."""
+    """Return states_BTH of the top layer, from a loop that gets the first `known` features of all inputs in advance."""
     loop = RecurrentLoop(layers, x_BTE[..., :known], start)
     states = []
     for t in range(T):
@@ -142,7 +142,7 @@ every_loop = pytest.mark.parametrize(
 
 @every_loop
 def test_a_loop_equals_the_layers_step_by_step(cell: Cell, num_layers: int, known: int) -> None:
-    """In values and gradients, whether all of an input, a part or nothing of it is known in advance."""
+    """Values and gradients are equal, whether all, some or none of the input features are known in advance."""
     layers = layers_of(cell, num_layers).double()
     x_BTE, start = (
         torch.randn(B, T, E, dtype=torch.float64, requires_grad=True),

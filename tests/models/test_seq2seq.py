@@ -156,7 +156,7 @@ def test_every_source_token_has_an_effect(parts: Parts) -> None:
 
 
 def embedded(model: Seq2Seq, whole: Batch) -> tuple[Tensor, Tensor]:
-    """What the encoder and the decoder read."""
+    """Return the inputs of the encoder and the decoder."""
     read: list[Tensor] = []
     for module in (model.encoder, model.decoder.get_submodule("layers")):
         module.register_forward_pre_hook(lambda _, args: read.append(args[0]))
