@@ -1,11 +1,10 @@
-"""Pairs that occur more than once in a corpus, found by their hashes."""
+"""Pairs that occur more than once in a corpus."""
 
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,9 @@ import numpy.typing as npt
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.progress import progress
 
-_CHUNK = 10_000  # pairs hashed at a time
-
-# Sentences are compared by 128 bits of a hash: the probability that two of 10^9 sentences have the same is below 1e-20.
-# NumPy sorts and searches the bytes as strings.
+# Pairs of one split are compared by 128 bits of a hash: the probability that two of 10^9 pairs have the same is below
+# 1e-20. NumPy sorts the bytes as strings.
 _KEY_BYTES = 16
-Keys = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -41,90 +37,45 @@ def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts:
     - `leaked_pairs`: held-out pairs that equal a training pair after normalisation (NFC, case folding, white space)
     - `leaked_sources`: held-out pairs whose source side equals that of a training pair after normalisation
     """
-    known_pairs, known_sources = Known(), Known()
-    for split in held_out:
-        for sources, pairs in _normalised_keys(split, "Normalising held-out pairs"):
-            known_sources.add(sources)
-            known_pairs.add(pairs)
-    known_sources.sort()
-    known_pairs.sort()
-    leaks = [np.zeros(0, np.bool_)]
-    for sources, pairs in _normalised_keys(train, "Looking for leaks"):
-        leaks.append(known_sources.mark(sources))
-        known_pairs.mark(pairs)
-    repeats = Repeats(list(map(_duplicates, (train, *held_out))), np.concatenate(leaks))
+    known = [
+        _normalised(pair) for split in held_out for pair in read_pairs(split, "Normalising held-out pairs")
+    ]
+    known_pairs, known_sources = set(known), {source for source, _ in known}
+    seen_pairs, seen_sources = set(), set()
+    leaks = np.zeros(len(train), np.bool_)
+    for number, pair in enumerate(map(_normalised, read_pairs(train, "Looking for leaks"))):
+        if pair[0] in known_sources:
+            leaks[number] = True
+            seen_sources.add(pair[0])
+            if pair in known_pairs:
+                seen_pairs.add(pair)
+    repeats = Repeats(list(map(_duplicates, (train, *held_out))), leaks)
     counts["duplicate_pairs"] += sum(int(mask.sum()) for mask in repeats.duplicates)
-    counts["leaked_pairs"] += int(known_pairs.seen().sum())
-    counts["leaked_sources"] += int(known_sources.seen().sum())
+    counts["leaked_pairs"] += sum(pair in seen_pairs for pair in known)
+    counts["leaked_sources"] += sum(source in seen_sources for source, _ in known)
     return repeats
 
 
-def pair_chunks(split: ParallelText, description: str) -> Iterator[list[tuple[str, str]]]:
-    """Yield the pairs of a split in lists, with a progress bar."""
-    pairs = progress(zip(split.source, split.target, strict=True), description, len(split))
-    while chunk := list(islice(pairs, _CHUNK)):
-        yield chunk
-
-
-class Known:
-    """A sorted set of keys that records which of them were seen elsewhere."""
-
-    def __init__(self) -> None:
-        self._added: list[Keys] = []
-
-    def add(self, keys: Keys) -> None:
-        """Add keys of the same type."""
-        self._added.append(keys)
-
-    def sort(self) -> None:
-        """Prepare the keys for `mark`; no keys can be added after this."""
-        added = np.concatenate(self._added) if self._added else np.zeros(0, np.uint64)
-        self._keys, self._places = np.unique(added, return_inverse=True)
-        self._added.clear()
-        self._seen = np.zeros(len(self._keys), np.bool_)
-
-    def mark(self, keys: Keys) -> Mask:
-        """Return which of the given keys are in the set, and record them as seen."""
-        if not len(self._keys):
-            return np.zeros(len(keys), np.bool_)
-        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        known: Mask = self._keys[place] == keys
-        self._seen[place[known]] = True
-        return known
-
-    def seen(self) -> Mask:
-        """Return for each added key, in the order of addition and with repeats, whether it was seen."""
-        seen: Mask = self._seen[self._places]
-        return seen
+def read_pairs(split: ParallelText, description: str) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a split, with a progress bar."""
+    return progress(zip(split.source, split.target, strict=True), description, len(split))
 
 
 def _duplicates(split: ParallelText) -> Mask:
     """Return for each pair whether it equals an earlier one."""
-    pairs = progress(zip(split.source, split.target, strict=True), "Looking for duplicates", len(split))
-    # The length shows the end of the source, whatever characters the sentences contain.
-    keys = _keys(f"{len(source)} {source}{target}" for source, target in pairs)
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    repeated = np.zeros(len(keys), np.bool_)
-    repeated[order[1:][keys[1:] == keys[:-1]]] = True
+    keys = bytearray()
+    for source, target in read_pairs(split, "Looking for duplicates"):
+        # The length shows the end of the source, whatever characters the sentences contain.
+        text = f"{len(source)} {source}{target}"
+        keys += hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest()
+    key_N = np.frombuffer(keys, f"S{_KEY_BYTES}")
+    order_N = np.argsort(key_N, kind="stable")
+    key_N = key_N[order_N]
+    repeated = np.zeros(len(key_N), np.bool_)
+    repeated[order_N[1:][key_N[1:] == key_N[:-1]]] = True
     return repeated
 
 
-def _normalised_keys(split: ParallelText, description: str) -> Iterator[tuple[Keys, Keys]]:
-    """Yield the keys of the normalised source sides and pairs, in chunks."""
-    for chunk in pair_chunks(split, description):
-        sources = [_normalised(source) for source, _ in chunk]
-        # A normalised sentence contains no line break: it shows the end of the source.
-        both = (f"{left}\n{_normalised(target)}" for left, (_, target) in zip(sources, chunk, strict=True))
-        yield _keys(sources), _keys(both)
-
-
-def _normalised(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
-
-
-def _keys(texts: Iterable[str]) -> Keys:
-    keys = bytearray()
-    for text in texts:
-        keys += hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest()
-    return np.frombuffer(keys, f"S{_KEY_BYTES}")
+def _normalised(pair: tuple[str, str]) -> tuple[str, str]:
+    source, target = (" ".join(unicodedata.normalize("NFC", text).casefold().split()) for text in pair)
+    return source, target

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from seq2seq_lab.data import deduplication, progress
+from seq2seq_lab.data import progress
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.lines import Lines
@@ -62,9 +62,7 @@ def normalised(side):
     return " ".join(unicodedata.normalize("NFC", side).casefold().split())
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 10_000])
-def test_the_result_equals_that_of_comparing_all_pairs(monkeypatch, chunk):
-    monkeypatch.setattr(deduplication, "_CHUNK", chunk)
+def test_the_result_equals_that_of_comparing_all_pairs():
     rng = random.Random(1)
     sides = ["a", "A", " a", "b", "\u00e9", "e\u0301", "c", "d", "e"]
     train, validation, test = (
@@ -85,7 +83,6 @@ def test_the_result_equals_that_of_comparing_all_pairs(monkeypatch, chunk):
 
 
 def test_memory_is_less_than_64_bytes_a_pair(monkeypatch):
-    monkeypatch.setattr(deduplication, "_CHUNK", 100)
     monkeypatch.setattr(progress, "AFTER_SECONDS", 1e9)  # a bar would import rich
     count = 30_000
     train = text((f"source sentence {n}", f"target sentence {n}") for n in range(count))
