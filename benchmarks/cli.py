@@ -1,16 +1,14 @@
-"""What the command lines of the benchmarks share: options, the start of a measurement, the report, tables."""
+"""What the command lines of the benchmarks share: options, the start of a measurement, the report."""
 
 import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.machine import machine
 from seq2seq_lab.config.schema import Device
@@ -18,7 +16,6 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
-WIDTH = 140  # of tables that are not printed to a terminal
 PLACEHOLDERS = {"multi30k": "DIR", "json": "FILE"}  # of paths in a recorded command
 
 
@@ -87,18 +84,3 @@ def environment(device: torch.device) -> dict[str, Any]:
         "commit": git_commit(),
         "changed_since": git_is_dirty(),
     }
-
-
-def console() -> Console:
-    """Return a console that is wide enough for tables."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH)
-
-
-def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> None:
-    """Print a table whose first `names` columns are left-aligned, the others right-aligned."""
-    table = Table(title=title)
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number < names else "right")
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)

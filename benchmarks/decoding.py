@@ -33,6 +33,7 @@ from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import autocast, choose_precision, peak_memory
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.search.beam import BeamSearch
@@ -108,8 +109,8 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     rates = {name: bandwidth(dtype, device) for name, dtype in DTYPES.items()}
     work = workload(data, options.batch_size, device, rates, data.sizes())
     rows = measure(work, options)
-    cli.console().print(f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}.")
-    cli.print_table(GROUP, HEADS, [row.cells() for row in rows])
+    console.console().print(f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}.")
+    console.print_table(GROUP, HEADS, [row.cells() for row in rows], len(HEADS) - 1)
     return {
         **{"data": data.name, "batch_size": options.batch_size, "bytes_per_second": rates},
         "rows": list(map(asdict, rows)),

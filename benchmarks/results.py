@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema
+from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     read_finished_result,
@@ -307,9 +308,7 @@ def composed(command: str) -> tuple[dict[str, Any], str]:
     with hydra.initialize_config_dir(str(schema.CONF_DIR), version_base="1.3"):
         node = hydra.compose("config", words[len(PROGRAM) :], return_hydra_config=True)
     experiment = str(node.hydra.runtime.choices["experiment"])
-    with read_write(node), open_dict(node):
-        del node["hydra"]
-    return dict(schema.dotted_settings(schema.plain(node))), experiment
+    return dict(schema.dotted_settings(schema.plain(without_hydra(node)))), experiment
 
 
 def unseeded(command: str) -> list[str]:

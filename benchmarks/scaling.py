@@ -23,6 +23,7 @@ from benchmarks.machine import seconds
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.launching.launch import join_ranks, spawn
+from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import (
     choose_device,
     choose_precision,
@@ -114,7 +115,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     )
     rows = [spawn(count, on_a_rank, settings)[0] for count in options.ranks]
     title = f"{MODELS[options.model].title}, {rows[0].parameters:,} parameters, {options.batch_size} sentences per step"
-    cli.print_table(title, HEADS, [row.cells(rows[0]) for row in rows], 0)
+    console.print_table(title, HEADS, [row.cells(rows[0]) for row in rows], len(HEADS))
     return {"settings": asdict(settings), "rows": list(map(asdict, rows))}
 
 

@@ -38,6 +38,7 @@ from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, su
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import (
     M_MMAP_MAX,
     M_MMAP_THRESHOLD,
@@ -123,8 +124,8 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
         # Another process may have slowed the first measurement of the peaks.
         for name, dtype in DTYPES.items():
             peaks[name] = max(peaks[name], matrix_product_peak(dtype, device))
-        cli.print_table(title(new[0]), HEADS, [row.cells(new[0], peaks) for row in new], 2)
-    cli.console().print(f"{data.name}. {peaks_line(peaks)}.")
+        console.print_table(title(new[0]), HEADS, [row.cells(new[0], peaks) for row in new], len(HEADS) - 2)
+    console.console().print(f"{data.name}. {peaks_line(peaks)}.")
     counts = {"warm_up": options.warm_up, "rounds": options.rounds, "steps_per_round": options.steps}
     return {**report, "peak_flops_per_second": peaks, **counts, "rows": list(map(asdict, rows))}
 

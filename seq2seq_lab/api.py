@@ -14,6 +14,7 @@ import torch
 from seq2seq_lab import build, plots
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
+from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
@@ -363,10 +364,7 @@ def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> Tokenize
 
 
 def _choice(kind: type[Choice], argument: str, value: str) -> Choice:
-    allowed = [member.value for member in kind]
-    if value not in allowed:
-        raise UserError(
-            f"{argument}={value!r} is not allowed.{did_you_mean(str(value), allowed)} "
-            f"Allowed: {', '.join(allowed)}."
-        )
-    return kind(value)
+    try:
+        return kind(value)
+    except ValueError:
+        raise UserError(wrong_type(f"{argument}={value}", value, kind)) from None

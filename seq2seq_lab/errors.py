@@ -66,6 +66,12 @@ def _reader_gone() -> bool:
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
+def require(holds: bool, key: str, value: object, allowed: str) -> None:
+    """Raise `UserError` for the value of a key unless `holds` is true."""
+    if not holds:
+        raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest choices, or an empty string.
 

@@ -25,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
-        check_folder(options)
         evaluate(options)
 
 
@@ -38,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "with sacreBLEU's signatures and 95% intervals, BLEU of lowercased tokens, BLEU by source length, AER.",
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
-    arguments.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
+    add_opening(arguments)
     arguments.add_argument(
         "changes",
         nargs="*",
@@ -58,24 +57,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also score the translations with each unknown word (⁇) replaced by the source word with the highest weight",
     )
-    add_opening(arguments)
     return arguments
-
-
-def check_folder(options: argparse.Namespace) -> None:
-    """Check that the command line names a run.
-
-    Raises:
-        UserError: the first argument is missing, or is a setting.
-    """
-    if options.folder is None or ("=" in options.folder and not Path(options.folder).exists()):
-        raise UserError(
-            "FOLDER is missing. Give the run folder (outputs/DATE/TIME) first, then files and settings."
-        )
 
 
 def add_opening(arguments: argparse.ArgumentParser) -> None:
     """Add the options for opening a run."""
+    arguments.add_argument("folder", metavar="FOLDER", help=RUN_HELP)
     arguments.add_argument(
         "--checkpoint",
         metavar="NAMES",
@@ -212,15 +199,10 @@ def write_settings(
     """
     from omegaconf import OmegaConf
 
-    from seq2seq_lab.config import compose, extensions
-    from seq2seq_lab.config.command_line import parse_overrides
     from seq2seq_lab.config.schema import OPENED_GROUPS, plain
 
-    with extensions.using(options.config_dir):
-        config = plain(compose.compose_opened(run.folder, options.changes))
-        with compose.composer():
-            changes = parse_overrides(options.changes)
-    changed = {one.key_or_group: str(one.value()) for one in changes if one.key_or_group in OPENED_GROUPS}
+    settings = (word.partition("=") for word in options.changes)
+    changed = {group: choice for group, _, choice in settings if group in OPENED_GROUPS}
     record = read_record(run.folder)
     noted = {
         "format": RUN_FORMAT,
@@ -237,7 +219,8 @@ def write_settings(
         },
         **origin,
     }
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(config)))
+    config = OmegaConf.create(plain(OmegaConf.structured(run.config)))
+    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(config))
     write_atomically(folder / "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")
 
 

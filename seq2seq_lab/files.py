@@ -135,11 +135,11 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def make_numbered_folder(parent: Path) -> Path:
-    """Create and return the folder `parent`/N with the first N, from 1, that does not exist."""
+def make_numbered_folder(parent: Path, prefix: str = "") -> Path:
+    """Create and return the folder `parent`/`prefix`N with the first N, from 1, that does not exist."""
     for number in itertools.count(1):
         with suppress(FileExistsError):
-            (folder := parent / str(number)).mkdir(parents=True)
+            (folder := parent / f"{prefix}{number}").mkdir(parents=True)
             break
     return folder
 

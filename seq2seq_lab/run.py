@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,11 +149,11 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 evaluations = [evaluate(final=True, counted=counted) for evaluate in evaluators]
             result = training_result(trainer, began)
             if ranks.main:
-                scores = report.end(evaluations, trainer.state.step)
-                result |= scores
+                result |= (scores := report.end(evaluations, trainer.state.step))
                 write_result(folder, result)
                 files = [best, *(folder / name for name in (*task.files, *RECORDS))]
-                log_checkpoint(tracker, logger.run_id, files, trainer.state.step, scores)
+                about = {"step": trainer.state.step, **best_scores(scores)}
+                tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", files, about)
                 tracker.record_summary(summary(result))
     if ranks.main:
         run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
@@ -173,8 +173,14 @@ def prepare_machine(
     ranks = ranks.with_backend(settings.backend, device)
     keep_freed_memory(device)
     reset_peak_memory(device)
-    precision = ranks.broadcast(lambda: resolve_precision(settings.precision, device, record))
-    test_precision = resolve_test_precision(settings.test_precision, precision, record, device)
+    wanted, test_precision = settings.precision, settings.test_precision
+    if record is not None:
+        test_precision = Precision(record["test_precision"])
+        wanted = Precision(record["precision"]) if wanted is Precision.auto else wanted
+    precision = ranks.broadcast(lambda: choose_precision(wanted, device))
+    test_precision = (
+        precision if test_precision is Precision.auto else choose_precision(test_precision, device)
+    )
     return Compute(device, precision, ranks), Compute(device, test_precision, ranks)
 
 
@@ -284,22 +290,6 @@ def tracking(
         Trackers(opened).finish(exit_code)
 
 
-def resolve_precision(wanted: Precision, device: torch.device, record: Mapping[str, Any] | None) -> Precision:
-    """Return the precision of training; `auto` is measured once per run, since measurements vary."""
-    if wanted is Precision.auto and record is not None:
-        return Precision(record["precision"])
-    return choose_precision(wanted, device)
-
-
-def resolve_test_precision(
-    wanted: Precision, precision: Precision, record: Mapping[str, Any] | None, device: torch.device
-) -> Precision:
-    """Return the precision of the test sets; `auto` is that of training."""
-    if record is not None:
-        return Precision(record["test_precision"])
-    return precision if wanted is Precision.auto else choose_precision(wanted, device)
-
-
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `run.json` of a resumed run: the original record with the differences from now.
 
@@ -326,13 +316,6 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
         **({"changed": changed} if changed else {}),
         **({"resumed_on": machines} if machines else {}),
     }
-
-
-def log_checkpoint(
-    tracker: Tracker, run_id: str | None, files: Sequence[Path], step: int, scores: Mapping[str, Any]
-) -> None:
-    """Log the best checkpoint with the files that opening the run needs, if the tracker keeps files."""
-    tracker.log_artifact(f"checkpoint-{run_id}", "model", files, {"step": step, **best_scores(scores)})
 
 
 def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.evaluate import RUN_HELP, add_opening, check_folder, open_run
+from seq2seq_lab.evaluate import add_opening, open_run
 from seq2seq_lab.plots import save_figure
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
-        check_folder(options)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
         translate(options)
@@ -40,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
         "terminal, ask for sentences.",
         epilog="Example: python -m seq2seq_lab.translate outputs/DATE/TIME news.en search=beam --scores > news.fr",
     )
-    arguments.add_argument("folder", nargs="?", metavar="FOLDER", help=RUN_HELP)
+    add_opening(arguments)
     arguments.add_argument(
         "inputs",
         nargs="*",
@@ -67,7 +66,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--attention", type=Path, metavar="FILE.png", help="draw the attention, one picture per line"
     )
-    add_opening(arguments)
     return arguments
 
 

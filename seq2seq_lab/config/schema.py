@@ -15,7 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import require
 
 _PACKAGED = Path(__file__).parents[1] / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
@@ -295,20 +295,20 @@ def check(config: Config) -> None:
         if value is None:
             continue
         if key in ABOVE_ZERO:
-            _require(value > 0, key, value, "a number above 0")
+            require(value > 0, key, value, "a number above 0")
         elif key in BELOW_ONE:
-            _require(0 <= value < 1, key, value, "a number of at least 0 and less than 1")
+            require(0 <= value < 1, key, value, "a number of at least 0 and less than 1")
         else:
-            _require(value >= 0, key, value, "0 or more")
-    _require(
+            require(value >= 0, key, value, "0 or more")
+    require(
         trainer.validate_unit is ValidateUnit.epoch or trainer.validate_every == int(trainer.validate_every),
         "trainer.validate_every",
         trainer.validate_every,
         "a whole number of steps, or a part of an epoch with trainer.validate_unit=epoch",
     )
-    _require(0 <= config.seed < 2**32, "seed", config.seed, "a whole number from 0 to 4294967295")
+    require(0 <= config.seed < 2**32, "seed", config.seed, "a whole number from 0 to 4294967295")
     bounds = trainer.length_bounds
-    _require(
+    require(
         bounds == sorted(set(bounds)) and all(bound > 0 for bound in bounds),
         "trainer.length_bounds",
         bounds,
@@ -420,8 +420,3 @@ def annotation(key: str) -> Any:
     for name in key.split("."):
         node = get_type_hints(node).get(name) if is_dataclass(node) else None
     return node
-
-
-def _require(holds: bool, key: str, value: object, allowed: str) -> None:
-    if not holds:
-        raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean, require
 
 logger = logging.getLogger(__name__)
 
@@ -180,11 +180,13 @@ def empty_split_error(empty: str, texts: Iterable[ParallelText], remedy: str) ->
 
 def check_shares(validation_share: float, test_share: float) -> None:
     """Raise `UserError` for shares that leave no room for validation, test or train."""
-    if not (validation_share > 0 and test_share > 0 and validation_share + test_share < 1):
-        raise UserError(
-            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: both must be above 0, and "
-            "their sum below 1."
-        )
+    shares = (validation_share, test_share)
+    require(
+        min(shares) > 0 and sum(shares) < 1,
+        "dataset.validation_share, dataset.test_share",
+        shares,
+        "two numbers above 0 whose sum is below 1",
+    )
 
 
 def check_languages(source: str, target: str, allowed: Sequence[str]) -> None:
@@ -217,8 +219,7 @@ def drop_long_pairs(
 
 def check_positive(key: str, value: int | None) -> None:
     """Raise `UserError` for a number below 1; None means unbounded."""
-    if value is not None and value < 1:
-        raise UserError(f"{key}={value}: give 1 or more, or null for no bound.")
+    require(value is None or value >= 1, key, value, "1 or more, or null for no bound")
 
 
 def list_folder(folder: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as configuration
@@ -15,11 +15,10 @@ from seq2seq_lab.files import (
     lock_folder,
     read_finished_result,
     read_record,
-    write_atomically,
 )
 from seq2seq_lab.launching import study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
-from seq2seq_lab.run import Job
+from seq2seq_lab.run import Job, write_config
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.training import checkpoint
 
@@ -136,6 +135,7 @@ def _launch(
     resume: bool = False,
 ) -> dict[str, Any]:
     """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself."""
+    job = Job(config, plain, dict(chosen), folder, resume)
     if not resume:
-        write_atomically(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(plain)))
-    return launch(Job(config, plain, dict(chosen), folder, resume))
+        write_config(job)
+    return launch(job)

@@ -5,7 +5,6 @@ grid grows. A study that is started again skips finished jobs, resumes interrupt
 whose data or code have changed since they began are refused or run again (`study.changed`).
 """
 
-import itertools
 import json
 import re
 import shlex
@@ -28,6 +27,7 @@ from seq2seq_lab.files import (
     LOCK,
     FolderInUseError,
     lock_folder,
+    make_numbered_folder,
     read_finished_result,
     read_lines,
     read_record,
@@ -239,10 +239,7 @@ def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
 
 def set_aside(folder: Path) -> Path:
     """Move the files of a job to a new folder, FOLDER.stale-N, and return it."""
-    for number in itertools.count(1):
-        with suppress(FileExistsError):
-            (aside := folder.with_name(f"{folder.name}{STALE}{number}")).mkdir()
-            break
+    aside = make_numbered_folder(folder.parent, f"{folder.name}{STALE}")
     for path in folder.iterdir():
         if path.name != LOCK:
             path.rename(aside / path.name)

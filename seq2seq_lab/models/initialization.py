@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import require
 from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
 
 Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
@@ -141,8 +142,5 @@ class Xavier(Initialization):
 
 
 def _positive(key: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(
-            f"initialization.{key}={value} is not allowed. Allowed: a number above 0, such as 0.01."
-        )
+    require(0 < value < math.inf, f"initialization.{key}", value, "a number above 0, such as 0.01")
     return value

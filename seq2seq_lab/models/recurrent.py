@@ -103,7 +103,12 @@ class RecurrentLayers(nn.Module):
         self.directions = 2 if bidirectional else 1
         self.output_size = spec.hidden_size * self.directions
         self.layers = nn.ModuleList(
-            LAYERS[spec.cell](input_size if layer == 0 else self.output_size, spec.hidden_size, bidirectional)
+            LAYERS[spec.cell](
+                input_size if layer == 0 else self.output_size,
+                spec.hidden_size,
+                batch_first=True,
+                bidirectional=bidirectional,
+            )
             for layer in range(spec.num_layers)
         )
         self.dropout = Dropout(spec.dropout, spec.locked_dropout)

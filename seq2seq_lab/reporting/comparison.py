@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
@@ -118,7 +119,7 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         and metric in run.statistics
         and run is not first
     }
-    comparisons = len(tested) if baseline is not None else number_of_pairs(len(tested) + 1)
+    comparisons = len(tested) if baseline is not None else math.comb(len(tested) + 1, 2)
     p_of_group: dict[int, float] = {}
     if first is not None and tested:
         p_values = _test(metrics[metric], metric, [first, *tested.values()], comparisons)
@@ -157,11 +158,6 @@ def _test(declared: Declaration, metric: str, runs: Sequence[Run], comparisons: 
 def _mean_of_examples(totals_SK: Array) -> Array:
     total, count = totals_SK.T
     return total / count.clip(min=1)
-
-
-def number_of_pairs(groups: int) -> int:
-    """Return the number of pairs of groups."""
-    return groups * (groups - 1) // 2
 
 
 def find_group(groups: Sequence[Group], baseline: str) -> Group:

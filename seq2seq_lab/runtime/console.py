@@ -115,13 +115,11 @@ def parameter_table(rows: Sequence[tuple[str, int, int]]) -> Table:
 
     Count a tensor that two components share in one of them only.
     """
-    table = new_table("parameters", "component", "parameters", "trainable", show_footer=True)
-    for component, parameters, trainable in rows:
-        table.add_row(literal(component), f"{parameters:,}", f"{trainable:,}")
-    table.columns[0].footer = "total"
-    table.columns[1].footer = f"{sum(row[1] for row in rows):,}"
-    table.columns[2].footer = f"{sum(row[2] for row in rows):,}"
-    return table
+    total = ("total", sum(row[1] for row in rows), sum(row[2] for row in rows))
+    sections = [
+        [[name, f"{count:,}", f"{trained:,}"] for name, count, trained in part] for part in (rows, [total])
+    ]
+    return sectioned_table("parameters", ["component", "parameters", "trainable"], sections)
 
 
 def records_table(title: str, records: Sequence[Mapping[str, str]]) -> Table:
@@ -138,10 +136,8 @@ def records_table(title: str, records: Sequence[Mapping[str, str]]) -> Table:
 
 def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) -> Table:
     """Return a table of (name, milliseconds, share from 0 to 1)."""
-    table = new_table(title, what, "ms", "share")
-    for name, milliseconds, share in rows:
-        table.add_row(literal(name), f"{milliseconds:.2f}", f"{share:.1%}")
-    return table
+    texts = [[name, f"{milliseconds:.2f}", f"{share:.1%}"] for name, milliseconds, share in rows]
+    return sectioned_table(title, [what, "ms", "share"], [texts])
 
 
 def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: int) -> None:
@@ -150,11 +146,7 @@ def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]],
     Args:
         numeric: number of columns, counted from the right, that are right-aligned.
     """
-    table = Table(title=title, title_justify="left")
-    for number, head in enumerate(heads):
-        table.add_column(literal(head), justify="right" if number >= len(heads) - numeric else "left")
-    for row in rows:
-        table.add_row(*map(literal, row))
+    table = sectioned_table(title, heads, [rows], numeric)
     width = Measurement.get(console(), console().options.update(max_width=1000), table).maximum
     _console(width).print(table)
 
@@ -168,9 +160,18 @@ def mean_and_deviation(values: Sequence[float], form: str) -> str:
     return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
 
 
-def sectioned_table(title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]]) -> Table:
-    """Return a table of texts in sections; the first column is left-aligned, the others are right-aligned."""
-    table = new_table(title, *heads)
+def sectioned_table(
+    title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]], numeric: int | None = None
+) -> Table:
+    """Return a table of texts in sections.
+
+    Args:
+        numeric: number of columns, counted from the right, that are right-aligned (None: all but the first).
+    """
+    table = Table(title=title, title_justify="left")
+    first = 1 if numeric is None else len(heads) - numeric
+    for number, head in enumerate(heads):
+        table.add_column(literal(head), justify="right" if number >= first else "left", overflow="fold")
     for rows in sections:
         for row in rows:
             table.add_row(*map(literal, row))
@@ -320,15 +321,6 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 def _console(width: int | None) -> Console:
     return Console(markup=False, emoji=False, highlight=False, width=width)
-
-
-def new_table(title: str, first: str, *others: str, show_footer: bool = False) -> Table:
-    """Return an empty table; the first column is left-aligned, the others are right-aligned."""
-    table = Table(title=title, title_justify="left", show_footer=show_footer)
-    table.add_column(first, overflow="fold")
-    for head in others:
-        table.add_column(literal(head), justify="right")
-    return table
 
 
 def literal(text: str) -> Text:

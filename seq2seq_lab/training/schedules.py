@@ -7,6 +7,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from seq2seq_lab.errors import require
+
 
 class Schedule(ABC):
     """The factor on the learning rate at an optimizer step."""
@@ -37,8 +39,7 @@ class Warmup(Schedule):
     """Linear warm-up over `warmup_steps` steps, then constant."""
 
     def __init__(self, warmup_steps: int) -> None:
-        if warmup_steps < 0:
-            raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 0.")
+        require(warmup_steps >= 0, "schedule.warmup_steps", warmup_steps, "0 or more")
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, total: int, history: Sequence[float]) -> float:
@@ -49,8 +50,7 @@ class InverseSquareRoot(Schedule):
     """Linear warm-up, then ∝ 1/√step (Vaswani 2017, eq. 3); the full rate is reached at `warmup_steps`."""
 
     def __init__(self, warmup_steps: int) -> None:
-        if warmup_steps < 1:
-            raise ValueError(f"schedule.warmup_steps={warmup_steps} must be at least 1.")
+        require(warmup_steps >= 1, "schedule.warmup_steps", warmup_steps, "1 or more")
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, total: int, history: Sequence[float]) -> float:
@@ -125,10 +125,7 @@ class Plateau(Schedule):
 
 
 def _share(key: str, value: float) -> float:
-    if not 0 <= value < 1:
-        raise ValueError(
-            f"{key}={value} is not allowed. Values: at least 0 and less than 1, a share of the run."
-        )
+    require(0 <= value < 1, key, value, "at least 0 and less than 1, a share of the run")
     return value
 
 

@@ -213,12 +213,6 @@ def fit_tokenizers(
     return pair
 
 
-def check_min_frequency(value: int) -> None:
-    """Raise `UserError` for a smallest frequency below 1."""
-    if value < 1:
-        raise UserError(f"tokenizer.min_frequency={value}: give 1 or more.")
-
-
 def visible(text: str) -> str:
     """Return `text` with each character that is not printable as its code point, for example <U+202F>."""
     return "".join(letter if letter.isprintable() else f"<U+{ord(letter):04X}>" for letter in text)

@@ -13,9 +13,9 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from seq2seq_lab.data.tokenizers.base import SPECIALS, check_min_frequency
+from seq2seq_lab.data.tokenizers.base import SPECIALS
 from seq2seq_lab.data.tokenizers.byte_level import ByteLevelTokenizer
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import require
 
 # White space and the text up to the next: the library always cuts such a stretch in the same way.
 # U+001C to U+001F are white space for Python but not for the library.
@@ -46,9 +46,8 @@ class BpeTokenizer(ByteLevelTokenizer):
             UserError: a value is out of range.
         """
         super().__init__(joint, lowercase, vocab_size)
-        check_min_frequency(min_frequency)
-        if not 0 <= dropout <= 1:
-            raise UserError(f"tokenizer.dropout={dropout}: give a probability, for example 0.1.")
+        require(min_frequency >= 1, "tokenizer.min_frequency", min_frequency, "1 or more")
+        require(0 <= dropout <= 1, "tokenizer.dropout", dropout, "a probability, for example 0.1")
         self.min_frequency = min_frequency
         self.dropout = dropout
 

@@ -8,7 +8,7 @@ from tokenizers.models import Model
 
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer, visible
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import require
 
 NUM_BYTES = 256
 
@@ -37,11 +37,8 @@ class ByteLevelTokenizer(Tokenizer):
             UserError: `vocab_size` is too small for these.
         """
         smallest = len(SPECIALS) + NUM_BYTES
-        if vocab_size < smallest:
-            raise UserError(
-                f"tokenizer.vocab_size={vocab_size}: give {smallest} or more: the {len(SPECIALS)} special tokens and "
-                f"the {NUM_BYTES} bytes are always types."
-            )
+        allowed = f"{smallest} or more: {len(SPECIALS)} special tokens and {NUM_BYTES} bytes are always types"
+        require(vocab_size >= smallest, "tokenizer.vocab_size", vocab_size, allowed)
         self.joint = joint
         self.lowercase = lowercase
         self.vocab_size = vocab_size

@@ -15,10 +15,9 @@ from seq2seq_lab.data.tokenizers.base import (
     SPECIALS,
     UNK,
     Tokenizer,
-    check_min_frequency,
     visible,
 )
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import require
 
 JOINER = "￭"
 # A joiner in the text is replaced with this, because a token may begin or end with a joiner.
@@ -41,12 +40,13 @@ class VocabularyTokenizer(Tokenizer):
         Raises:
             UserError: a value is out of range.
         """
-        check_min_frequency(min_frequency)
-        if max_size is not None and max_size <= len(SPECIALS):
-            raise UserError(
-                f"tokenizer.max_size={max_size}: give more than {len(SPECIALS)}, the number of special tokens, or null for "
-                "no bound."
-            )
+        require(min_frequency >= 1, "tokenizer.min_frequency", min_frequency, "1 or more")
+        require(
+            max_size is None or max_size > len(SPECIALS),
+            "tokenizer.max_size",
+            max_size,
+            f"more than {len(SPECIALS)}, the number of special tokens, or null for no bound",
+        )
         self.joint = joint
         self.lowercase = lowercase
         self.min_frequency = min_frequency

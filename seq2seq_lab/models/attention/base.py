@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import require
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
 
@@ -182,8 +183,7 @@ def check_positive(key: str, value: int) -> int:
     Raises:
         ValueError: it is below 1.
     """
-    if value < 1:
-        raise ValueError(f"attention.{key}={value} must be at least 1.")
+    require(value >= 1, f"attention.{key}", value, "1 or more")
     return value
 
 

@@ -1,6 +1,7 @@
 """The contract of decoders, and what recurrent decoders share."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -116,6 +117,29 @@ class RecurrentDecoder(Decoder):
         """Return (context_NM, weights_NS or None, the next state) for one decoder state and input."""
         context_N1M, weights_N1S, state = self.attend(state_NH[:, None], embedded_NE[:, None], state, source)
         return context_N1M[:, 0], None if weights_N1S is None else weights_N1S[:, 0], state
+
+    def attend_each(
+        self,
+        embedded_BTE: Tensor,
+        state: AttentionState,
+        source: Source,
+        query: Callable[[int], Tensor],
+        read: Callable[[int, Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Attend and read the context at each of T steps; return (states_BTH, contexts_BTM, weights_BTS or None).
+
+        Args:
+            query: returns the query_BH of step t.
+            read: updates the recurrent layers with the context_BM of step t and returns their state_BH.
+        """
+        states, contexts = [], []
+        weights: list[Tensor | None] = []
+        for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
+            context_BM, weights_BS, state = self.attend_once(query(t), embedded_BE, state, source)
+            states.append(read(t, context_BM))
+            contexts.append(context_BM)
+            weights.append(weights_BS)
+        return torch.stack(states, 1), torch.stack(contexts, 1), stack_steps(weights)
 
 
 def check_source_is_read(bridge: BridgeKind, attention: BaseAttention) -> None:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder, check_source_is_read, stack_steps
+from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder, check_source_is_read
 from seq2seq_lab.models.decoders.output import Output, OutputPart
 from seq2seq_lab.models.encoders.base import EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentLoop, RecurrentSpec
@@ -76,17 +76,14 @@ class AttendBeforeDecoder(RecurrentDecoder):
         known_BTE = embedded_BTE if self.rectified is None else embedded_BTE[..., :0]
         loop = RecurrentLoop(self.layers, known_BTE, state.layers)
         rectify = None if self.rectified is None else _Rectified(self.rectified, embedded_BTE, loop.dtype)
-        attention = state.attention
-        states, contexts = [], []
-        weights: list[Tensor | None] = []
-        for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
-            context_BM, weights_BS, attention = self.attend_once(loop.top_BH, embedded_BE, attention, source)
-            late_BX = context_BM if rectify is None else rectify(t, context_BM)
-            states.append(loop.step(t, late_BX))
-            contexts.append(context_BM)
-            weights.append(weights_BS)
-        features_BTF = self.output(embedded_BTE, torch.stack(states, 1), torch.stack(contexts, 1))
-        return features_BTF, stack_steps(weights)
+        states_BTH, contexts_BTM, weights_BTS = self.attend_each(
+            embedded_BTE,
+            state.attention,
+            source,
+            query=lambda t: loop.top_BH,
+            read=lambda t, context_BM: loop.step(t, rectify(t, context_BM) if rectify else context_BM),
+        )
+        return self.output(embedded_BTE, states_BTH, contexts_BTM), weights_BTS
 
 
 class _Rectified:

@@ -1,11 +1,11 @@
 """The decoder whose attention comes between two recurrent steps."""
 
-import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import require
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder, stack_steps
+from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder
 from seq2seq_lab.models.decoders.output import Output
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import EncoderSizes
@@ -46,8 +46,7 @@ class AttendBetweenDecoder(RecurrentDecoder):
                 f"decoder of one layer. Set decoder.num_layers=1 (and model.bridge=mean if the encoder has more), or "
                 f"decoder=luong."
             )
-        if attentional_size < 1:
-            raise ValueError(f"decoder.attentional_size={attentional_size} must be at least 1.")
+        require(attentional_size >= 1, "decoder.attentional_size", attentional_size, "1 or more")
         self.attention = attention(
             query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
         )
@@ -80,17 +79,14 @@ class AttendBetweenDecoder(RecurrentDecoder):
         first = RecurrentLoop(self.first, embedded_BTE, state.layers)
         second = RecurrentLoop(self.second, embedded_BTE[..., :0], state.layers)
         second.states = first.states  # one list: both steps update the same state
-        attention = state.attention
-        states, contexts = [], []
-        weights: list[Tensor | None] = []
-        for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
-            query_BH = first.step(t, None)
-            context_BM, weights_BS, attention = self.attend_once(query_BH, embedded_BE, attention, source)
-            states.append(second.step(t, context_BM))
-            contexts.append(context_BM)
-            weights.append(weights_BS)
-        features_BTF = self._features(embedded_BTE, torch.stack(states, 1), torch.stack(contexts, 1))
-        return features_BTF, stack_steps(weights)
+        states_BTH, contexts_BTM, weights_BTS = self.attend_each(
+            embedded_BTE,
+            state.attention,
+            source,
+            query=lambda t: first.step(t, None),
+            read=second.step,
+        )
+        return self._features(embedded_BTE, states_BTH, contexts_BTM), weights_BTS
 
     def _features(self, embedded_BTE: Tensor, states_BTH: Tensor, context_BTM: Tensor) -> Tensor:
         return self.state_dropout(self.combine(self.output(embedded_BTE, states_BTH, context_BTM)).tanh())

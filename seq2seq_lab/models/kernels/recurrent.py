@@ -25,9 +25,6 @@ State = TypeVar("State", Tensor, tuple[Tensor, Tensor])
 class RNN(nn.RNN):
     """A layer of `torch.nn.RNN` with tanh (Elman 1990), batch first."""
 
-    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
-        super().__init__(input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
-
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
@@ -37,9 +34,6 @@ class RNN(nn.RNN):
 
 class LSTM(nn.LSTM):
     """A layer of `torch.nn.LSTM` (Hochreiter and Schmidhuber 1997), batch first."""
-
-    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
-        super().__init__(input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: tuple[Tensor, Tensor] | None = None
@@ -62,9 +56,6 @@ class LSTM(nn.LSTM):
 
 class GRU(nn.GRU):
     """A layer of `torch.nn.GRU` (Cho 2014), batch first."""
-
-    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
-        super().__init__(input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import require
 from seq2seq_lab.models.readouts.base import Readout, output_layer
 
 
@@ -19,8 +20,7 @@ class DeepReadout(Readout):
         self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None, size: int
     ) -> None:
         super().__init__(feature_size, vocabulary_size, table)
-        if size < 1:
-            raise ValueError(f"readout.size={size} must be at least 1.")
+        require(size >= 1, "readout.size", size, "1 or more")
         self.deep = nn.Linear(feature_size, size, bias=False)
         self.linear = output_layer(size, vocabulary_size, table, "Set readout.size=${model.embedding_size}")
 

@@ -10,6 +10,7 @@ from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD
+from seq2seq_lab.errors import require
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
@@ -84,10 +85,7 @@ class Linear(TeacherForcing):
         self.start = _probability("start", start)
         self.end = _probability("end", end)
         self.steps = _step("steps", steps)
-        if end > start:
-            raise ValueError(
-                f"teacher_forcing.end={end} is above teacher_forcing.start={start}. Values: 0 to {start}."
-            )
+        require(end <= start, "teacher_forcing.end", end, f"0 to {start}, which is teacher_forcing.start")
 
     def ratio_at(self, step: int) -> float:
         return max(self.end, self.start - (self.start - self.end) * step / self.steps)
@@ -134,16 +132,12 @@ class InverseSigmoid(TeacherForcing):
 
 
 def _probability(key: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        raise ValueError(
-            f"teacher_forcing.{key}={value} is not a probability. Values: 0 (never the reference) to 1 (always)."
-        )
+    require(0 <= value <= 1, f"teacher_forcing.{key}", value, "0 (never the reference) to 1 (always)")
     return value
 
 
 def _step(key: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"teacher_forcing.{key}={value} is not a number of steps. Values: 1 or more.")
+    require(value >= 1, f"teacher_forcing.{key}", value, "1 or more steps")
     return value
 
 
