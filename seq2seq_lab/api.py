@@ -367,4 +367,4 @@ def _choice(kind: type[Choice], argument: str, value: str) -> Choice:
     try:
         return kind(value)
     except ValueError:
-        raise UserError(wrong_type(f"{argument}={value}", value, kind)) from None
+        raise UserError(wrong_type(f"{argument}={value!r}", value, kind)) from None
