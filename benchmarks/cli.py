@@ -68,10 +68,7 @@ def command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str
         if value == parser.get_default(name):
             continue
         values = [str(item) for item in value] if isinstance(value, list) else [str(value)]
-        words += [
-            f"--{name.replace('_', '-')}",
-            *([PLACEHOLDERS[name]] if name in PLACEHOLDERS else values),
-        ]
+        words += [f"--{name.replace('_', '-')}", *([PLACEHOLDERS[name]] if name in PLACEHOLDERS else values)]
     return shlex.join(words)
 
 

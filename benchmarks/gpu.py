@@ -318,10 +318,8 @@ def markdown(report: Mapping[str, Any]) -> list[str]:
     ]
     for name, part in report["parts"].items():
         lines += ["", f"### {PARTS[name].title}", ""]
-        for note in (
-            f"{part['status'].capitalize()}, {part.get('seconds', 0):.0f} s.",
-            *part.get("notes", {}).values(),
-        ):
+        ended = f"{part['status'].capitalize()}, {part.get('seconds', 0):.0f} s."
+        for note in (ended, *part.get("notes", {}).values()):
             lines += [*filled(note), ""]
         for title, found in part.get("tables", {}).items():
             lines += [f"**{title}**", "", *table(found["heads"], found["rows"], found["names"]), ""]

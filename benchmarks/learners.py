@@ -109,9 +109,8 @@ def synthetic(pairs: int, seed: int) -> Data:
         tokens = generator.integers(PAD + 3, vocabulary, offsets[-1], dtype=np.int32)
         tokens[offsets[:-1]], tokens[offsets[1:] - 1] = SOS, EOS
         sides.append(Ragged(torch.from_numpy(tokens), torch.from_numpy(offsets)))
-    return Data(
-        f"{pairs:,} random pairs with Multi30k's lengths", TokenizedText(*sides), *MULTI30K_VOCABULARIES
-    )
+    name = f"{pairs:,} random pairs with Multi30k's lengths"
+    return Data(name, TokenizedText(*sides), *MULTI30K_VOCABULARIES)
 
 
 def random_plan(text: TokenizedText, batch_size: int, seed: int) -> list[StepPlan]:

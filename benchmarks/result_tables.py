@@ -18,9 +18,8 @@ README_RUNS = {  # the rows of the README's table
     "`model=attn attention=additive`": "python -m seq2seq_lab model=attn attention=additive",
     "`model=vanilla`": "python -m seq2seq_lab model=vanilla",
 }
-SWEEPS: dict[
-    str, tuple[str, ...]
-] = {  # data and number of epochs of a table of decoders and attention functions
+# Data and number of epochs of each table of decoders and attention functions.
+SWEEPS: dict[str, tuple[str, ...]] = {
     "grammar sweep": ("trainer.max_epochs=5",),
     "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
@@ -94,18 +93,12 @@ def score_columns(*names: str) -> dict[str, Cell]:
     }
 
 
-def mean(values: Iterable[float | None], form: str) -> str:
-    """Format the mean of the values that are known."""
-    known = [value for value in values if value is not None]
-    return f"{statistics.mean(known):{form}}" if known else "–"
-
-
 def mean_column(name: str, form: str, unit: float = 1) -> Cell:
     """Return a column of means of a field of `Line`."""
 
     def cell(runs: Sequence[Line]) -> str:
-        values = (getattr(run, name) for run in runs)
-        return mean((None if value is None else value / unit for value in values), form)
+        known = [value / unit for run in runs if (value := getattr(run, name)) is not None]
+        return f"{statistics.mean(known):{form}}" if known else "–"
 
     return cell
 
@@ -293,7 +286,8 @@ def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
 
 def grouped(run: Line, name: str, form: str = ".2f") -> dict[str, str]:
     """Format the values of a score by group of sentences."""
-    return {group["group"]: mean([group["value"]], form) for group in run.groups[name]}
+    values = {group["group"]: group["value"] for group in run.groups[name]}
+    return {group: "–" if value is None else f"{value:{form}}" for group, value in values.items()}
 
 
 def counts(run: Line, name: str) -> dict[str, int]:

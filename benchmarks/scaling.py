@@ -109,10 +109,8 @@ def main() -> None:
 
 def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Measure each number of ranks, print a table, and return the report."""
-    settings = Settings(
-        *(options.model, options.batch_size, options.steps, options.warm_up),
-        *(options.threads, options.device, options.seed),
-    )
+    given = {name: value for name, value in vars(options).items() if name in Settings.__dataclass_fields__}
+    settings = Settings(**given)
     rows = [spawn(count, on_a_rank, settings)[0] for count in options.ranks]
     title = f"{MODELS[options.model].title}, {rows[0].parameters:,} parameters, {options.batch_size} sentences per step"
     console.print_table(title, HEADS, [row.cells(rows[0]) for row in rows], len(HEADS))

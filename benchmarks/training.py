@@ -115,7 +115,6 @@ def parser() -> argparse.ArgumentParser:
 def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Measure each model at each ratio, print a table for each model, and return the report."""
     data = synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
-    report = {"data": data.name, "batch_size": options.batch_size, "seed": options.seed}
     peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
     rows: list[Row] = []
     for model in options.models:
@@ -126,8 +125,16 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
             peaks[name] = max(peaks[name], matrix_product_peak(dtype, device))
         console.print_table(title(new[0]), HEADS, [row.cells(new[0], peaks) for row in new], len(HEADS) - 2)
     console.console().print(f"{data.name}. {peaks_line(peaks)}.")
-    counts = {"warm_up": options.warm_up, "rounds": options.rounds, "steps_per_round": options.steps}
-    return {**report, "peak_flops_per_second": peaks, **counts, "rows": list(map(asdict, rows))}
+    return {
+        **{
+            "data": data.name,
+            "batch_size": options.batch_size,
+            "seed": options.seed,
+            "peak_flops_per_second": peaks,
+        },
+        **{"warm_up": options.warm_up, "rounds": options.rounds, "steps_per_round": options.steps},
+        "rows": list(map(asdict, rows)),
+    }
 
 
 def peaks_line(peaks: Mapping[str, float]) -> str:
@@ -225,9 +232,8 @@ def new_contestant(
 
         if arm.reuses_memory:
             keep_freed_memory(device)
-        elif (
-            device.type == "cpu"
-        ):  # the values to which glibc raises its thresholds after it has freed 32 MiB
+        elif device.type == "cpu":
+            # The values to which glibc raises its thresholds after it has freed 32 MiB.
             set_malloc_options({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
         reset_memory(device)
         learner.train_step(plan[(first - 1) % len(plan)], ratio, arm.precision)

@@ -13,13 +13,7 @@ class Chrf(TextMetric):
     """
 
     name, label, higher_is_better, limits = "chrf", "chrF", True, (0.0, 100.0)
-
-    def __init__(self, lowercased_tokenised: bool = False, unknown_replaced: bool = False) -> None:
-        super().__init__(lowercased_tokenised, unknown_replaced)
-        if lowercased_tokenised:
-            self.when = "final"
-        if lowercased_tokenised or unknown_replaced:
-            self.shown = self.compared = False
+    variants_shown = False
 
     def scorer(self, references: References) -> CHRF:
         """See `TextMetric.scorer`."""

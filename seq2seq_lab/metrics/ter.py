@@ -10,11 +10,7 @@ class Ter(TextMetric):
     """sacreBLEU's translation edit rate (Snover et al. 2006), from 0 (best) without an upper limit."""
 
     name, label, higher_is_better, when, compared = "ter", "TER", False, "final", False
-
-    def __init__(self, lowercased_tokenised: bool = False, unknown_replaced: bool = False) -> None:
-        super().__init__(lowercased_tokenised, unknown_replaced)
-        if lowercased_tokenised or unknown_replaced:
-            self.shown = False
+    variants_shown = False
 
     def scorer(self, references: References) -> TER:
         """See `TextMetric.scorer`."""

@@ -175,6 +175,8 @@ class TextMetric(Metric):
     """
 
     confidence = True
+    variants_shown = True
+    """False: the lowercased tokens and the replaced unknown words are computed at the end only, and not shown."""
 
     def __init__(self, lowercased_tokenised: bool = False, unknown_replaced: bool = False) -> None:
         self.lowercased_tokenised = lowercased_tokenised
@@ -186,6 +188,8 @@ class TextMetric(Metric):
             self.name += "_unknown_replaced"
             self.label += ", unknown replaced"
             self.compared = False
+        if (lowercased_tokenised or unknown_replaced) and not self.variants_shown:
+            self.when, self.shown, self.compared = "final", False, False
 
     @abstractmethod
     def scorer(self, references: References) -> Scorer:

@@ -20,7 +20,7 @@ both_directions = pytest.mark.parametrize("bidirectional", [False, True], ids=["
 def pair(cell: Own, bidirectional: bool, dtype: torch.dtype) -> tuple[nn.RNNBase, nn.RNNBase]:
     """Our layer and torch's, with the same weights."""
     torch.manual_seed(0)
-    ours = OURS[cell](E, H, bidirectional).to(dtype)
+    ours = OURS[cell](E, H, batch_first=True, bidirectional=bidirectional).to(dtype)
     theirs = TORCHS[cell](E, H, batch_first=True, bidirectional=bidirectional).to(dtype)
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs

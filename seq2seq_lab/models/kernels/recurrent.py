@@ -23,7 +23,7 @@ State = TypeVar("State", Tensor, tuple[Tensor, Tensor])
 
 
 class RNN(nn.RNN):
-    """A layer of `torch.nn.RNN` with tanh (Elman 1990), batch first."""
+    """A layer of `torch.nn.RNN` with tanh (Elman 1990), for `batch_first=True`."""
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None
@@ -33,7 +33,7 @@ class RNN(nn.RNN):
 
 
 class LSTM(nn.LSTM):
-    """A layer of `torch.nn.LSTM` (Hochreiter and Schmidhuber 1997), batch first."""
+    """A layer of `torch.nn.LSTM` (Hochreiter and Schmidhuber 1997), for `batch_first=True`."""
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: tuple[Tensor, Tensor] | None = None
@@ -55,7 +55,7 @@ class LSTM(nn.LSTM):
 
 
 class GRU(nn.GRU):
-    """A layer of `torch.nn.GRU` (Cho 2014), batch first."""
+    """A layer of `torch.nn.GRU` (Cho 2014), for `batch_first=True`."""
 
     def forward(  # type: ignore[override]
         self, sequence: Tensor | PackedSequence, start: Tensor | None = None
