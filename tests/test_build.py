@@ -121,7 +121,7 @@ def test_of_a_protocol_the_methods_are_asked_for() -> None:
 def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
     for slot, key, value, said in (
         ("optimizer", "lr", -1.0, "optimizer: Invalid learning rate: -1.0. Its settings: "),
-        ("attention", "size", -3, "attention.size=-3 must be at least 1"),
+        ("attention", "size", -3, "attention.size=-3"),
         ("teacher_forcing", "ratio", 2.0, "teacher_forcing.ratio=2.0"),
         ("dataset", "train", 0, "dataset.train=0"),
         ("tokenizer", "min_frequency", 0, "tokenizer.min_frequency=0"),

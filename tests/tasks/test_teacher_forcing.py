@@ -240,9 +240,7 @@ def test_a_ratio_that_is_no_probability_is_refused(ratio: float) -> None:
         ("start", lambda: Linear(ratio, 0.0, 10, "token")),
         ("end", lambda: Linear(1.0, ratio, 10, "token")),
     ):
-        with pytest.raises(
-            ValueError, match=rf"teacher_forcing\.{key}={ratio} is not a probability.* 0 .* to 1"
-        ):
+        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={ratio} .* 0 .* to 1"):
             make()
 
 

@@ -151,8 +151,8 @@ def test_plateau_equals_torch(history: Sequence[float], patience: int) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Warmup(-1), r"schedule\.warmup_steps=-1 .* at least 0"),
-        (lambda: InverseSquareRoot(0), r"schedule\.warmup_steps=0 .* at least 1"),
+        (lambda: Warmup(-1), r"schedule\.warmup_steps=-1 "),
+        (lambda: InverseSquareRoot(0), r"schedule\.warmup_steps=0 "),
         (lambda: Cosine(1.0, 0.0), r"schedule\.warmup_share=1.0 .*"),
         (lambda: OneCycle(-0.1, 0.04, 0.0, None), r"schedule\.warmup_share=-0.1 "),
     ],
