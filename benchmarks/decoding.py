@@ -111,10 +111,8 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     rows = measure(work, options)
     console.console().print(f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}.")
     console.print_table(GROUP, HEADS, [row.cells() for row in rows], len(HEADS) - 1)
-    return {
-        **{"data": data.name, "batch_size": options.batch_size, "bytes_per_second": rates},
-        "rows": list(map(asdict, rows)),
-    }
+    report = {"data": data.name, "batch_size": options.batch_size, "bytes_per_second": rates}
+    return {**report, "rows": list(map(asdict, rows))}
 
 
 def workload(

@@ -21,16 +21,10 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq_lab import files
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import (
-    read_finished_result,
-    read_json_lines,
-    read_record,
-    read_result,
-    write_atomically,
-)
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
@@ -107,9 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
     add.add_argument("--commit", help="of the code, if the run does not record it")
     add.add_argument("--evaluation", help=f"the command of an evaluation: {shlex.join(EVALUATE)} search=beam")
-    add.add_argument(
-        "--member", action="append", default=[], help="the command of another run of an ensemble"
-    )
+    add.add_argument("--member", action="append", default=[], help="command of another run of the ensemble")
     commands.add_parser("tables", help="write the tables of docs/results.md and README.md")
     options = parser.parse_args(arguments)
     try:
@@ -127,12 +119,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def read_lines(path: Path) -> list[Line]:
     """Return the lines of the file."""
-    return [Line(**row) for row in read_json_lines(path)]
+    return [Line(**row) for row in files.read_json_lines(path)]
 
 
 def write_lines(path: Path, lines: Iterable[Line]) -> None:
     """Write the file."""
-    write_atomically(path, "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in lines))
+    rows = (json.dumps(asdict(line), ensure_ascii=False) for line in lines)
+    files.write_atomically(path, "".join(f"{row}\n" for row in rows))
 
 
 def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
@@ -171,10 +164,10 @@ def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
         UserError: the run has not finished, was a trial, or the command does not start it.
     """
     folder = folder or options.folder
-    result = read_finished_result(folder)
+    result = files.read_finished_result(folder)
     if result is None:
         raise UserError(f"{folder}: not a finished run. To finish one, run it with resume={folder}.")
-    record = read_record(folder)
+    record = files.read_record(folder)
     if "evaluation" in record:
         raise UserError(f"{folder}: this is an evaluation. Give its command with --evaluation.")
     config = schema.plain(DictConfig(OmegaConf.load(folder / "config.yaml")))
@@ -207,7 +200,7 @@ def read_evaluation(options: argparse.Namespace) -> Line:
         UserError: the folder is not an evaluation, or the commands do not start it.
     """
     folder, run = options.folder, options.folder.parent.parent
-    result = read_result(folder)
+    result = files.read_result(folder)
     if "search" not in result or not (run / "config.yaml").is_file():
         raise UserError(f"{folder}: not an evaluation. Give RUN_FOLDER/evaluations/NUMBER.")
     words = shlex.split(options.evaluation)
