@@ -251,14 +251,12 @@ def test_a_number_of_updates_below_1_is_refused(steps: int) -> None:
         ("half_at", lambda: Exponential(steps, "token")),
         ("half_at", lambda: InverseSigmoid(steps, "token")),
     ):
-        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={steps} is not a number.* 1 or more"):
+        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={steps} .*1 or more"):
             make()
 
 
 def test_a_ratio_that_would_rise_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"teacher_forcing\.end=0\.5 .*teacher_forcing\.start=0\.2.* 0 to 0\.2"
-    ):
+    with pytest.raises(ValueError, match=r"teacher_forcing\.end=0\.5 .* 0 to 0\.2.*teacher_forcing\.start"):
         Linear(0.2, 0.5, 10, "token")
 
 
