@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from seq2seq_lab.errors import require
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -80,15 +82,15 @@ class LengthLimits:
     """
 
     def __init__(self, min_length_factor: float, max_length_factor: float, max_length_extra: int) -> None:
-        if max_length_factor < 0:
-            raise ValueError(f"search.max_length_factor={max_length_factor} must be at least 0.")
-        if max_length_extra < 1:
-            raise ValueError(f"search.max_length_extra={max_length_extra} must be at least 1.")
-        if not 0 <= min_length_factor <= max_length_factor:
-            raise ValueError(
-                f"search.min_length_factor={min_length_factor} must be from 0 to search.max_length_factor="
-                f"{max_length_factor}."
-            )
+        require(max_length_factor >= 0, "search.max_length_factor", max_length_factor, "0 or more")
+        require(max_length_extra >= 1, "search.max_length_extra", max_length_extra, "1 or more")
+        allowed = f"a number from 0 to search.max_length_factor={max_length_factor}"
+        require(
+            0 <= min_length_factor <= max_length_factor,
+            "search.min_length_factor",
+            min_length_factor,
+            allowed,
+        )
         self.min_length_factor = min_length_factor
         self.max_length_factor = max_length_factor
         self.max_length_extra = max_length_extra

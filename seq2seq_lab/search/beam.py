@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
 from seq2seq_lab.search.frontier import Frontier, hypotheses
@@ -41,13 +41,10 @@ class BeamSearch:
         max_length_factor: float,
         max_length_extra: int,
     ) -> None:
-        if size < 1:
-            raise ValueError(f"search.size={size} must be at least 1.")
-        if not 1 <= nbest <= size:
-            raise ValueError(f"search.nbest={nbest} must be from 1 to search.size={size}.")
+        require(size >= 1, "search.size", size, "1 or more")
+        require(1 <= nbest <= size, "search.nbest", nbest, f"1 to search.size={size}")
         for key, value in (("length_penalty", length_penalty), ("coverage_penalty", coverage_penalty)):
-            if value < 0:
-                raise ValueError(f"search.{key}={value} must be at least 0.")
+            require(value >= 0, f"search.{key}", value, "0 or more")
         self.size, self.nbest = size, nbest
         self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.errors import require
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
 from seq2seq_lab.search.frontier import Frontier, hypotheses
 
@@ -23,8 +24,7 @@ class PathSearch(ABC):
     def __init__(
         self, paths: int, min_length_factor: float, max_length_factor: float, max_length_extra: int
     ) -> None:
-        if paths < 1:
-            raise ValueError(f"search.nbest={paths} must be at least 1.")
+        require(paths >= 1, "search.nbest", paths, "1 or more")
         self.paths = paths
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
 

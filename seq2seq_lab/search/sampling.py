@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from seq2seq_lab.errors import require
 from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.search.paths import PathSearch
 
@@ -36,12 +37,11 @@ class SamplingSearch(PathSearch):
         max_length_extra: int,
     ) -> None:
         super().__init__(nbest, min_length_factor, max_length_factor, max_length_extra)
-        if temperature <= 0:
-            raise ValueError(f"search.temperature={temperature} must be above 0; search=greedy is its limit.")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"search.top_k={top_k} must be at least 1, or null for all tokens.")
-        if not 0 < top_p <= 1:
-            raise ValueError(f"search.top_p={top_p} must be above 0 and at most 1.")
+        require(
+            temperature > 0, "search.temperature", temperature, "a number above 0; search=greedy is its limit"
+        )
+        require(top_k is None or top_k >= 1, "search.top_k", top_k, "1 or more, or null for all tokens")
+        require(0 < top_p <= 1, "search.top_p", top_p, "a number above 0 and at most 1")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:

@@ -160,7 +160,7 @@ def test_without_weights(with_weights: bool, attends: bool) -> None:
 
 @pytest.mark.parametrize(
     ("factor", "extra", "message"),
-    [(-0.1, 1, r"search\.max_length_factor=-0.1 "), (1.0, 0, r"search\.max_length_extra=0 .* at least 1")],
+    [(-0.1, 1, r"search\.max_length_factor=-0.1 "), (1.0, 0, r"search\.max_length_extra=0 ")],
 )
 def test_a_limit_without_tokens_is_refused(factor: float, extra: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

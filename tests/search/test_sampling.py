@@ -106,10 +106,10 @@ def test_a_draw_depends_on_seed_and_sentence_and_not_on_the_batch() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": 0.0}, r"search\.temperature=0\.0 must be above 0; search=greedy is its limit"),
-        ({"top_k": 0}, r"search\.top_k=0 must be at least 1"),
-        ({"top_p": 0.0}, r"search\.top_p=0\.0 must be above 0 and at most 1"),
-        ({"nbest": 0}, r"search\.nbest=0 must be at least 1"),
+        ({"temperature": 0.0}, r"search\.temperature=0\.0 .*search=greedy"),
+        ({"top_k": 0}, r"search\.top_k=0 "),
+        ({"top_p": 0.0}, r"search\.top_p=0\.0 "),
+        ({"nbest": 0}, r"search\.nbest=0 "),
     ],
 )
 def test_values_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
