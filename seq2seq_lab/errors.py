@@ -53,9 +53,8 @@ def exit_on_closed_pipe() -> Iterator[None]:
     except BrokenPipeError:
         if not _reader_gone():
             raise  # another pipe, for example to a process that has ended
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # Python flushes standard output on exit
+        # Python flushes standard output on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 

@@ -148,9 +148,9 @@ class Parallel:
         paths = {
             key: [
                 text.find_file(f"dataset.{key}", file)
-                for file in ([value] if isinstance(value, str) else value)
+                for file in ([given] if isinstance(given, str) else given)
             ]
-            for key, value in files.items()
+            for key, given in files.items()
         }
         streams: dict[str, Iterator[tuple[str, str]]] = {}
         if self.hub is not None:

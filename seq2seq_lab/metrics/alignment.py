@@ -70,9 +70,9 @@ def join_subwords(
     part is given to the word) and its rows averaged, so a row still sums to 1 where the groups leave out no
     column. A word without tokens gets zeros.
     """
-    source_WS, target_WT = (
-        _shares(source_groups, weights_TS.shape[1]),
+    target_WT, source_WS = (
         _shares(target_groups, len(weights_TS)),
+        _shares(source_groups, weights_TS.shape[1]),
     )
     return _mean_rows(target_WT) @ weights_TS @ source_WS.T
 

@@ -183,18 +183,15 @@ def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
     if (resolved := folder.resolve()) in seen:
         return
     seen.add(resolved)
-    is_run = (folder / "config.yaml").is_file() and any(
-        (folder / name).is_file() for name in ("run.json", "result.json")
-    )
+    recorded = any((folder / name).is_file() for name in ("run.json", "result.json"))
+    is_run = recorded and (folder / "config.yaml").is_file()
     if is_run:
         yield folder
     for inner in sorted(folder.iterdir()):
-        if (
-            inner.is_dir()
-            and not inner.name.startswith(".")
-            and not is_stale(inner)
-            and not (is_run and inner.name in NOT_SEARCHED)
-        ):
+        searched = not (
+            inner.name.startswith(".") or is_stale(inner) or (is_run and inner.name in NOT_SEARCHED)
+        )
+        if searched and inner.is_dir():
             yield from run_folders(inner, seen)
 
 
@@ -294,10 +291,8 @@ def _split(groups: Sequence[Group], name: str, value_of: Callable[[Run], str]) -
 
 def _named_runs(runs: Sequence[Run]) -> str:
     """Return the folders of runs; of many runs only the first ones."""
-    names = [str(run.folder) for run in runs[:MAX_NAMED_RUNS]]
-    return ", ".join(names) + (
-        f" and {len(runs) - MAX_NAMED_RUNS} more" if len(runs) > MAX_NAMED_RUNS else ""
-    )
+    names = ", ".join(str(run.folder) for run in runs[:MAX_NAMED_RUNS])
+    return names if len(runs) <= MAX_NAMED_RUNS else f"{names} and {len(runs) - MAX_NAMED_RUNS} more"
 
 
 def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:

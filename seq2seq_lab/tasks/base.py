@@ -25,9 +25,8 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tracking import Tracker
 
-Counted = Callable[
-    [int, int], None
-]  # called with the number of finished batches and the number of all batches
+Counted = Callable[[int, int], None]
+"""Called with the number of finished batches and the number of all batches."""
 
 
 @dataclass(frozen=True, slots=True)

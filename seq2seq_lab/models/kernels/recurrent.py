@@ -44,10 +44,7 @@ class LSTM(nn.LSTM):
         dtype = matrix_dtype(sequence)
         wide = torch.promote_types(dtype, torch.float32)  # of the memory cell, a sum over steps
         hidden_DBH, cell_DBH = start or (_zeros(self, sequence, dtype), _zeros(self, sequence, wide))
-        weights = [
-            (weight, recurrent, bias + recurrent_bias)
-            for weight, recurrent, bias, recurrent_bias in self.all_weights
-        ]
+        weights = [(weight, inner, bias + inner_bias) for weight, inner, bias, inner_bias in self.all_weights]
         states_BTH, hidden, cell = _run_directions(
             _LSTMPass, sequence, weights, hidden_DBH.to(dtype), cell_DBH.to(wide)
         )
@@ -86,8 +83,7 @@ class _LSTMPass(torch.autograd.Function):
         cell_BH: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         hidden_UBH, cell_UBH = (
-            _allocate_states(hidden_BH, len(input_TBE)),
-            _allocate_states(cell_BH, len(input_TBE)),
+            _allocate_states(start_BH, len(input_TBE)) for start_BH in (hidden_BH, cell_BH)
         )
         gates_TBG = _input_gates(input_TBE, weight_GE, bias_G).to(cell_BH.dtype)
         tanh_TBH = cell_BH.new_empty(len(input_TBE), *cell_BH.shape)
@@ -253,12 +249,9 @@ def _in_reading_order(sequence_BTE: Tensor, direction: int) -> Tensor:
 
 def _concatenate(states: tuple[Tensor, ...]) -> Tensor:
     """Concatenate the states_BTH of all directions, in the order of the sequence."""
-    directions_TBH = [
-        states_TBH.flip(0) if number else states_TBH for number, states_TBH in enumerate(states)
-    ]
-    return (directions_TBH[0] if len(directions_TBH) == 1 else torch.cat(directions_TBH, dim=-1)).transpose(
-        0, 1
-    )
+    forward_TBH, *backward = states
+    states_TBH = torch.cat([forward_TBH, backward[0].flip(0)], dim=-1) if backward else forward_TBH
+    return states_TBH.transpose(0, 1)
 
 
 def _allocate_states(start_BH: Tensor, steps: int) -> Tensor:
