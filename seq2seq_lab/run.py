@@ -173,14 +173,16 @@ def prepare_machine(
     ranks = ranks.with_backend(settings.backend, device)
     keep_freed_memory(device)
     reset_peak_memory(device)
-    wanted, test_precision = settings.precision, settings.test_precision
+    if record is not None and settings.precision is Precision.auto:  # measured once: measurements vary
+        precision = Precision(record["precision"])
+    else:
+        precision = ranks.broadcast(lambda: choose_precision(settings.precision, device))
     if record is not None:
         test_precision = Precision(record["test_precision"])
-        wanted = Precision(record["precision"]) if wanted is Precision.auto else wanted
-    precision = ranks.broadcast(lambda: choose_precision(wanted, device))
-    test_precision = (
-        precision if test_precision is Precision.auto else choose_precision(test_precision, device)
-    )
+    elif settings.test_precision is Precision.auto:
+        test_precision = precision
+    else:
+        test_precision = choose_precision(settings.test_precision, device)
     return Compute(device, precision, ranks), Compute(device, test_precision, ranks)
 
 
