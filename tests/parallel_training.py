@@ -132,6 +132,7 @@ def train(case: Any, ranks: Ranks) -> Trained:
         device=CPU,
         precision=Precision.fp32,
         ranks=ranks,
+        kept=[0, 4],
     )
     return Trained(
         losses,
@@ -139,7 +140,7 @@ def train(case: Any, ranks: Ranks) -> Trained:
         nn.utils.parameters_to_vector(model.parameters()).detach(),
         sentences,
         seeds,
-        evaluate([0, 4]),
+        evaluate(),
     )
 
 

@@ -202,4 +202,4 @@ def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
         ranks=Ranks(),
     )
     on_validation = {f"val/{metric.name}" for metric in METRICS if metric.when == "validation"}
-    assert set(evaluator(()).values) == on_validation
+    assert set(evaluator().values) == on_validation

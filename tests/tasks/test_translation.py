@@ -114,12 +114,10 @@ class Reference:
 
 
 def evaluator(
-    model: Any, text: ParallelText, tokenized: TokenizedCorpus, search: Any, batch_size: int = 5
+    model: Any, text: ParallelText, tokenized: TokenizedCorpus, search: Any, **options: Any
 ) -> TranslationEvaluator:
     split = Split("val", text, tokenized.validation)
-    return TranslationEvaluator(
-        model, split, tokenized.tokenizers, search, **{**OPTIONS, "batch_size": batch_size}
-    )
+    return TranslationEvaluator(model, split, tokenized.tokenizers, search, **{**OPTIONS, **options})
 
 
 def greedy() -> GreedySearch:
@@ -127,7 +125,7 @@ def greedy() -> GreedySearch:
 
 
 def test_losses_equal_a_naive_loop(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
-    values = evaluator(model, corpus.validation, tokenized, greedy())(()).values
+    values = evaluator(model, corpus.validation, tokenized, greedy())().values
     pair = tokenized.tokenizers
     forced = free = 0.0
     count = 0
@@ -163,7 +161,7 @@ def test_label_smoothing_is_only_in_the_training_loss(
             sum(float(loss(model, batch, FIRST)) for batch in evaluate._batches) for loss in (plain, smooth)
         ]
     tokens = sum(batch.target_tokens for batch in evaluate._batches)
-    assert evaluate(()).values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
+    assert evaluate().values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
     assert losses[1] != pytest.approx(losses[0], rel=1e-4)
 
 
@@ -239,17 +237,17 @@ def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
     corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
     text = corpus.validation
-    found = evaluator(model, text, tokenized, Reference())(())
+    found = evaluator(model, text, tokenized, Reference())()
     expected = tokenized.tokenizers.target
     assert found.translations == [expected.decode(ids) for ids in expected.encode(text.target)]
     assert len(set(found.translations)) > 10
-    found = evaluator(model, text, tokenized, greedy())(())
+    found = evaluator(model, text, tokenized, greedy())()
     bleu = sacrebleu.corpus_bleu(found.translations, [list(text.target)])
     chrf = sacrebleu.corpus_chrf(found.translations, [list(text.target)])
     assert found.values["val/bleu"] == pytest.approx(bleu.score)
     assert found.values["val/chrf"] == pytest.approx(chrf.score)
     assert "tok:13a" in found.measurement.signatures["bleu"]
-    alone = evaluator(model, text, tokenized, greedy(), batch_size=1)(())
+    alone = evaluator(model, text, tokenized, greedy(), batch_size=1)()
     assert alone.translations == found.translations
 
 
@@ -259,7 +257,7 @@ def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
 ) -> None:
     split = Split("val", corpus.validation, tokenized.validation, label)
     evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, Reference(), **OPTIONS)
-    found, name = evaluate(()), "val/bleu_lowercased_tokenised"
+    found, name = evaluate(), "val/bleu_lowercased_tokenised"
     assert (name in found.values) == ("bleu_lowercased_tokenised" in found.measurement.signatures) == scored
     if scored:
         metric = Bleu(lowercased_tokenised=True)
@@ -285,7 +283,7 @@ def test_pairs_of_one_source_are_scored_once_if_asked_for(
         multi_reference=multiple,
         **OPTIONS,
     )
-    found = evaluate((), final=True)
+    found = evaluate(final=True)
     assert len(found.translations) == 2 * half
     for score in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised", "ter_lowercased_tokenised"):
         assert found.measurement.signatures[score].startswith("nrefs:2|" if multiple else "nrefs:1|")
@@ -312,7 +310,7 @@ def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: Toke
     oracle = Oracle(cells, pair.target.size)
     evaluate = evaluator(oracle, text, tokenized, Reference())
     oracle.order = [i for batch in evaluate._batches for i in batch.index_B.tolist()]
-    values = evaluate((), final=True).values
+    values = evaluate(final=True).values
     assert values["val/alignment_recall"] == 1
     assert values["val/aer_oracle"] == pytest.approx(values["val/aer"])
     assert values["val/aer_diagonal"] > values["val/aer_oracle"]
@@ -323,10 +321,11 @@ def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: Toke
 def test_attention_is_kept_where_it_is_asked_for(
     corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
-    evaluate = evaluator(model, corpus.validation, tokenized, greedy())
-    assert evaluate(()).hypotheses == {}
-    kept = evaluate((3, 7)).hypotheses
+    assert evaluator(model, corpus.validation, tokenized, greedy())().hypotheses == {}
+    evaluate = evaluator(model, corpus.validation, tokenized, greedy(), kept=[3, 7], kept_at_end=[4])
+    kept = evaluate().hypotheses
     assert set(kept) == {3, 7}
+    assert set(evaluate(final=True).hypotheses) == {3, 4, 7}
     for i, hypothesis in kept.items():
         assert hypothesis.weights_TS is not None
         assert hypothesis.weights_TS.shape[1] == int(tokenized.validation.source.lengths[i])
@@ -337,7 +336,7 @@ def test_without_gold_there_is_no_alignment_error(
     corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
     text = ParallelText(corpus.validation.source, corpus.validation.target)
-    values = evaluator(model, text, tokenized, greedy())(()).values
+    values = evaluator(model, text, tokenized, greedy())().values
     assert set(values) == {
         *("val/bleu", "val/chrf", "val/loss_teacher_forced", "val/loss_free_running"),
         *("val/perplexity_teacher_forced", "val/perplexity_free_running"),
@@ -349,7 +348,7 @@ def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Se
     assert source_lengths_in_words(ParallelText(["Hello, you"], ["a"], [gold])) == [2]
     assert source_lengths_in_words(ParallelText(["a  b, c", ""], ["", ""])) == [3, 0]
     lengths = source_lengths_in_words(corpus.validation)
-    bins = evaluator(model, corpus.validation, tokenized, greedy())((), final=True).measurement.groups[
+    bins = evaluator(model, corpus.validation, tokenized, greedy())(final=True).measurement.groups[
         "bleu_by_length"
     ]
     assert [b.count for b in bins] == [
@@ -400,7 +399,7 @@ def test_a_metric_of_the_final_evaluation_is_computed_at_validation_if_it_is_mon
 ) -> None:
     split = Split("val", corpus.validation, tokenized.validation)
     evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, greedy(), **OPTIONS, also=["ter"])
-    assert evaluate(()).values["val/ter"] == evaluate((), final=True).values["val/ter"]
+    assert evaluate().values["val/ter"] == evaluate(final=True).values["val/ter"]
 
 
 def test_exact_matches_are_counted_for_every_phenomenon_of_a_sentence(
@@ -408,7 +407,7 @@ def test_exact_matches_are_counted_for_every_phenomenon_of_a_sentence(
 ) -> None:
     text = corpus.validation
     assert text.phenomena is not None
-    found = evaluator(model, text, tokenized, Reference())((), final=True)
+    found = evaluator(model, text, tokenized, Reference())(final=True)
     exact = [one == other for one, other in zip(found.translations, text.target, strict=True)]
     rows = found.measurement.groups["accuracy_by_phenomenon"]
     assert [row.group for row in rows] == sorted(set().union(*text.phenomena))

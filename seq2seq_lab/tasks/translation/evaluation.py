@@ -1,7 +1,7 @@
 """Scoring a translation model on a split."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +37,7 @@ from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.runtime.device import autocast, to_host
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis, Search
+from seq2seq_lab.tasks.base import Counted
 from seq2seq_lab.tasks.translation import loss
 
 log = logging.getLogger(__name__)
@@ -155,6 +156,8 @@ class TranslationEvaluator:
         multi_reference: score each source sentence once, against the references of all its pairs; see `References`.
         metrics: see `METRICS`.
         also: names of metrics of the final evaluation to compute at each validation.
+        kept: the numbers of the sentences whose hypotheses are kept with their attention weights.
+        kept_at_end: further such numbers in the final evaluation.
     """
 
     def __init__(
@@ -173,8 +176,12 @@ class TranslationEvaluator:
         multi_reference: bool = False,
         metrics: Sequence[Metric] = METRICS,
         also: Collection[str] = (),
+        kept: Collection[int] = (),
+        kept_at_end: Collection[int] = (),
     ) -> None:
         self.model = model
+        self.kept = {*kept}
+        self.kept_at_end = {*kept, *kept_at_end}
         self.replace_unknown = replace_unknown
         self.split = split
         self.tokenizers = tokenizers
@@ -206,16 +213,10 @@ class TranslationEvaluator:
         return Declarations.of(self.metrics, self.groupings, PRIMARY)
 
     @torch.no_grad()  # not inference_mode, under which autocast casts every weight again at every step
-    def __call__(
-        self,
-        with_attention: Sequence[int],
-        final: bool = False,
-        counted: Callable[[int, int], None] | None = None,
-    ) -> Evaluation:
+    def __call__(self, final: bool = False, counted: Counted | None = None) -> Evaluation:
         """Score the split.
 
         Args:
-            with_attention: the numbers of the sentences whose hypotheses are kept with their attention weights.
             final: add what `measure` adds to the final evaluation.
             counted: called after each batch with the number of finished batches and of all batches of this rank.
 
@@ -223,23 +224,21 @@ class TranslationEvaluator:
             UserError: unknown words are to be replaced, and the model has no attention.
         """
         self.model.eval()
-        share = _Share()
+        share, kept = _Share(), self.kept_at_end if final else self.kept
         for number, (batch, index_B) in enumerate(zip(self._batches, self._plan, strict=True), start=1):
-            self._score(batch, index_B.tolist(), with_attention, share)
+            self._score(batch, index_B.tolist(), kept, share)
             if counted is not None:
                 counted(number, len(self._batches))
         shares = self.ranks.gather(share)
         return self.ranks.broadcast(lambda: self._evaluation(shares, final))
 
-    def _score(
-        self, batch: Batch, index: Sequence[int], with_attention: Sequence[int], share: _Share
-    ) -> None:
+    def _score(self, batch: Batch, index: Sequence[int], kept: Collection[int], share: _Share) -> None:
         """Translate a batch and add its results to a rank's share."""
         with autocast(self.precision, self.device):
             model = Encoded(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
             free_running = loss.free_running(model, batch)
-            attention = self.replace_unknown or not set(index).isdisjoint(with_attention)
+            attention = self.replace_unknown or not set(index).isdisjoint(kept)
             hypotheses = self.search(model, batch, attention)
         # Read after the search, which waits for the device anyway.
         share.losses["teacher_forced"] += float(to_host(teacher_forced))
@@ -250,7 +249,7 @@ class TranslationEvaluator:
             share.translations[i] = text.translate(LINE_BREAKS)
             if self.replace_unknown:
                 share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
-            if i in with_attention:
+            if i in kept:
                 share.kept[i] = hypothesis
         if self._gold is not None and weights_BTS is not None:
             share.links |= self._gold.counts(index, to_host(weights_BTS.float()))

@@ -20,17 +20,16 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_c
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Declarations, Metric
+from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Counted, Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.translation.data import evaluation_splits
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
-    Evaluation,
     Split,
     TranslationEvaluator,
     choose_samples,
@@ -227,53 +226,29 @@ class TranslationTask(Task):
         compute: Compute,
         also: Collection[str] = (),
         replace_unknown: bool = False,
-    ) -> "SplitEvaluator":
+    ) -> TranslationEvaluator:
         """Return the evaluator of a model on a split; see `TranslationEvaluator`."""
         samples = choose_samples(split.text, self.samples) if split.prefix == "val" else []
-        return SplitEvaluator(
-            TranslationEvaluator(
-                model,
-                split,
-                self.tokenizers,
-                self.parts.search(),
-                batch_size=self.eval_batch_size,
-                length_bounds=self.length_bounds,
-                device=compute.device,
-                precision=compute.precision,
-                ranks=compute.ranks,
-                replace_unknown=replace_unknown,
-                multi_reference=self.multi_reference,
-                metrics=self.metrics,
-                also=also,
-            ),
-            samples,
+        return TranslationEvaluator(
+            model,
+            split,
+            self.tokenizers,
+            self.parts.search(),
+            batch_size=self.eval_batch_size,
+            length_bounds=self.length_bounds,
+            device=compute.device,
+            precision=compute.precision,
+            ranks=compute.ranks,
+            replace_unknown=replace_unknown,
+            multi_reference=self.multi_reference,
+            metrics=self.metrics,
+            also=also,
+            kept=samples,
+            kept_at_end=choose_samples(split.text, KEPT_ATTENTION),
         )
 
     def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
         return TranslationReport(folder, self.tokenizers, tracker, self.samples, self.join_subwords)
-
-
-class SplitEvaluator:
-    """Evaluates a split and keeps the attention of the sentences that the report shows.
-
-    Args:
-        samples: numbers of the sentences shown at each validation.
-    """
-
-    def __init__(self, evaluator: TranslationEvaluator, samples: Sequence[int]) -> None:
-        self.evaluator = evaluator
-        self.samples = samples
-
-    @property
-    def declarations(self) -> Declarations:
-        """What `result.json` records of the metrics."""
-        return self.evaluator.declarations
-
-    def __call__(self, final: bool = False, counted: Counted | None = None) -> Evaluation:
-        kept = [*self.samples]
-        if final:
-            kept = [*choose_samples(self.evaluator.split.text, KEPT_ATTENTION), *kept]
-        return self.evaluator([*dict.fromkeys(kept)], final, counted)
 
 
 def splits_of(corpus: Corpus) -> dict[str, ParallelText]:

@@ -205,8 +205,9 @@ def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGp
         device=GPU,
         precision=BF16,
         ranks=Ranks(),
+        kept=[0, 2],
     )
-    evaluation = evaluate([0, 2])
+    evaluation = evaluate()
     assert {len(text.split()) for text in evaluation.translations} == {WORDS}
     assert "val/aer" in evaluation.values
     assert evaluation.hypotheses.keys() == {0, 2}
