@@ -344,7 +344,7 @@ def test_the_encoder_sees_no_padding(examples: Any) -> None:
     encoder.eval()
     embedded_BSE = torch.randn(2, 7, 4)
     encoder_outputs_BSM, _, final = encoder(embedded_BSE, [7, 5])
-    alone_BSM, final_alone = encoder(embedded_BSE[1:, :5], [5])
+    alone_BSM, _, final_alone = encoder(embedded_BSE[1:, :5], [5])
     torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone_BSM)
     torch.testing.assert_close(final.hidden_LBH[:, 1:], final_alone.hidden_LBH)
     assert encoder_outputs_BSM[1, 5:].eq(0).all()
