@@ -583,6 +583,5 @@ def check_parts(config: Config) -> None:
         if (slot := getattr(config, group)) is not None:
             part(group, slot)()
     schedule(config)
-    metrics(config)
     part("optimizer", config.optimizer)([nn.Parameter(torch.zeros(1))])
     check_model(config)

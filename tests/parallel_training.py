@@ -79,7 +79,7 @@ def train(case: Any, ranks: Ranks) -> Trained:
     tokenized: TokenizedCorpus = tokenize_corpus(corpus, word, {}, None)
     whole: Any = OmegaConf.merge(OmegaConf.structured(Config), case)
     settings = config.typed(whole)
-    pair = tokenized.tokenizers
+    pair, compute = tokenized.tokenizers, Compute(CPU, Precision.fp32, ranks)
     torch.manual_seed(1 + ranks.rank)  # all begin with rank 0's weights all the same
     model = build.model(settings, pair.source.size, pair.target.size, joint=False).double()
     sentences: list[int] = []
@@ -112,7 +112,7 @@ def train(case: Any, ranks: Ranks) -> Trained:
         seed=1,
         identity={},
         profile=no_profile,
-        compute=Compute(CPU, Precision.fp32, ranks),
+        compute=compute,
     )
     losses, norms = [], []
     for number in range(trainer.epoch_steps):
@@ -128,11 +128,9 @@ def train(case: Any, ranks: Ranks) -> Trained:
         pair,
         search,
         batch_size=2,
-        length_bounds=[6],
-        device=CPU,
-        precision=Precision.fp32,
-        ranks=ranks,
-        kept=[0, 4],
+        groupings=(),
+        compute=compute,
+        samples=[0, 4],
     )
     return Trained(
         losses,

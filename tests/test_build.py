@@ -16,7 +16,7 @@ from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
-from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.translation.evaluation import METRICS, Split, TranslationEvaluator
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
@@ -189,17 +189,15 @@ def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
     config.encoder["hidden_size"] = config.decoder["hidden_size"] = 8
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
     split = Split("val", corpus.validation, tokenized.validation, corpus.target_language)
-    search, cpu = build.search(config), torch.device("cpu")
+    search = build.search(config)
     evaluator = TranslationEvaluator(
         model,
         split,
         tokenizers,
         search,
         batch_size=4,
-        length_bounds=[6],
-        device=cpu,
-        precision=Precision.fp32,
-        ranks=Ranks(),
+        groupings=(),
+        compute=Compute(torch.device("cpu"), Precision.fp32),
     )
     on_validation = {f"val/{metric.name}" for metric in METRICS if metric.when == "validation"}
     assert set(evaluator().values) == on_validation

@@ -99,11 +99,9 @@ def hypothesis(pair: TokenizerPair, source: str, target: str, ended: bool = True
     return Hypothesis(tokens, 0.0, 0.0, np.full(shape, 1 / shape[1], dtype=np.float32))
 
 
-def show(
-    folder: Path, pair: TokenizerPair, samples: int = 0, join: bool = False
-) -> tuple[TranslationReport, Pictures]:
+def show(folder: Path, pair: TokenizerPair, join: bool = False) -> tuple[TranslationReport, Pictures]:
     tracker = Pictures()
-    return TranslationReport(folder, pair, tracker, samples, join), tracker
+    return TranslationReport(folder, pair, tracker, join), tracker
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
@@ -211,10 +209,10 @@ def test_validation_shows_logs_and_draws(
 ) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
     text, pair = corpus.validation, pairs["word"]
-    shown, tracker = show(tmp_path, pair, samples=2)
-    first, second = choose_samples(text, 2)
+    shown, tracker = show(tmp_path, pair)
+    first, second = samples = choose_samples(text, 2)
     hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (first, second)}
-    evaluation = Evaluation(dict(VALUES), Measurement({}), list(text.target), hypotheses)
+    evaluation = Evaluation(dict(VALUES), Measurement({}), list(text.target), samples, hypotheses)
     tokens = tokenize_corpus(corpus, word, {}, None).validation
     shown.validation(Split("val", text, tokens), evaluation, 42)
     assert tracker.shown == {

@@ -27,7 +27,7 @@ from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
@@ -35,6 +35,7 @@ from seq2seq_lab.tasks.translation.evaluation import (
     Split,
     TranslationEvaluator,
     choose_samples,
+    groupings,
     source_lengths_in_words,
 )
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
@@ -44,10 +45,8 @@ from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {
     "batch_size": 5,
-    "length_bounds": (6, 12),
-    "device": CPU,
-    "precision": Precision.fp32,
-    "ranks": Ranks(),
+    "groupings": groupings((6, 12)),
+    "compute": Compute(CPU, Precision.fp32),
 }
 FIRST = StepInfo(epoch=0, step=0)
 
@@ -322,7 +321,7 @@ def test_attention_is_kept_where_it_is_asked_for(
     corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
     assert evaluator(model, corpus.validation, tokenized, greedy())().hypotheses == {}
-    evaluate = evaluator(model, corpus.validation, tokenized, greedy(), kept=[3, 7], kept_at_end=[4])
+    evaluate = evaluator(model, corpus.validation, tokenized, greedy(), samples=[3, 7], kept_at_end=[4])
     kept = evaluate().hypotheses
     assert set(kept) == {3, 7}
     assert set(evaluate(final=True).hypotheses) == {3, 4, 7}

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
@@ -27,17 +26,17 @@ from seq2seq_lab.metrics.alignment import (
     whitespace_words,
     word_spans,
 )
-from seq2seq_lab.metrics.base import Array, Declarations, Grouping, Measurement, Metric, measure
+from seq2seq_lab.metrics.base import Array, Declarations, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS, TEXT_METRICS, UNKNOWN_REPLACED
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, moses_languages
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast, to_host
-from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.tasks.base import Counted
+from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.translation import loss
 
 log = logging.getLogger(__name__)
@@ -114,21 +113,19 @@ def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
     return dict(sorted(groups.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+@dataclass(frozen=True)
+class Evaluation(base.Evaluation):
     """The result of scoring a split.
 
     Attributes:
-        values: metrics by name, with the prefix of the split.
-        measurement: the metrics with the statistics that they were computed from.
         translations: plain text in the order of the split.
-        hypotheses: the hypotheses of the sentences whose attention was requested.
+        samples: the numbers of the sentences that the report of a validation shows.
+        hypotheses: the hypotheses of the sentences whose attention is kept, among them the samples.
         scored_lines: in the final evaluation the hypotheses and references of each kind of score; see `TextOutputs.lines`.
     """
 
-    values: dict[str, float]
-    measurement: Measurement
     translations: list[str]
+    samples: Sequence[int] = ()
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
     scored_lines: dict[str, list[list[str]]] = field(default_factory=dict)
 
@@ -153,11 +150,12 @@ class TranslationEvaluator:
     Args:
         replace_unknown: score the translations a second time, under other names, with each unknown word (`UNKNOWN`)
             replaced by the source token of highest attention weight.
+        groupings: the metrics by group of sentences.
         multi_reference: score each source sentence once, against the references of all its pairs; see `References`.
         metrics: see `METRICS`.
         also: names of metrics of the final evaluation to compute at each validation.
-        kept: the numbers of the sentences whose hypotheses are kept with their attention weights.
-        kept_at_end: further such numbers in the final evaluation.
+        samples: the numbers of the sentences to show, whose hypotheses are kept with their attention weights.
+        kept_at_end: the numbers of further sentences whose hypotheses are kept in the final evaluation.
     """
 
     def __init__(
@@ -168,33 +166,29 @@ class TranslationEvaluator:
         search: Search,
         *,
         batch_size: int,
-        length_bounds: Sequence[int],
-        device: torch.device,
-        precision: Precision,
-        ranks: Ranks,
+        groupings: Sequence[Grouping],
+        compute: Compute,
         replace_unknown: bool = False,
         multi_reference: bool = False,
         metrics: Sequence[Metric] = METRICS,
         also: Collection[str] = (),
-        kept: Collection[int] = (),
+        samples: Sequence[int] = (),
         kept_at_end: Collection[int] = (),
     ) -> None:
         self.model = model
-        self.kept = {*kept}
-        self.kept_at_end = {*kept, *kept_at_end}
+        self.samples = samples
+        self.kept_at_end = {*samples, *kept_at_end}
         self.replace_unknown = replace_unknown
         self.split = split
         self.tokenizers = tokenizers
         self.search = search
-        self.device = device
-        self.precision = precision
-        self.ranks = ranks
+        self.compute = compute
         self.metrics = (*metrics, *UNKNOWN_REPLACED) if replace_unknown else tuple(metrics)
-        self.groupings = groupings(length_bounds)
+        self.groupings = groupings
         self.also = also
-        text = split.text
+        text, ranks = split.text, compute.ranks
         self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
-        self._batches = [*BatchMaker(split.tokens, device).all(self._plan)]
+        self._batches = [*BatchMaker(split.tokens, compute.device).all(self._plan)]
         self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
         self._references = References(text.target, text.source, multi_reference)
         ambiguous = sum(UNKNOWN in line for line in text.target)
@@ -213,7 +207,7 @@ class TranslationEvaluator:
         return Declarations.of(self.metrics, self.groupings, PRIMARY)
 
     @torch.no_grad()  # not inference_mode, under which autocast casts every weight again at every step
-    def __call__(self, final: bool = False, counted: Counted | None = None) -> Evaluation:
+    def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
         """Score the split.
 
         Args:
@@ -224,17 +218,17 @@ class TranslationEvaluator:
             UserError: unknown words are to be replaced, and the model has no attention.
         """
         self.model.eval()
-        share, kept = _Share(), self.kept_at_end if final else self.kept
+        share, kept = _Share(), self.kept_at_end if final else self.samples
         for number, (batch, index_B) in enumerate(zip(self._batches, self._plan, strict=True), start=1):
             self._score(batch, index_B.tolist(), kept, share)
             if counted is not None:
                 counted(number, len(self._batches))
-        shares = self.ranks.gather(share)
-        return self.ranks.broadcast(lambda: self._evaluation(shares, final))
+        shares = self.compute.ranks.gather(share)
+        return self.compute.ranks.broadcast(lambda: self._evaluation(shares, final))
 
     def _score(self, batch: Batch, index: Sequence[int], kept: Collection[int], share: _Share) -> None:
         """Translate a batch and add its results to a rank's share."""
-        with autocast(self.precision, self.device):
+        with autocast(self.compute.precision, self.compute.device):
             model = Encoded(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
             free_running = loss.free_running(model, batch)
@@ -243,7 +237,7 @@ class TranslationEvaluator:
         # Read after the search, which waits for the device anyway.
         share.losses["teacher_forced"] += float(to_host(teacher_forced))
         share.losses["free_running"] += float(to_host(free_running))
-        share.tokens += int((self.split.tokens.units[index]).sum())
+        share.tokens += int(self.split.tokens.units[index].sum())
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
             text = self.tokenizers.target.decode(hypothesis.tokens)
             share.translations[i] = text.translate(LINE_BREAKS)
@@ -270,6 +264,7 @@ class TranslationEvaluator:
             values={f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()},
             measurement=measurement,
             translations=[*outputs.hypotheses],
+            samples=self.samples,
             hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
             scored_lines=scored_lines(outputs) if final else {},
         )

@@ -29,7 +29,6 @@ from seq2seq_lab.tasks.translation.data import prefixes_of_tests
 from seq2seq_lab.tasks.translation.evaluation import (
     Evaluation,
     Split,
-    choose_samples,
     source_lengths_in_words,
 )
 from seq2seq_lab.tracking import Tracker
@@ -139,24 +138,20 @@ class TranslationReport(Report):
     """Shows the same few validation sentences at each validation, and writes the files of the final evaluation.
 
     Args:
-        samples: the number of sentences to show.
         join: draw attention over words instead of subwords.
     """
 
     page = PAGE
 
-    def __init__(
-        self, folder: Path, tokenizers: TokenizerPair, tracker: Tracker, samples: int, join: bool
-    ) -> None:
+    def __init__(self, folder: Path, tokenizers: TokenizerPair, tracker: Tracker, join: bool) -> None:
         self.folder = folder
         self.tokenizers = tokenizers
         self.tracker = tracker
-        self.samples = samples
         self.join = join
 
     def validation(self, split: Split, evaluation: Evaluation, step: int) -> None:
         """Show sample translations and draw their attention."""
-        text, samples = split.text, choose_samples(split.text, self.samples)
+        text, samples = split.text, evaluation.samples
         rows = [(text.source[i], text.target[i], evaluation.translations[i]) for i in samples]
         if not rows:
             return
@@ -187,7 +182,7 @@ class TranslationReport(Report):
                 self.tracker.log_table(f"{split.prefix}/translations", TRANSLATION_COLUMNS, rows, step)
 
     def _draw_samples(self, split: Split, evaluation: Evaluation) -> None:
-        for number, i in enumerate(choose_samples(split.text, self.samples), start=1):
+        for number, i in enumerate(evaluation.samples, start=1):
             figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
             if figure is not None:
                 plots.save_for_print(figure, self.folder / f"attention/sample_{number}.png")

@@ -21,6 +21,7 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
+from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -42,7 +43,6 @@ from seq2seq_lab.tracking import Tracker
 log = logging.getLogger(__name__)
 
 KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
-ALIGNMENT_METRICS = ("aer", "alignment_precision", "alignment_recall")
 
 
 class TranslationTask(Task):
@@ -106,10 +106,9 @@ class TranslationTask(Task):
         self.batch_size = batch_size
         self.batch_unit: Unit = batch_unit
         self.max_length = max_length
-        self.monitors_alignment = monitor is not None and monitor.removeprefix("val/") in ALIGNMENT_METRICS
+        self.monitors_alignment = monitor in [f"val/{metric.name}" for metric in ALIGNMENT_METRICS]
         self.monitor = monitor
         self.eval_batch_size = eval_batch_size
-        self.length_bounds = length_bounds
         self.groupings = groupings(length_bounds)
         self.multi_reference = multi_reference
         self.samples = samples
@@ -235,20 +234,18 @@ class TranslationTask(Task):
             self.tokenizers,
             self.parts.search(),
             batch_size=self.eval_batch_size,
-            length_bounds=self.length_bounds,
-            device=compute.device,
-            precision=compute.precision,
-            ranks=compute.ranks,
+            groupings=self.groupings,
+            compute=compute,
             replace_unknown=replace_unknown,
             multi_reference=self.multi_reference,
             metrics=self.metrics,
             also=also,
-            kept=samples,
+            samples=samples,
             kept_at_end=choose_samples(split.text, KEPT_ATTENTION),
         )
 
     def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
-        return TranslationReport(folder, self.tokenizers, tracker, self.samples, self.join_subwords)
+        return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)
 
 
 def splits_of(corpus: Corpus) -> dict[str, ParallelText]:

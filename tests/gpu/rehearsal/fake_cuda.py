@@ -65,6 +65,8 @@ class FakeGpu(TorchDispatchMode):
             return np.full(tensor.shape, 0.25, dtype=np.float32)
         if tensor.dim() == 0:
             return np.array(WORDS + 1)
+        if tensor.dim() == 1:  # lengths
+            return np.full(tensor.shape, WORDS)
         tokens = np.full(tensor.shape, PAD)
         tokens[..., :WORDS] = 5
         tokens[..., WORDS] = EOS

@@ -201,11 +201,9 @@ def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGp
         tokenized.tokenizers,
         search,
         batch_size=4,
-        length_bounds=[6],
-        device=GPU,
-        precision=BF16,
-        ranks=Ranks(),
-        kept=[0, 2],
+        groupings=(),
+        compute=Compute(GPU, BF16),
+        samples=[0, 2],
     )
     evaluation = evaluate()
     assert {len(text.split()) for text in evaluation.translations} == {WORDS}
