@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seq2seq_lab import build
+from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.files import read_finished_result
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting.page import TRAINING_LOSS
-from seq2seq_lab.tasks.translation.evaluation import METRICS, PRIMARY, groupings
 from seq2seq_lab.tracking.wandb import STEP, has_api_key
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def read_declarations(run: Path | None) -> Declarations:
         UserError: the folder is not that of a finished run.
     """
     if run is None:
-        return Declarations.of(METRICS, groupings([]), PRIMARY)
+        task = build.task(compose_run([]).config)
+        return Declarations.of(task.metrics, task.groupings, task.primary)
     result = read_finished_result(run)
     if result is None:
         raise UserError(
@@ -130,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
         "--run",
         type=Path,
         metavar="FOLDER",
-        help="show the metrics of this run (default: those of translation)",
+        help="show the metrics of this run (default: those of the default task)",
     )
     arguments.add_argument(
         "--by", metavar="KEY", default="attention", help="group by this key (default: attention)"

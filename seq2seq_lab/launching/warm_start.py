@@ -8,13 +8,12 @@ from omegaconf import OmegaConf
 from seq2seq_lab import build
 from seq2seq_lab.config.inheritance import SECTIONS, describe_differences
 from seq2seq_lab.config.schema import Config
-from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.training import checkpoint
 
 
 def check(config: Config) -> None:
-    """Refuse a run whose model or tokenizer is not that of the run that `init_from` names. No data is read.
+    """Refuse a run whose model or vocabulary is not that of the run that `init_from` names. No data is read.
 
     Raises:
         UserError: names the settings that differ, or the folder contains no run or no checkpoint.
@@ -26,24 +25,20 @@ def check(config: Config) -> None:
         raise UserError(
             f"init_from={folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
         )
-    tokenizer = build.tokenizer(config)()
+    task = build.task(config)
+    saved = OmegaConf.load(folder / "config.yaml")
+    differences = describe_differences(saved, config, [name for name in SECTIONS if name != "initialization"])
+    remedy = (
+        f" Settings that differ: {differences}. Leave them out, or train without init_from."
+        if differences
+        else ""
+    )
     try:
         weights = checkpoint.best(folder / "checkpoints")
-        pair = TokenizerPair.load(folder / "tokenizer")
+        task.open(folder)
     except UserError as error:
-        raise UserError(f"init_from={folder}: {error}") from error
-    saved = OmegaConf.load(folder / "config.yaml")
-    if type(pair.source) is not type(tokenizer) or pair.source.options() != tokenizer.options():
-        raise UserError(
-            f"init_from={folder}: its weights need its tokenizer, and this run has another one: "
-            f"{describe_differences(saved, config, ('tokenizer',))}. Leave these settings out, or train without init_from."
-        )
+        raise UserError(f"init_from={folder}: {error}{remedy}") from error
     with torch.device("meta"):
-        model = build.model(config, pair.source.size, pair.target.size, pair.joint)
-    mismatch = checkpoint.mismatch(weights, model)
-    if mismatch is not None:
-        sections = [name for name in SECTIONS if name not in ("initialization", "tokenizer")]
-        raise UserError(
-            f"init_from={folder}: its weights do not match this model ({mismatch}). Settings that differ: "
-            f"{describe_differences(saved, config, sections)}. Leave these settings out, or train without init_from."
-        )
+        model = task.model()
+    if (mismatch := checkpoint.mismatch(weights, model)) is not None:
+        raise UserError(f"init_from={folder}: its weights do not match this model ({mismatch}).{remedy}")

@@ -265,7 +265,11 @@ class Task(ABC):
         """
 
     def open(self, folder: Path) -> None:
-        """Read what `save` wrote, so that `model` returns the model of a saved run without `load`."""
+        """Read what `save` wrote, so that `model` returns the model of a saved run without `load`.
+
+        Raises:
+            UserError: it cannot be read, or does not match the configuration.
+        """
 
     def load_pretrained(self, model: Any) -> None:
         """Load weights from files into the model of a new run. Only rank 0 calls it."""

@@ -183,6 +183,11 @@ class TranslationTask(Task):
 
     def open(self, folder: Path) -> None:
         self.tokenizers = TokenizerPair.load(folder / "tokenizer")
+        tokenizer, saved = self.parts.tokenizer(), self.tokenizers.source
+        if type(saved) is not type(tokenizer) or saved.options() != tokenizer.options():
+            raise UserError(
+                f"{folder / 'tokenizer'} has another tokenizer or other settings than tokenizer={tokenizer.options()}."
+            )
         self.longest = {}
 
     def save(self, folder: Path) -> None:
