@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -121,7 +122,7 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def configurations_are_composed_once() -> Iterator[None]:
     """Cache what Hydra composes from the files of conf/ for each list of settings."""
-    composed: dict[Any, DictConfig] = {}
+    composed: dict[Any, bytes] = {}  # not objects, which would slow down garbage collection
     compose = ConfigLoaderImpl._load_configuration_impl
 
     def load(loader: ConfigLoaderImpl, config_name: Any, overrides: list[str], **others: Any) -> DictConfig:
@@ -130,8 +131,8 @@ def configurations_are_composed_once() -> Iterator[None]:
             return compose(loader, config_name, overrides, **others)
         key = (config_name, *overrides, *others.values(), JobRuntime.instance().get("name"))
         if key not in composed:
-            composed[key] = compose(loader, config_name, overrides, **others)
-        config = deepcopy(composed[key])
+            composed[key] = pickle.dumps(compose(loader, config_name, overrides, **others))
+        config: DictConfig = pickle.loads(composed[key])
         config.hydra.runtime.cwd = str(Path.cwd())
         return config
 
@@ -143,6 +144,14 @@ def configurations_are_composed_once() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def runs_have_fast_reports() -> Iterator[None]:
     with fast_reports():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def files_stay_in_memory() -> Iterator[None]:
+    """Do not wait until the disk has written a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 

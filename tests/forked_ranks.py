@@ -12,7 +12,7 @@ from torch.distributed.launcher import api
 @contextmanager
 def forked_ranks() -> Iterator[None]:
     """Make `launch.spawn` fork its ranks. They compute with one thread: OpenMP's threads do not survive a fork."""
-    import torch._dynamo
+    import torch._dynamo  # here, as each rank would import it for its optimizer
 
     settings, threads = api.LaunchConfig, torch.get_num_threads()
 

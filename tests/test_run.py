@@ -50,6 +50,7 @@ TINY = (
     "dataset.validation=16",
     "dataset.test=16",
     "dataset.test_compositional=0",
+    "dataset.max_depth=2",
     "model.embedding_size=16",
     "model.hidden_size=16",
     "model.encoder_hidden_size=8",

@@ -1,6 +1,5 @@
 """The sweep definitions for W&B: what they would start is a run of this program."""
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def test_there_are_a_grid_and_a_search() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_run_of_a_sweep_composes(file: Path) -> None:
+def test_every_value_of_a_sweep_composes(file: Path) -> None:
     sweep = yaml.safe_load(file.read_text())
     assert sweep["command"] == ["${env}", "python", "-m", "seq2seq_lab", "${args_no_hyphens}"]
     goals = {
@@ -38,8 +37,9 @@ def test_every_run_of_a_sweep_composes(file: Path) -> None:
     }
     assert goals[sweep["metric"]["name"]] == sweep["metric"]["goal"]
     keys = list(sweep["parameters"])
-    runs = list(product(*map(values_of, sweep["parameters"].values())))
-    assert len(runs) > 5
+    values = [*map(values_of, sweep["parameters"].values())]
+    # Each value is in one of the runs at least.
+    runs = [[of[number % len(of)] for of in values] for number in range(max(map(len, values)))]
     for run in runs:
         arguments = [f"{key}={value}" for key, value in zip(keys, run, strict=True)]
         with compose.composer():
