@@ -54,6 +54,8 @@ class CellsSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Sequence[JobReturn]:
         """Run all jobs and return their results in order, or raise the error of the first failed job.
 
+        The command line has composed every value. Composing every job here too would take 0.1 seconds per job.
+
         Args:
             arguments: the overrides of the command line.
         """
@@ -66,7 +68,6 @@ class CellsSweeper(Sweeper):
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        self.validate_batch_is_legal(jobs)
         results = self.launcher.launch(jobs, initial_job_idx=0)
         for result in results:
             _ = result.return_value  # raises the error of a job that failed
