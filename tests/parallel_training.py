@@ -33,7 +33,7 @@ from seq2seq_lab.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 GRAMMAR = Grammar(
-    train=37, validation=11, test=1, test_compositional=0, held_out_share=0.1, seed=1, max_depth=4
+    train=37, validation=11, test=1, test_compositional=0, held_out_share=0.1, seed=1, max_depth=2
 )
 SETTINGS = (
     *("logger=none", "trainer.device=cpu", "optimizer=sgd", "optimizer.lr=0.5", "schedule=constant"),
