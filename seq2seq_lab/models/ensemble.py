@@ -70,23 +70,23 @@ class Ensemble(nn.Module):
         return MemberStates(states), MemberSources(sources)
 
     def step(
-        self, token_N: Tensor, state: MemberStates, source: MemberSources
+        self, token_N: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True
     ) -> tuple[Tensor, MemberStates, Tensor | None]:
         """See `Seq2Seq.step`."""
         steps = [
-            member.step(token_N, *inputs)
-            for member, *inputs in zip(self.members, state.members, source.members, strict=True)
+            member.step(token_N, of_member, encoded, with_weights)
+            for member, of_member, encoded in zip(self.members, state.members, source.members, strict=True)
         ]
         log_probs, states, weights = zip(*steps, strict=True)
         return _log_mean(log_probs), MemberStates(states), _mean(weights)
 
     def unroll(
-        self, inputs_BT: Tensor, state: MemberStates, source: MemberSources
+        self, inputs_BT: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.unroll`; the logits are log-probabilities."""
         results = [
-            member.unroll(inputs_BT, *inputs)
-            for member, *inputs in zip(self.members, state.members, source.members, strict=True)
+            member.unroll(inputs_BT, of_member, encoded, with_weights)
+            for member, of_member, encoded in zip(self.members, state.members, source.members, strict=True)
         ]
         logits, weights = zip(*results, strict=True)
         return _log_mean([log_softmax(logits_BTV) for logits_BTV in logits]), _mean(weights)

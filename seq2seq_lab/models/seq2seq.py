@@ -89,23 +89,41 @@ class Seq2Seq(nn.Module):
         source = Source.encoded(encoded, self.decoder.project)
         return self.decoder.start(source), source
 
-    def read(self, token_N: Tensor, state: Any, source: Source) -> tuple[Tensor, Selectable, Tensor | None]:
-        """Read one target token: return (features_NF for the readout, the next state, weights_NS or None)."""
-        return self.decoder.step(self._embed_target(token_N), state, source)
+    def read(
+        self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
+    ) -> tuple[Tensor, Selectable, Tensor | None]:
+        """Read one target token: return (features_NF for the readout, the next state, weights_NS or None).
 
-    def step(self, token_N: Tensor, state: Any, source: Source) -> tuple[Tensor, Selectable, Tensor | None]:
-        """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None)."""
-        features_NF, state, weights_NS = self.read(token_N, state, source)
+        Args:
+            with_weights: see `Decoder.step`.
+        """
+        return self.decoder.step(self._embed_target(token_N), state, source, with_weights)
+
+    def step(
+        self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
+    ) -> tuple[Tensor, Selectable, Tensor | None]:
+        """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None); see `read`."""
+        features_NF, state, weights_NS = self.read(token_N, state, source, with_weights)
         return log_softmax(self.readout(features_NF)), state, weights_NS
 
-    def unroll(self, inputs_BT: Tensor, state: Any, source: Source) -> tuple[Tensor, Tensor | None]:
-        """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t."""
-        features_BTF, weights_BTS = self.decoder.unroll(self._embed_target(inputs_BT), state, source)
+    def unroll(
+        self, inputs_BT: Tensor, state: Any, source: Source, with_weights: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t.
+
+        Args:
+            with_weights: see `Decoder.step`.
+        """
+        features_BTF, weights_BTS = self.decoder.unroll(
+            self._embed_target(inputs_BT), state, source, with_weights
+        )
         return self.readout(features_BTF), weights_BTS
 
-    def forward(self, batch: Any, inputs_BT: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, batch: Any, inputs_BT: Tensor, with_weights: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
         """Encode the source and read a whole target; see `start` and `unroll`."""
-        return self.unroll(inputs_BT, *self.start(batch))
+        return self.unroll(inputs_BT, *self.start(batch), with_weights)
 
     def _embed_source(self, tokens: Tensor) -> Tensor:
         return self.source_dropout(self._scale(self.source_embedding(tokens)))
@@ -136,12 +154,16 @@ class Encoded:
         """See `Seq2Seq.start`."""
         return self.started
 
-    def step(self, token_N: Tensor, state: Any, source: Any) -> tuple[Tensor, Any, Tensor | None]:
+    def step(
+        self, token_N: Tensor, state: Any, source: Any, with_weights: bool = True
+    ) -> tuple[Tensor, Any, Tensor | None]:
         """See `Seq2Seq.step`."""
-        stepped: tuple[Tensor, Any, Tensor | None] = self.model.step(token_N, state, source)
+        stepped: tuple[Tensor, Any, Tensor | None] = self.model.step(token_N, state, source, with_weights)
         return stepped
 
-    def __call__(self, batch: Any, inputs_BT: Tensor) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, batch: Any, inputs_BT: Tensor, with_weights: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
         """See `Seq2Seq.forward`."""
-        result: tuple[Tensor, Tensor | None] = self.model.unroll(inputs_BT, *self.started)
+        result: tuple[Tensor, Tensor | None] = self.model.unroll(inputs_BT, *self.started, with_weights)
         return result

@@ -54,10 +54,15 @@ class StepModel(Protocol):
         """
         ...
 
-    def step(self, token_N: Tensor, state: Any, source: Any) -> tuple[Tensor, Any, Tensor | None]:
+    def step(
+        self, token_N: Tensor, state: Any, source: Any, with_weights: bool
+    ) -> tuple[Tensor, Any, Tensor | None]:
         """Read a token: return (log_probs_NV of the next, the next state, weights_NS or None).
 
         The N = B · K rows of a state belong to the B sentences of a source, K adjacent rows to each.
+
+        Args:
+            with_weights: False if the search does not read the weights, which may then be None.
         """
         ...
 

@@ -67,7 +67,7 @@ class BeamSearch:
         covered_AKS = torch.zeros(count, self.size, 1, device=device)
         best = _Best.empty(count, self.nbest, frontier.steps, device)
         for t in range(frontier.steps):
-            log_probs_AKV, weights_AKS = frontier.step(token_AK, t)
+            log_probs_AKV, weights_AKS = frontier.step(token_AK, t, self.needs_attention)
             vocabulary = log_probs_AKV.shape[-1]
             total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.size)
             parent_AK, token_AK = choice_AK // vocabulary, choice_AK % vocabulary

@@ -43,13 +43,16 @@ class Frontier:
         """The maximum number of tokens of each sentence, including `<eos>`."""
         return self._longest_B[self.sentence_A]
 
-    def step(self, token_AK: Tensor, t: int) -> tuple[Tensor, Tensor | None]:
+    def step(self, token_AK: Tensor, t: int, with_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Read one token per hypothesis: return (log_probs_AKV of token t, counted from 0, and weights_AKS or None).
 
         `<pad>` and `<sos>` have probability 0, and so does `<eos>` before the minimum length.
+
+        Args:
+            with_weights: return the weights of a model that attends, also if they are not kept.
         """
         log_probs_NV, self._state, weights_NS = self._model.step(
-            token_AK.flatten(), self._state, self._source
+            token_AK.flatten(), self._state, self._source, with_weights or self._with_weights
         )
         log_probs_AKV = log_probs_NV.reshape(*token_AK.shape, -1)
         for token in (PAD, SOS):

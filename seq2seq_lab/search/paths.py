@@ -44,7 +44,7 @@ class PathSearch(ABC):
         tokens_BKT = token_AK.new_full((*token_AK.shape, frontier.steps), PAD)
         log_prob_BK = torch.zeros(token_AK.shape, device=token_AK.device)
         for t in range(frontier.steps):
-            log_probs_AKV, _ = frontier.step(token_AK, t)
+            log_probs_AKV, _ = frontier.step(token_AK, t, False)
             sentence_A = frontier.sentence_A
             chosen_AK = self.choose(log_probs_AKV, batch.index_B[sentence_A], t)
             gained_AK = log_probs_AKV.gather(-1, chosen_AK[..., None])[..., 0]

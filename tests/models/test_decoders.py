@@ -180,7 +180,7 @@ class SumDecoder(RecurrentDecoder):
         self.feature_size = recurrent.hidden_size
 
     def step(
-        self, embedded_NE: Tensor, state: DecoderState, source: Source
+        self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         state_NH, layers = self.layers.step(embedded_NE, state.layers)
         context_NM, weights_NS, attention = self.attend_once(state_NH, embedded_NE, state.attention, source)

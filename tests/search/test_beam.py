@@ -137,8 +137,8 @@ def test_a_batch_equals_each_sentence_alone(decoder: str, attention: str) -> Non
 class NeverEnds(Seq2Seq):
     """A model that never predicts `<eos>`."""
 
-    def step(self, token_N: Tensor, state, source):  # type: ignore[no-untyped-def]
-        log_probs_NV, state, weights_NS = super().step(token_N, state, source)
+    def step(self, token_N: Tensor, state, source, with_weights):  # type: ignore[no-untyped-def]
+        log_probs_NV, state, weights_NS = super().step(token_N, state, source, with_weights)
         log_probs_NV[:, EOS] = float("-inf")
         return log_probs_NV, state, weights_NS
 

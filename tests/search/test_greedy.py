@@ -45,7 +45,7 @@ class Scripted:
         return state, Source(source_BS1.float(), source_BS1, lengths_B, None, state)
 
     def step(
-        self, token_B: Tensor, state: RecurrentState, source: Source
+        self, token_B: Tensor, state: RecurrentState, source: Source, with_weights: bool
     ) -> tuple[Tensor, RecurrentState, Tensor | None]:
         assert state.cell_LBH is not None
         self.read.append(token_B.tolist())

@@ -148,12 +148,12 @@ class Bigrams:
     def logits(self, token_B: Tensor, number: Tensor) -> Tensor:
         return self.logits_VV[token_B] + torch.sin(number + torch.arange(V))
 
-    def step(self, token_B: Tensor, state: RecurrentState, _: Source) -> tuple[Tensor, RecurrentState, None]:
+    def step(self, token_B: Tensor, state: RecurrentState, *_: object) -> tuple[Tensor, RecurrentState, None]:
         self.read.append(token_B.tolist())
         logits_BV = self.logits(token_B, state.hidden_LBH[0])
         return logits_BV.log_softmax(-1), RecurrentState(state.hidden_LBH + 1, None), None
 
-    def __call__(self, _: Batch, inputs_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, _: Batch, inputs_BT: Tensor, with_weights: bool = True) -> tuple[Tensor, Tensor]:
         steps = torch.arange(inputs_BT.shape[1])[:, None]
         return self.logits(inputs_BT, steps), torch.ones(1)
 

@@ -89,7 +89,7 @@ class Oracle(nn.Module):
         self.order: list[int] = []
 
     def unroll(
-        self, inputs_BT: torch.Tensor, _: None, source_BS: torch.Tensor
+        self, inputs_BT: torch.Tensor, _: None, source_BS: torch.Tensor, with_weights: bool = True
     ) -> tuple[torch.Tensor, torch.Tensor]:
         weights_BTS = torch.zeros(*inputs_BT.shape, source_BS.shape[1])
         for row in range(len(source_BS)):

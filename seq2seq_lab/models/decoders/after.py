@@ -77,7 +77,7 @@ class AttendAfterDecoder(RecurrentDecoder):
         return super().start(source)._replace(fed_BF=fed_BF)
 
     def step(
-        self, embedded_NE: Tensor, state: DecoderState, source: Source
+        self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         input_N1E = embedded_N1E = embedded_NE[:, None]
         if state.fed_BF is not None:
@@ -93,7 +93,7 @@ class AttendAfterDecoder(RecurrentDecoder):
         return features_NF, state, None if weights_N1S is None else weights_N1S[:, 0]
 
     def unroll(
-        self, embedded_BTE: Tensor, state: DecoderState, source: Source
+        self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
         if self.fed_size:
             return self._unroll_feeding(embedded_BTE, state, source)

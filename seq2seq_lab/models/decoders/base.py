@@ -42,21 +42,27 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def step(
-        self, embedded_NE: Tensor, state: Any, source: Source
+        self, embedded_NE: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
         """Read one token: return (features_NF, the next state, weights_NS or None).
 
         The N = B · K rows of a state belong to the B sentences of a source, K adjacent rows to each.
+
+        Args:
+            with_weights: False if the caller does not read the weights; a decoder that computes them only for the caller
+                then returns None.
         """
 
-    def unroll(self, embedded_BTE: Tensor, state: Any, source: Source) -> tuple[Tensor, Tensor | None]:
+    def unroll(
+        self, embedded_BTE: Tensor, state: Any, source: Source, with_weights: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
         """Read a target whose tokens are all known: return (features_BTF, weights_BTS or None).
 
         Equal to repeated `step`; a decoder overrides this loop to be faster.
         """
         features, weights = [], []
         for embedded_BE in embedded_BTE.unbind(1):
-            feature_BF, state, weight_BS = self.step(embedded_BE, state, source)
+            feature_BF, state, weight_BS = self.step(embedded_BE, state, source, with_weights)
             features.append(feature_BF)
             weights.append(weight_BS)
         return torch.stack(features, dim=1), stack_steps(weights)

@@ -58,7 +58,7 @@ class AttendBeforeDecoder(RecurrentDecoder):
         self.feature_size = self.output.size
 
     def step(
-        self, embedded_NE: Tensor, state: DecoderState, source: Source
+        self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         context_NM, weights_NS, attention = self.attend_once(
             state.layers.hidden_LBH[-1], embedded_NE, state.attention, source
@@ -71,7 +71,7 @@ class AttendBeforeDecoder(RecurrentDecoder):
         return features_N1F[:, 0], DecoderState(layers, attention), weights_NS
 
     def unroll(
-        self, embedded_BTE: Tensor, state: DecoderState, source: Source
+        self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
         known_BTE = embedded_BTE if self.rectified is None else embedded_BTE[..., :0]
         loop = RecurrentLoop(self.layers, known_BTE, state.layers)

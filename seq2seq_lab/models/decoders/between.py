@@ -65,7 +65,7 @@ class AttendBetweenDecoder(RecurrentDecoder):
         self.feature_size = attentional_size
 
     def step(
-        self, embedded_NE: Tensor, state: DecoderState, source: Source
+        self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         query_NH, between = self.first.step(embedded_NE, state.layers)
         context_NM, weights_NS, attention = self.attend_once(query_NH, embedded_NE, state.attention, source)
@@ -74,7 +74,7 @@ class AttendBetweenDecoder(RecurrentDecoder):
         return features_N1F[:, 0], DecoderState(layers, attention), weights_NS
 
     def unroll(
-        self, embedded_BTE: Tensor, state: DecoderState, source: Source
+        self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
         first = RecurrentLoop(self.first, embedded_BTE, state.layers)
         second = RecurrentLoop(self.second, embedded_BTE[..., :0], state.layers)

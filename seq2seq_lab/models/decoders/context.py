@@ -60,13 +60,13 @@ class FixedContextDecoder(RecurrentDecoder):
         self.feature_size = self.output.size
 
     def step(
-        self, embedded_NE: Tensor, state: DecoderState, source: Source
+        self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
         features_N1F, layers = self._read(embedded_NE[:, None], state.layers, source)
         return features_N1F[:, 0], state._replace(layers=layers), None
 
     def unroll(
-        self, embedded_BTE: Tensor, state: DecoderState, source: Source
+        self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
         return self._read(embedded_BTE, state.layers, source)[0], None
 

@@ -230,7 +230,7 @@ class TranslationEvaluator:
         """Translate a batch and add its results to a rank's share."""
         with autocast(self.compute.precision, self.compute.device):
             model = Encoded(self.model, batch)
-            teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
+            teacher_forced, weights_BTS = loss.teacher_forced(model, batch, self._gold is not None)
             free_running = loss.free_running(model, batch)
             attention = self.replace_unknown or not set(index).isdisjoint(kept)
             hypotheses = self.search(model, batch, attention)

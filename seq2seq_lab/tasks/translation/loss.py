@@ -55,7 +55,7 @@ class TrainingLoss:
         else:
             state, source = model.start(batch)
             inputs_BT = choose_inputs(model, state, source, batch, mask_BT)
-        logits_BTV, _ = model.unroll(inputs_BT, state, source)
+        logits_BTV, _ = model.unroll(inputs_BT, state, source, False)
         with record_function("loss"):
             outputs_BT = until_eos(inputs_BT, batch.outputs_BT) if self.stop_at_eos else batch.outputs_BT
             loss_sum = cross_entropy(logits_BTV, outputs_BT, self.label_smoothing)
@@ -173,9 +173,11 @@ def _rows(logits_NV: Tensor) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
-def teacher_forced(model: Seq2Seq | Encoded, batch: Batch) -> tuple[Tensor, Tensor | None]:
+def teacher_forced(
+    model: Seq2Seq | Encoded, batch: Batch, with_weights: bool = True
+) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss with the reference as input, and the attention weights_BTS or None."""
-    logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
+    logits_BTV, weights_BTS = model(batch, batch.inputs_BT, with_weights)
     return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
 
 
@@ -188,7 +190,7 @@ def free_running(model: Seq2Seq | Encoded, batch: Batch) -> Tensor:
     token_B = batch.inputs_BT[:, 0]
     total = torch.zeros((), device=token_B.device)
     for output_B in batch.outputs_BT.unbind(1):
-        log_probs_BV, state, _ = model.step(token_B, state, source)
+        log_probs_BV, state, _ = model.step(token_B, state, source, False)
         total = total + functional.nll_loss(log_probs_BV, output_B, ignore_index=PAD, reduction="sum")
         token_B = log_probs_BV.argmax(-1)
     return total
