@@ -82,7 +82,7 @@ class MyAttention(Attention):
         # values that no run can have, parts that do not go together
         ("teacher_forcing.ratio=1.5", ["teacher_forcing.ratio=1.5", "0 ", "to 1 "]),
         ("trainer.monitor=val/blue", ["trainer.monitor=val/blue", "'val/bleu'", "val/ter"]),
-        ("attention.size=-3", ["attention.size=-3", "at least 1"]),
+        ("attention.size=-3", ["attention.size=-3"]),
         ("optimizer.lr=-1", ["optimizer.lr=-1", "Invalid learning rate"]),
         ("+optimizer.foreach=true", ["optimizer.foreach=True", "`fused` and `foreach`"]),
         ("model=vanilla attention=additive", ["model=vanilla", "attention=…", "model=attn"]),
