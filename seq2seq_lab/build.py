@@ -50,6 +50,7 @@ from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.transformer import TransformerSpec
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.base import Part, Parts, Task
 from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
@@ -93,6 +94,9 @@ RUNTIME: dict[str, frozenset[str]] = {
     "optimizer": frozenset({"params"}),
     "logger": frozenset({"folder", "config", "flat", "run_id"}),
 }
+
+# Dataclasses of settings: a constructor that takes one has its fields as settings.
+SPECS = (RecurrentSpec, TransformerSpec)
 
 # *args and **kwargs are not settings.
 GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -219,12 +223,12 @@ def refuse_instructions(path: str, value: object) -> None:
 
 
 def constructor_parameters(target: type) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a constructor by name, with a `RecurrentSpec` replaced by its fields."""
+    """Return the parameters of a constructor by name, with a dataclass of `SPECS` replaced by its fields."""
     hints = annotations(target)
     found: dict[str, inspect.Parameter] = {}
     for name, parameter in inspect.signature(target).parameters.items():
-        if hints.get(name) is RecurrentSpec:
-            found |= constructor_parameters(RecurrentSpec)
+        if (spec := hints.get(name)) in SPECS:
+            found |= constructor_parameters(spec)
         else:
             found[name] = parameter.replace(annotation=hints.get(name, Any))
     return found
@@ -326,10 +330,9 @@ def part(name: str, slot: OptionalSlot) -> Part:
         hints = annotations(locate(name, slot))
         settings = dict(slot)
         try:
-            for key in (key for key, hint in hints.items() if hint is RecurrentSpec):
-                kwargs[key] = RecurrentSpec(
-                    **{field.name: settings.pop(field.name) for field in fields(RecurrentSpec)}
-                )
+            for key, spec in hints.items():
+                if spec in SPECS:
+                    kwargs[key] = spec(**{field.name: settings.pop(field.name) for field in fields(spec)})
             return instantiate(settings, _partial_=True, _convert_="all", _recursive_=False)(*args, **kwargs)
         except UserError:
             raise

@@ -103,7 +103,7 @@ class Changed(Enum):
 
 @dataclass
 class ModelConfig:
-    """Sizes that several parts of the model share. Meanings: conf/model/attn.yaml."""
+    """Sizes that several parts of the model share. Meanings: conf/config.yaml and conf/model/attn.yaml."""
 
     name: str
     embedding_size: int
@@ -111,6 +111,8 @@ class ModelConfig:
     hidden_size: int
     num_layers: int
     attentional_size: int
+    num_heads: int
+    feedforward_size: int
     dropout: float
     state_dropout: float
     locked_dropout: bool
@@ -270,6 +272,7 @@ def plain(node: DictConfig) -> dict[str, Any]:
 # Keys whose values are numbers in a range; null is allowed where the type allows it.
 ABOVE_ZERO = (
     *("model.embedding_size", "model.encoder_hidden_size", "model.hidden_size", "model.num_layers"),
+    *("model.num_heads", "model.feedforward_size"),
     *("model.attentional_size", "embedding.source.size", "embedding.target.size", "trainer.max_epochs"),
     *("trainer.max_steps", "trainer.batch_size", "trainer.micro_batches", "trainer.max_length"),
     *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),

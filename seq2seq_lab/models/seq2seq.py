@@ -125,6 +125,19 @@ class Seq2Seq(nn.Module):
         """Encode the source and read a whole target; see `start` and `unroll`."""
         return self.unroll(inputs_BT, *self.start(batch), with_weights)
 
+    def attention_maps(self, batch: Any, inputs_BT: Tensor) -> dict[str, Tensor]:
+        """Return the attention weights of all layers and heads of a Transformer; without one, nothing.
+
+        Returns:
+            "encoder": maps_BLASS of the self-attention of a Transformer encoder; "decoder": maps_BLATT of the self-attention
+            of a Transformer decoder; "cross": maps_BLATS of its attention to the source.
+        """
+        _, source = self.start(batch)
+        return {
+            **self.encoder.attention_maps(batch, self._embed_source),
+            **self.decoder.attention_maps(self._embed_target(inputs_BT), source),
+        }
+
     def _embed_source(self, tokens: Tensor) -> Tensor:
         return self.source_dropout(self._scale(self.source_embedding(tokens)))
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.models.encoders.base import EncoderOutputs
+from seq2seq_lab.models.masking import padding_mask
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
@@ -35,13 +36,13 @@ class Source(NamedTuple):
         """
         outputs_BSM, lengths = encoded.outputs_BSM, encoded.lengths
         size, device = outputs_BSM.shape[1], outputs_BSM.device
-        mask = None
-        if min(lengths) == size:
+        mask_BS = padding_mask(lengths, size, device)
+        if mask_BS is None:
             lengths_B = torch.full((len(lengths),), size, device=device)  # no copy from the host
         else:
             lengths_B = torch.tensor(lengths, device=device)
-            mask = (torch.arange(size, device=device) < lengths_B[:, None])[:, None]
-        return cls(outputs_BSM, project(outputs_BSM), lengths_B, mask, encoded.final)
+        mask_B1S = None if mask_BS is None else mask_BS[:, None]
+        return cls(outputs_BSM, project(outputs_BSM), lengths_B, mask_B1S, encoded.final)
 
     def select(self, index_N: Tensor) -> "Source":
         """Return the source sentences of the given rows."""

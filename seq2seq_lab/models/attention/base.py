@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import require
+from seq2seq_lab.models.masking import normalize
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
 
@@ -157,14 +158,6 @@ class StatefulAttention(BaseAttention):
             step, history = step + 1, self.advance(history, weights_N1S[:, 0])
             weights.append(weights_N1S)
         return torch.cat(weights, dim=1), AttentionState(step, history)
-
-
-def normalize(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the softmax over the positions where the mask is True, in float32 or wider."""
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    return scores.softmax(dim=-1)
 
 
 def regroup(x_NTX: Tensor, rows: int) -> Tensor:

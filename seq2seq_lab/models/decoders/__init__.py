@@ -5,6 +5,7 @@ from seq2seq_lab.models.decoders.base import Decoder, DecoderState, RecurrentDec
 from seq2seq_lab.models.decoders.before import AttendBeforeDecoder
 from seq2seq_lab.models.decoders.between import AttendBetweenDecoder
 from seq2seq_lab.models.decoders.context import FixedContextDecoder
+from seq2seq_lab.models.decoders.transformer import TransformerDecoder
 from seq2seq_lab.models.source import Source
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "FixedContextDecoder",
     "RecurrentDecoder",
     "Source",
+    "TransformerDecoder",
 ]

@@ -67,6 +67,10 @@ class Decoder(nn.Module, ABC):
             weights.append(weight_BS)
         return torch.stack(features, dim=1), stack_steps(weights)
 
+    def attention_maps(self, embedded_BTE: Tensor, source: Source) -> dict[str, Tensor]:
+        """Return the attention weights of all layers and heads, maps_BLATT or maps_BLATS by name; empty without layers."""
+        return {}
+
 
 class DecoderState(NamedTuple):
     """The state of a recurrent decoder between two steps; `fed_BF` is what input feeding adds to the next input."""

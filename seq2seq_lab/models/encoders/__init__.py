@@ -2,5 +2,6 @@
 
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder
+from seq2seq_lab.models.encoders.transformer import TransformerEncoder
 
-__all__ = ["Encoder", "EncoderOutputs", "EncoderSizes", "RecurrentEncoder"]
+__all__ = ["Encoder", "EncoderOutputs", "EncoderSizes", "RecurrentEncoder", "TransformerEncoder"]

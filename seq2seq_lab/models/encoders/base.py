@@ -52,6 +52,14 @@ class Encoder(nn.Module, ABC):
         outputs: EncoderOutputs = self(embed(batch.source_BS), batch.source_lengths)
         return outputs
 
+    def attention_maps(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Return the self-attention weights of all layers and heads, maps_BLASS by name; empty without self-attention.
+
+        Args:
+            batch, embed: see `read`.
+        """
+        return {}
+
     @abstractmethod
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         """Encode a batch; `lengths` are the B real lengths, on the host."""

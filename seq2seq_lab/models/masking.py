@@ -1,0 +1,22 @@
+"""Masks of padded batches, and the softmax over the real positions."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def padding_mask(lengths: Sequence[int], size: int, device: torch.device) -> Tensor | None:
+    """Return mask_BS, True at the real positions; None if no row is padded."""
+    if min(lengths) == size:
+        return None
+    lengths_B = torch.tensor(lengths, device=device)
+    return torch.arange(size, device=device) < lengths_B[:, None]
+
+
+def normalize(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the softmax over the positions where the mask is True, in float32 or wider."""
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return scores.softmax(dim=-1)
