@@ -16,11 +16,17 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 
 VOCABULARY = 13
 PARTS = ("encoder", "decoder", "attention", "readout")
+HEADS = {"num_heads": 2, "feedforward_size": 7}
 
 
 def values_of(group: str) -> list[str]:
     """The values of a group: its files in conf/."""
     return sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))
+
+
+def recurrent_values_of(group: str) -> list[str]:
+    """The encoders or decoders with recurrent layers."""
+    return [value for value in values_of(group) if value != "transformer"]
 
 
 @cache
@@ -46,7 +52,11 @@ def _config(parts: tuple[str, ...], model: tuple[tuple[str, object], ...]) -> Co
     node = deepcopy(composed("model=attn"))
     for group, value in zip(PARTS, parts, strict=True):
         node[group] = composed(f"{group}={value}")[group]
-    sizes = {"embedding_size": 6, "encoder_hidden_size": 4, "hidden_size": 10, "dropout": 0.0} | dict(model)
+    sizes = (
+        {"embedding_size": 6, "encoder_hidden_size": 4, "hidden_size": 10, "dropout": 0.0}
+        | HEADS
+        | dict(model)
+    )
     node.model.update(sizes)
     config, values = deepcopy(_typed("model=attn")), plain(node)
     for name in SLOTS:

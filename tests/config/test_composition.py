@@ -10,6 +10,7 @@ from typing import Any
 import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from small_models import recurrent_values_of
 from torch import nn
 
 from seq2seq_lab import build
@@ -31,11 +32,13 @@ from seq2seq_lab.models.dropout import Dropout
 FILES = sorted(CONF_DIR.glob("*/*.yaml"))
 BUNDLES = ("model", "experiment", "study")
 PARTS = ("encoder", "decoder", "attention")
+RECURRENT_ENCODERS, RECURRENT_DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 
 # What goes with a value that does not fit the default run by itself.
 COMPANIONS = {
     ("decoder", "plain"): ["attention=none"],
     ("decoder", "context"): ["attention=none"],
+    ("encoder", "transformer"): ["decoder=transformer"],
     ("attention", "dot"): ["encoder=gru"],
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
@@ -89,7 +92,7 @@ def test_every_file_composes_to_a_model(path: Path) -> None:
     assert choices[group] == value
 
 
-@pytest.mark.parametrize("encoder", group_values("encoder"))
+@pytest.mark.parametrize("encoder", RECURRENT_ENCODERS)
 def test_the_decoder_has_the_encoders_cell(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", "attention=multiplicative")
     assert config.decoder["cell"] == config.encoder["cell"] == encoder.removeprefix("bi")
@@ -106,11 +109,20 @@ def dropouts(part: nn.Module) -> dict[str, float]:
     return {name: module.probability for name, module in found.items()}
 
 
-@pytest.mark.parametrize("encoder", group_values("encoder"))
+@pytest.mark.parametrize("encoder", RECURRENT_ENCODERS)
 def test_an_encoder_drops_what_the_model_says(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
     made = build.model(config, 8, 8, joint=False).encoder
     assert dropouts(made) == {"layers.dropout": BETWEEN, "encoder_output_dropout": STATES}
+
+
+def test_a_transformer_drops_what_the_model_says() -> None:
+    config, _, _ = compose("model=transformer", *DROPOUTS)
+    model = build.model(config, 8, 8, joint=False)
+    for part, count in ((model.encoder, 2), (model.decoder, 3)):
+        found = dropouts(part)
+        assert len(found) == count * config.model.num_layers
+        assert set(found.values()) == {BETWEEN}
 
 
 @pytest.mark.parametrize("encoder", ["rnn", "gru", "lstm"])
@@ -119,7 +131,7 @@ def test_an_encoder_reads_in_the_order_that_the_model_says(encoder: str) -> None
     assert config.encoder["reverse"] is True
 
 
-@pytest.mark.parametrize("decoder", group_values("decoder"))
+@pytest.mark.parametrize("decoder", RECURRENT_DECODERS)
 def test_a_decoder_drops_what_the_model_says(decoder: str) -> None:
     config, _, _ = compose(f"decoder={decoder}", *COMPANIONS.get(("decoder", decoder), []), *DROPOUTS)
     found = dropouts(build.model(config, 8, 8, joint=False).decoder)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model, values_of
+from small_models import batch_of, random_sentences, recurrent_values_of, small_config, small_model, values_of
 from torch import Tensor, nn
 
 from seq2seq_lab import build
@@ -17,7 +17,7 @@ from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.tasks.translation.loss import cross_entropy
 
-ENCODERS, DECODERS = values_of("encoder"), values_of("decoder")
+ENCODERS, DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 ATTENTIONS = [value for value in values_of("attention") if canonical("attention", value) == value]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import batch_of, random_sentences, small_config, small_model, values_of
+from small_models import batch_of, random_sentences, recurrent_values_of, small_config, small_model
 from torch import Tensor
 
 from seq2seq_lab import build
@@ -20,7 +20,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.search.beam import BeamSearch
 
-DECODERS = values_of("decoder")
+DECODERS = recurrent_values_of("decoder")
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)
 HIDDEN, EMBEDDING, STEPS = 40, 20, 6
 

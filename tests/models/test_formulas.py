@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from small_models import batch_of, composed, random_sentences, small_bundle, small_model, values_of
+from small_models import batch_of, composed, random_sentences, recurrent_values_of, small_bundle, small_model
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, SOS
@@ -325,6 +325,8 @@ def test_log_probabilities_and_gradients_are_those_of_the_formulas(
     )
 
 
-def test_every_decoder_has_a_formula() -> None:
+def test_every_recurrent_decoder_has_a_formula() -> None:
     bundles = {composed(f"model={paper[0]}").decoder._target_ for paper in PAPERS}
-    assert bundles == {composed(f"decoder={value}").decoder._target_ for value in values_of("decoder")}
+    assert bundles == {
+        composed(f"decoder={value}").decoder._target_ for value in recurrent_values_of("decoder")
+    }

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from small_models import small_config, small_model, values_of
+from small_models import recurrent_values_of, small_config, small_model
 from torch import Tensor, nn
 
 from seq2seq_lab.config.schema import CONF_DIR
@@ -208,7 +208,7 @@ def test_each_weight_is_drawn_once() -> None:
         torch.testing.assert_close(weight, before[name] + added)
 
 
-@pytest.mark.parametrize("decoder", values_of("decoder"))
+@pytest.mark.parametrize("decoder", recurrent_values_of("decoder"))
 def test_nothing_of_a_model_is_forgotten(decoder: str) -> None:
     attention = "none" if decoder in ("plain", "context") else "additive"
     drawn = small_model(small_config("bilstm", decoder, attention, "deep"))

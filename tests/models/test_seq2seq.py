@@ -33,11 +33,12 @@ PARTS: list[Parts] = [
     ("bilstm", "luong_feeding", "multiplicative"),
     ("bigru", "conditional", "additive"),
     ("lstm", "context", "none"),
+    ("transformer", "transformer", "scaled_dot"),
 ]
 every_model = pytest.mark.parametrize("parts", PARTS, ids="-".join)
 
 # Every decoder with an encoder of one and of both directions, and what else may look at the length of a sentence.
-ATTENDING = sorted({*values_of("decoder")} - {"plain", "context"})
+ATTENDING = sorted({*values_of("decoder")} - {"plain", "context", "transformer"})
 COMBINED = {*product(("lstm", "bigru"), ATTENDING, ("additive", "location")), ("bilstm", "context", "none")}
 MODELS: list[tuple[Parts, Options]] = [
     *((parts, {}) for parts in sorted({*PARTS, *COMBINED})),
