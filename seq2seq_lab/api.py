@@ -18,7 +18,7 @@ from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.data.tokenizers import Tokenizer, TokenizerPair
+from seq2seq_lab.data.tokenizers import SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_record, read_result
 from seq2seq_lab.launching.launch import follow
@@ -26,7 +26,7 @@ from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache
+from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache, to_host
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.translation import evaluation
@@ -167,6 +167,44 @@ class LoadedRun:
         # Jupyter shows a figure by this method, which a figure without pyplot lacks.
         figure._repr_png_ = functools.partial(plots.render_png, figure, 100)  # type: ignore[attr-defined]
         return figure
+
+    @torch.no_grad()
+    def plot_attention_maps(self, sentence: str) -> dict[str, "Figure"]:
+        """Return figures of all attention weights of a Transformer for a sentence and its translation.
+
+        Each figure has a row per layer and a column per head, and the mean over the heads.
+
+        Returns:
+            "encoder": self-attention of the source tokens; "decoder": self-attention of the input tokens `<sos>` y_1 …;
+            "cross": attention of the output tokens y_1 … `<eos>` to the source. A recurrent side has no figure.
+
+        Raises:
+            UserError: the model has no such attention, or the sentence has no words.
+        """
+        hypothesis = next((found[0] for _, found in self._hypotheses([sentence], False, 0)), None)
+        if hypothesis is None:
+            raise UserError(f"plot_attention_maps: {sentence!r} has no words. Give a sentence with words.")
+        text = _without_targets(self.tokenizers.source, [sentence])
+        (batch,) = BatchMaker(text, self.device).all(plan_evaluation(text, 1))
+        inputs_1T = torch.tensor([[SOS, *hypothesis.tokens]], device=self.device)
+        maps: dict[str, torch.Tensor] = {}
+        if isinstance(self.model, Seq2Seq):
+            with autocast(self.precision, self.device):
+                maps = self.model.attention_maps(batch, inputs_1T)
+        if not maps:
+            raise UserError(
+                f"The model of {self.folder} has no attention maps of layers and heads. Use one run with a Transformer "
+                f"encoder or decoder, for example model=transformer."
+            )
+        named = self._translation(sentence, hypothesis, False)
+        source, target = named.source_tokens, named.target_tokens
+        inputs, outputs = ["<sos>", *target], [*target, "<eos>"]
+        axes = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (source, outputs)}
+        title = f"{sentence} → {named.text}"
+        return {
+            name: plots.draw_attention_maps(to_host(maps_1LATS[0].float()), *axes[name], title)
+            for name, maps_1LATS in maps.items()
+        }
 
     def metrics(self) -> list[dict[str, float]]:
         """Return the rows of the run's `metrics.jsonl`: "step", "time" and the metrics recorded at that step.

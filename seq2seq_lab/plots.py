@@ -99,6 +99,52 @@ def draw_attention(
     return figure
 
 
+def draw_attention_maps(
+    weights_LATS: npt.NDArray[np.floating[Any]],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    title: str | None,
+) -> "Figure":
+    """Draw the attention of every layer (down) and head (across), and the mean over the heads of each layer.
+
+    Args:
+        weights_LATS: one matrix per layer and head, on a scale from 0 to 1.
+        columns: the S tokens that are attended to.
+        rows: the T tokens that attend.
+        title: above the picture; None for no title.
+    """
+    from matplotlib.figure import Figure
+
+    maps_LXTS = np.concatenate([weights_LATS, weights_LATS.mean(1, keepdims=True)], axis=1)
+    layers, across, down, wide = maps_LXTS.shape
+    cell = min(0.17, LONGEST_SIDE / (across * wide), LONGEST_SIDE / (layers * down))  # inches
+    figure = Figure(
+        figsize=(across * (cell * wide + 0.15) + 1.8, layers * (cell * down + 0.3) + 1.5),
+        layout="constrained",
+    )
+    style: dict[str, Any] = {"fontsize": 0.75 * cell * 72, "parse_math": False}
+    grid = figure.subplots(layers, across, squeeze=False)
+    for (layer, number), axes in np.ndenumerate(grid):
+        image = axes.imshow(
+            maps_LXTS[layer, number],
+            cmap="viridis",
+            vmin=0.0,
+            vmax=1.0,
+            interpolation="nearest",
+            aspect="auto",
+        )
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        axes.set_xticks(range(wide), columns if layer == 0 else [""] * wide, rotation=90, **style)
+        axes.set_yticks(range(down), rows if number == 0 else [""] * down, **style)
+        head = "mean" if number == across - 1 else f"head {number + 1}"
+        axes.set_xlabel(f"layer {layer + 1}, {head}", fontsize=8)
+    figure.colorbar(image, ax=grid, label="attention weight", ticks=[0, 0.5, 1], fraction=0.02)
+    if title is not None:
+        figure.suptitle(title, fontsize=10, parse_math=False, wrap=True)
+    return figure
+
+
 def _shrink(labels: Sequence["Text"], widths: Sequence[float], most: float) -> None:
     """Reduce the font size of labels that are wider than `most` inches."""
     for label, width in zip(labels, widths, strict=True):

@@ -66,6 +66,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--attention", type=Path, metavar="FILE.png", help="draw the attention, one picture per line"
     )
+    arguments.add_argument(
+        "--attention-maps",
+        type=Path,
+        metavar="FILE.png",
+        help="draw the attention of every layer and head of a Transformer as FILE.encoder.png, FILE.decoder.png and "
+        "FILE.cross.png, for each line",
+    )
     return arguments
 
 
@@ -81,8 +88,9 @@ def translate(options: argparse.Namespace) -> None:
         if not path.exists() or path.is_dir():
             raise UserError(f"{path} is not a file. Give an existing file, or a setting as KEY=VALUE.")
     run = open_run(options, changes)
-    if options.attention is not None:
-        options.attention.parent.mkdir(parents=True, exist_ok=True)
+    for path in (options.attention, options.attention_maps):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
     if not files and sys.stdin.isatty():
         prompt(run, options.replace_unknown)
         return
@@ -97,6 +105,8 @@ def translate(options: argparse.Namespace) -> None:
                 print(format_line(translation, number, options))
             if options.attention is not None:
                 draw(run, translations[0], options.attention, number)
+            if options.attention_maps is not None:
+                draw_maps(run, translations[0], options.attention_maps, number)
         first += len(chunk)
         sys.stdout.flush()
 
@@ -122,14 +132,30 @@ def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[st
 
 
 def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:
-    """Draw the attention of a translation; the number of the line is added to the file name, except for the first.
+    """Draw the attention of a translation as the picture of a line; see `picture`.
 
     Raises:
         UserError: the model has no attention.
     """
     if translation.target_tokens:
-        picture = path if number == 0 else path.with_name(f"{path.stem}.{number + 1}{path.suffix}")
-        save_figure(run.plot_attention(translation), picture)
+        save_figure(run.plot_attention(translation), picture(path, number))
+
+
+def draw_maps(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:
+    """Draw the attention of every layer and head for a line; the name of the attention is added to the file name.
+
+    Raises:
+        UserError: the model is not a Transformer.
+    """
+    if translation.source.strip():
+        for name, figure in run.plot_attention_maps(translation.source).items():
+            numbered = picture(path, number)
+            save_figure(figure, numbered.with_name(f"{numbered.stem}.{name}{path.suffix}"))
+
+
+def picture(path: Path, number: int) -> Path:
+    """Return the file of a line's picture: the number of the line is added to the name, except for the first."""
+    return path if number == 0 else path.with_name(f"{path.stem}.{number + 1}{path.suffix}")
 
 
 def format_line(translation: "Translation", number: int, options: argparse.Namespace) -> str:

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration, GroupValue
-from seq2seq_lab.plots import draw_attention, draw_curves, draw_groups, save_figure
+from seq2seq_lab.plots import draw_attention, draw_attention_maps, draw_curves, draw_groups, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -38,6 +38,25 @@ def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
     assert title.get_text() == "no. 1"
     centres = [patch.get_center() for patch in axes.patches if isinstance(patch, Rectangle)]
     np.testing.assert_allclose(centres, [(1, 0), (2, 1)], atol=1e-9)
+
+
+def test_maps_of_every_head_and_their_mean() -> None:
+    weights = np.random.default_rng(1).dirichlet([1.0] * 3, size=(2, 4, 5))
+    figure = draw_attention_maps(weights, ["a", "b", "c"], [*"vwxyz"], "costs $5")
+    panels = [axes for axes in figure.axes if axes.get_xlabel()]
+    assert [axes.get_xlabel() for axes in panels[:5]] == [
+        *(f"layer 1, head {head}" for head in (1, 2, 3, 4)),
+        "layer 1, mean",
+    ]
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["a", "b", "c"]
+    assert [label.get_text() for label in panels[5].get_yticklabels()] == [*"vwxyz"]
+    assert len(panels) == 10
+    for layer in (0, 1):
+        for head in range(4):
+            np.testing.assert_array_equal(
+                panels[5 * layer + head].get_images()[0].get_array(), weights[layer, head]
+            )
+        np.testing.assert_allclose(panels[5 * layer + 4].get_images()[0].get_array(), weights[layer].mean(0))
 
 
 def test_size_grows_with_the_sentence_and_stays_bounded() -> None:

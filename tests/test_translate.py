@@ -13,6 +13,7 @@ import pytest
 import seq2seq_lab
 from seq2seq_lab import translate
 from seq2seq_lab.api import Translation
+from seq2seq_lab.errors import UserError
 
 SETTINGS = [
     *("dataset.train=300", "dataset.validation=10", "dataset.test=10", "dataset.test_compositional=0"),
@@ -185,6 +186,36 @@ def test_pictures(
     data = b"the king sleeps.\n\nthe cat\n"
     assert translated(monkeypatch, capsys, data, run.folder, "--attention", tmp_path / "a.png")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.3.png", "a.png"]
+
+
+def test_pictures_of_every_layer_and_head(
+    run: seq2seq_lab.LoadedRun,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Of both sides of a Transformer; a recurrent model has none."""
+    sizes = ("model=transformer", "model.num_layers=2", "model.num_heads=2", "trainer.max_steps=2")
+    folder = tmp_path / "run"
+    transformer = seq2seq_lab.train([*SETTINGS, *sizes], folder=folder)
+    data, picture = b"the king sleeps.\n\nthe cat\n", tmp_path / "pictures" / "a.png"
+    assert translated(monkeypatch, capsys, data, folder, "--attention-maps", picture)[0] == 0
+    names = [f"{line}.{side}.png" for line in ("a", "a.3") for side in ("cross", "decoder", "encoder")]
+    assert sorted(path.name for path in picture.parent.iterdir()) == sorted(names)
+    figures = transformer.plot_attention_maps("the king sleeps.")
+    target = transformer.translate(["the king sleeps."])[0].target_tokens
+    words = target if target[-1:] == ["<eos>"] else [*target, "<eos>"]
+    shown = {
+        name: [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        for name, figure in figures.items()
+    }
+    source = ["<sos>", "the", "king", "sleeps", ".", "<eos>"]
+    assert shown == {"encoder": source, "decoder": ["<sos>", *words[:-1]], "cross": words}
+    status, _, error = translated(monkeypatch, capsys, data, run.folder, "--attention-maps", picture)
+    assert status != 0
+    assert "model=transformer" in error
+    with pytest.raises(UserError, match="no words"):
+        transformer.plot_attention_maps(" ")
 
 
 def test_the_prompt(run: seq2seq_lab.LoadedRun) -> None:
