@@ -35,8 +35,8 @@ ATTENTIONS = [value for value in values_of("attention") if canonical("attention"
 PAIRS = [
     (decoder, attention)
     for decoder, attention in product(values_of("decoder"), ATTENTIONS)
-    if decoder not in ("plain", "context", "conditional")
-    or (decoder == "conditional") == (attention != "none")
+    if decoder not in ("plain", "context", "conditional", "transformer")
+    or (decoder in ("conditional", "transformer")) == (attention != "none")
 ]
 LIMITS: dict[str, Any] = {"min_length_factor": 0.0, "max_length_factor": 1.0, "max_length_extra": 5}
 SEARCHES: dict[str, Search] = {
