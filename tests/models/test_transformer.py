@@ -15,7 +15,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.models.transformer import TransformerSpec, sinusoids
+from seq2seq_lab.models.transformer import TransformerSpec, attend, sinusoids
 from seq2seq_lab.search.beam import BeamSearch
 
 HEADS, LAYERS = 2, 2
@@ -323,6 +323,18 @@ def test_fused_attention_equals_the_score_function() -> None:
     for head in range(HEADS):
         expected = (query[head] @ keys[head].T / (8 / HEADS) ** 0.5).softmax(-1)
         torch.testing.assert_close(maps["cross"][2, 1, head], expected)
+
+
+def test_training_in_bfloat16_computes_what_evaluation_does() -> None:
+    """On a CPU, training uses another implementation of the dot-product attention."""
+    query, keys, values = (torch.randn(2, HEADS, 5, 4).bfloat16() for _ in range(3))
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    expected, _ = attend(query.double(), keys.double(), values.double(), mask, False)
+    evaluated, _ = attend(query, keys, values, mask, False)
+    trained, _ = attend(query.requires_grad_(), keys, values, mask, False)
+    assert trained.requires_grad
+    for found in (evaluated, trained):
+        torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("bridge", ["mean", "zero"])
