@@ -47,6 +47,7 @@ from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
+from seq2seq_lab.models.language_model import LanguageModel, check_direction
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -352,6 +353,7 @@ def parts(config: Config) -> Parts:
         **{group: part(group, getattr(config, group)) for group in TASK_GROUPS if group != "dataset"},
         dataset=partial(dataset, config),
         seq2seq=partial(model, config),
+        language_model=partial(language_model, config),
         vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )
 
@@ -479,7 +481,7 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         encoder=encoder,
         decoder=decoder,
         readout=readout,
-        scale=sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0,
+        scale=embedding_scale(sizes),
         source_dropout=config.embedding.source.dropout,
         target_dropout=config.embedding.target.dropout,
         locked_dropout=sizes.locked_dropout,
@@ -487,6 +489,42 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
     initialize: Initialization = part("initialization", config.initialization)()
     initialize(made)
     return made
+
+
+def language_model(config: Config, vocabulary: int) -> LanguageModel:
+    """Return the language model, with weights drawn from torch's global generator. Its embeddings are those of the target.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes, target, source = config.model, config.embedding.target, config.embedding.source
+    if source.path or source.frozen:
+        raise UserError(
+            f"embedding.source={vars(source)} is not allowed: a language model has no source. Set embedding.target instead."
+        )
+    check_tables(config, joint=True)
+    table = embedding(target, vocabulary, sizes.embedding_size)
+    encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
+    readout: Readout = part("readout", config.readout)(
+        feature_size=encoder.sizes.encoder_output_size,
+        vocabulary_size=vocabulary,
+        table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
+    )
+    made = LanguageModel(
+        embedding=table,
+        encoder=check_direction(encoder),
+        readout=readout,
+        scale=embedding_scale(sizes),
+        embedding_dropout=target.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    part("initialization", config.initialization)()(made)
+    return made
+
+
+def embedding_scale(sizes: ModelConfig) -> float:
+    """Return the factor on the embeddings."""
+    return sizes.embedding_size**0.5 if sizes.scale_embeddings else 1.0
 
 
 def embedding(table: TableConfig, vocabulary_size: int, embedding_size: int) -> Embedding:

@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+from seq2seq_lab.errors import UserError
+
+Kind = TypeVar("Kind")
 
 # An unknown token in decoded text (SentencePiece's convention). BLEU, chrF and TER count it as one wrong token;
 # "<unk>" would be three wrong tokens under sacreBLEU's tokenization.
@@ -59,6 +63,28 @@ class Corpus:
 class Dataset(Protocol):
     """A source of a corpus; each `conf/dataset/*.yaml` names one."""
 
-    def load(self) -> Corpus:
-        """Read or generate the corpus. Raises `UserError` for errors that the user can correct."""
+    def load(self) -> Any:
+        """Read or generate the corpus, of a type that the task uses: `Corpus` for translation.
+
+        Raises `UserError` for errors that the user can correct.
+        """
         ...
+
+
+def load_corpus(dataset: Dataset, kind: type[Kind], task: str) -> Kind:
+    """Return the corpus of a data set.
+
+    Args:
+        kind: the type of corpus that the task uses.
+        task: the value of the group `task`, for the message.
+
+    Raises:
+        UserError: the data set has another type of corpus, or cannot be read.
+    """
+    corpus = dataset.load()
+    if not isinstance(corpus, kind):
+        raise UserError(
+            f"dataset={type(dataset).__name__} has a corpus of type {type(corpus).__name__}, but task={task} uses a "
+            f"{kind.__name__}. Choose another data set or another task."
+        )
+    return corpus

@@ -19,9 +19,11 @@ from seq2seq_lab.metrics.base import Grouping, Measurement, Metric
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
+from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tracking import Tracker
 
@@ -184,6 +186,7 @@ class Parts:
     Attributes:
         seq2seq: returns the encoder-decoder that all groups of the model describe, from the source vocabulary's size, the
             target vocabulary's size, and whether the two are one vocabulary.
+        language_model: returns the language model that all groups of the model describe, from the vocabulary's size.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 
@@ -197,6 +200,7 @@ class Parts:
     teacher_forcing: Part
     search: Callable[[], Search]
     seq2seq: Callable[[int, int, bool], Seq2Seq]
+    language_model: Callable[[int], LanguageModel]
     vectors: Mapping[str, Path | None]
 
 
@@ -303,10 +307,10 @@ class Task(ABC):
         """Return what the task adds to the report of a run."""
         return Report()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, ranks: Ranks) -> dict[str, Any]:
         """Return the tensors and JSON values of the task that a checkpoint keeps.
 
-        Only those of rank 0 are kept.
+        Every rank calls this, so that a task can gather the states of all ranks; the result of rank 0 is kept.
         """
         return {}
 

@@ -421,6 +421,7 @@ class Trainer:
         state.scaler = self.scaler.state_dict()
         state.pending_losses, state.pending_count = self._pending.losses(), self._pending.count
         state.pending_examples = self._pending.examples
+        task_state = self.task.state_dict(self.compute.ranks)
         if not self.compute.ranks.main:
             return
         checkpoint.save(
@@ -430,7 +431,7 @@ class Trainer:
             self.optimizer,
             {"train_state": asdict(state), "total": self.total, "identity": dict(self.identity)},
             best=state.best,
-            task_state=self.task.state_dict(),
+            task_state=task_state,
         )
         checkpoint.prune(self.folder, self.settings.keep_checkpoints)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Unit
-from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.corpus import Corpus, ParallelText, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
@@ -147,11 +147,11 @@ class TranslationTask(Task):
             )
 
     def data_record(self) -> dict[str, Any]:
-        return corpus_record(self.parts.dataset().load())
+        return corpus_record(load_corpus(self.parts.dataset(), Corpus, "translation"))
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
-        corpus = self.parts.dataset().load()
+        corpus = load_corpus(self.parts.dataset(), Corpus, "translation")
         sizes = {name: len(text) for name, text in splits_of(corpus).items()}
         if 0 in sizes.values() or not corpus.tests:
             raise UserError(

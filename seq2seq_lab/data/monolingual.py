@@ -1,0 +1,95 @@
+"""The data set for language models: a text, or one side of the generated grammar."""
+
+from dataclasses import dataclass
+
+from seq2seq_lab.data import text
+from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.grammar.minimal_pairs import contrasts
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
+from seq2seq_lab.errors import UserError
+
+SIDES = ("en", "fr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monolingual:
+    """Sentences of one language.
+
+    With `path`, the text in this file: its last lines are the test split, the lines before them the validation split.
+    Lines of white space only are left out and counted. Without `path`, one side of `Grammar`, with an ungrammatical form of
+    many test sentences; see `grammar.minimal_pairs`.
+
+    Args:
+        path: a file in UTF-8 with one sentence per line, plain or .gz.
+        language: of the text; without `path` en or fr.
+        validation_share: of the lines of the file.
+        test_share: of the lines of the file.
+        train: the number of generated sentences; also `validation` and `test`.
+        seed: of the generated sentences; see `Grammar`, also for `max_depth`.
+
+    Raises:
+        UserError: a value out of range.
+    """
+
+    path: str | None
+    language: str
+    validation_share: float
+    test_share: float
+    train: int
+    validation: int
+    test: int
+    seed: int
+    max_depth: int
+
+    def __post_init__(self) -> None:
+        text.check_shares(self.validation_share, self.test_share)
+        if self.path is None and self.language not in SIDES:
+            raise UserError(
+                f"dataset.language={self.language} is not a language of the grammar. Values: {', '.join(SIDES)}; or "
+                f"give a text, dataset.path=FILE."
+            )
+
+    def load(self) -> SentenceCorpus:
+        """Read or generate the sentences. Raises `UserError` if the file cannot be used."""
+        return self._generate() if self.path is None else self._read(self.path)
+
+    def _generate(self) -> SentenceCorpus:
+        corpus = Grammar(
+            train=self.train,
+            validation=self.validation,
+            test=self.test,
+            test_compositional=0,
+            held_out_share=0.0,
+            seed=self.seed,
+            max_depth=self.max_depth,
+        ).load()
+        train, validation, test = (
+            split.source if self.language == "en" else split.target
+            for split in (corpus.train, corpus.validation, corpus.tests["test"])
+        )
+        wrong = contrasts(corpus.tests["test"].gold or (), self.language)
+        return SentenceCorpus(self.language, Sentences(train), Sentences(validation), Sentences(test, wrong))
+
+    def _read(self, path: str) -> SentenceCorpus:
+        file, counts, lines = text.find_file("dataset.path", path), text.new_counts(), []
+        blank = 0
+        for number, (line, problem) in enumerate(text.read_lines(file, counts), start=1):
+            if problem:
+                raise UserError(f"dataset.path={path}, line {number}: {problem}. Convert the file to UTF-8.")
+            if line.strip():
+                lines.append(line)
+            else:
+                blank += 1
+        test = round(self.test_share * len(lines))
+        validation = round(self.validation_share * len(lines))
+        train = len(lines) - validation - test
+        if 0 in (train, validation, test):
+            raise UserError(
+                f"dataset.path={path} has {len(lines)} lines with text, which gives {train} for train, {validation} for "
+                f"validation and {test} for test. Give it more lines, or set greater dataset.validation_share and "
+                f"dataset.test_share."
+            )
+        parts = (lines[:train], lines[train : train + validation], lines[train + validation :])
+        first, second, third = (Sentences(Lines.of(part)) for part in parts)
+        return SentenceCorpus(self.language, first, second, third, {**counts, "blank_lines": blank})

@@ -1,0 +1,150 @@
+"""Metrics of language models.
+
+The end of a sentence is predicted as well: it counts as one token, one word and one character.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from seq2seq_lab.metrics.base import Array, Grouping, Metric
+from seq2seq_lab.metrics.loss import perplexity
+
+
+class SentenceScores(Protocol):
+    """The negative log-probabilities of N sentences.
+
+    Attributes:
+        nats: of each sentence with its end.
+        tokens: the number of its tokens, with its end.
+        lines: its plain text.
+        phenomena: the phenomenon that the ungrammatical form of each sentence violates; None for a sentence without such a
+            form.
+        wrong_nats: of the ungrammatical form; NaN without one.
+    """
+
+    @property
+    def nats(self) -> Array: ...
+
+    @property
+    def tokens(self) -> Array: ...
+
+    @property
+    def lines(self) -> Sequence[str]: ...
+
+    @property
+    def phenomena(self) -> Sequence[str | None]: ...
+
+    @property
+    def wrong_nats(self) -> Array: ...
+
+
+def tokens(outputs: SentenceScores) -> Array:
+    """Return the number of tokens of each sentence, with its end."""
+    return outputs.tokens
+
+
+def words(outputs: SentenceScores) -> Array:
+    """Return the number of words, separated by white space, of each sentence, with its end."""
+    return np.array([len(line.split()) + 1 for line in outputs.lines], np.float64)
+
+
+def characters(outputs: SentenceScores) -> Array:
+    """Return the number of characters (code points) of each sentence, with its end."""
+    return np.array([len(line) + 1 for line in outputs.lines], np.float64)
+
+
+class _PerUnit(Metric):
+    """A function of the mean negative log-probability per unit.
+
+    Args:
+        unit: returns the number of units of each sentence.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, name: str, label: str, unit: Callable[[SentenceScores], Array]) -> None:
+        self.name, self.label, self.unit = name, label, unit
+
+    def rows(self, outputs: SentenceScores) -> Array:
+        """See `Metric.rows`."""
+        return np.column_stack([outputs.nats, self.unit(outputs)])
+
+
+class NatsPerUnit(_PerUnit):
+    """The mean negative log-probability in nats."""
+
+    format, compared = ".3f", False
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return float(totals_K[0] / totals_K[1])
+
+
+class PerplexityPerUnit(_PerUnit):
+    """e to the mean negative log-probability in nats."""
+
+    confidence = True
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return perplexity(float(totals_K[0] / totals_K[1]))
+
+
+class BitsPerUnit(_PerUnit):
+    """The mean negative log-probability in bits."""
+
+    format = ".3f"
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return float(totals_K[0] / totals_K[1] / math.log(2))
+
+
+class MinimalPairAccuracy(Metric):
+    """The share of sentences that are more probable than their ungrammatical form (Linzen 2016, arXiv:1611.01368).
+
+    Forms of equal probability count as one half: the tokenizer may give both the same tokens.
+    """
+
+    name, label, higher_is_better = "minimal_pairs", "minimal pairs", True
+    format, when, confidence, limits = ".1%", "final", True, (0.0, 1.0)
+
+    def rows(self, outputs: SentenceScores) -> Array:
+        """See `Metric.rows`."""
+        has_pair = np.array([name is not None for name in outputs.phenomena])
+        correct = np.where(outputs.nats == outputs.wrong_nats, 0.5, outputs.nats < outputs.wrong_nats)
+        return np.column_stack([correct * has_pair, has_pair]).astype(np.float64)
+
+    def value(self, totals_K: Array) -> float:
+        """See `Metric.value`."""
+        return float(totals_K[0] / totals_K[1]) if totals_K[1] else math.nan
+
+    def is_defined(self, totals_K: Array) -> bool:
+        """See `Metric.is_defined`."""
+        return bool(totals_K[1])
+
+    def unavailable(self, outputs: SentenceScores) -> str | None:
+        """See `Metric.unavailable`."""
+        return None if any(outputs.phenomena) else "the split has no minimal pairs"
+
+
+def by_phenomenon(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None:
+    """Return the numbers of the sentences with a minimal pair of each phenomenon."""
+    groups: dict[str, list[int]] = {}
+    for number, name in enumerate(outputs.phenomena):
+        if name is not None:
+            groups.setdefault(name, []).append(number)
+    return dict(sorted(groups.items())) or None
+
+
+LANGUAGE_MODEL_METRICS: tuple[Metric, ...] = (
+    PerplexityPerUnit("perplexity_per_word", "perplexity per word", words),
+    PerplexityPerUnit("perplexity_per_token", "perplexity per token", tokens),
+    BitsPerUnit("bits_per_character", "bits per character", characters),
+    MinimalPairAccuracy(),
+    NatsPerUnit("loss", "loss per token", tokens),
+)
+MINIMAL_PAIRS = Grouping("phenomenon", "phenomenon", MinimalPairAccuracy(), by_phenomenon, ordered=False)

@@ -1,0 +1,1 @@
+"""Language model: its data, carried state, evaluation and report."""

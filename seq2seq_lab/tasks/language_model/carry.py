@@ -1,0 +1,119 @@
+"""Training with carried state: truncated backpropagation through time (Mikolov 2010; Zaremba 2014, arXiv:1409.2329, §4.1).
+
+The training text is cut into streams. A step reads a chunk of each stream, starting from the state after the chunk before
+it; the gradient ends at the start of the chunk.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Index
+from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.base import EpochPlan
+from seq2seq_lab.tasks.language_model.data import SentenceTokens, TokenBatch, streams
+
+
+class ChunkPlan(EpochPlan):
+    """The steps of an epoch: step s reads the tokens s·T to (s + 1)·T − 1 of each of the R streams.
+
+    The example with the number s·R + r is the chunk s of the stream r. Every step has a chunk of each stream in the same
+    order, so a stream always belongs to the same rank and micro-batch.
+
+    Args:
+        sentences: see `streams`.
+        rows: R.
+        chunk: T.
+    """
+
+    def __init__(self, sentences: SentenceTokens, rows: int, chunk: int, device: torch.device) -> None:
+        inputs_RL, outputs_RL = streams(sentences.tokens, rows)
+        steps = -(-inputs_RL.shape[1] // chunk)
+        super().__init__([[np.arange(step * rows, (step + 1) * rows)] for step in range(steps)])
+        self.rows, self.chunk, self.device = rows, chunk, device
+        self.counts = [
+            int((outputs_RL[:, step * chunk : (step + 1) * chunk] != PAD).sum()) for step in range(steps)
+        ]
+        self.inputs_RL, self.outputs_RL = inputs_RL.to(device), outputs_RL.to(device)
+
+    def batch(self, index: Index) -> TokenBatch:
+        step = int(index[0]) // self.rows
+        part = slice(step * self.chunk, (step + 1) * self.chunk)
+        row_B = torch.from_numpy(index % self.rows).to(self.device)
+        return TokenBatch(self.inputs_RL[row_B, part], self.outputs_RL[row_B, part], row_B, step == 0)
+
+    def count(self, step: int) -> int:
+        return self.counts[step]
+
+
+class TrainingStreams:
+    """The training sentences as streams, in the order of the text in every epoch; see `ChunkPlan`."""
+
+    def __init__(self, sentences: Callable[[int], SentenceTokens], rows: int, chunk: int) -> None:
+        self.sentences, self.rows, self.chunk = sentences, rows, chunk
+
+    def epoch(self, number: int, device: torch.device) -> ChunkPlan:
+        """Return the plan of an epoch, counted from 0."""
+        return ChunkPlan(self.sentences(number), self.rows, self.chunk, device)
+
+
+class CarriedState:
+    """The state of each stream after the chunk that was read last.
+
+    A rank has the states of its own streams only; `state_dict` collects all of them.
+
+    Args:
+        rows: the number of streams.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._states: dict[str, Tensor] = {}  # the fields of a RecurrentState of all streams
+        self._own: set[int] = set()
+
+    def get(self, batch: TokenBatch) -> RecurrentState | None:
+        """Return the state before the chunks of a batch; None for the state 0 of the first chunks."""
+        if batch.first:
+            return None
+        assert batch.row_B is not None
+        states = {
+            name: state.to(batch.row_B.device).index_select(1, batch.row_B)
+            for name, state in self._states.items()
+        }
+        return RecurrentState(states["hidden_LBH"], states.get("cell_LBH"))
+
+    def put(self, batch: TokenBatch, state: RecurrentState) -> None:
+        """Keep the state after the chunks of a batch, without its gradient."""
+        assert batch.row_B is not None
+        for name, value_LBH in state._asdict().items():
+            if value_LBH is not None:
+                layers, _, size = value_LBH.shape
+                if name not in self._states:
+                    self._states[name] = value_LBH.new_zeros(layers, self.rows, size)
+                kept = self._states[name] = self._states[name].to(value_LBH)
+                kept[:, batch.row_B] = value_LBH.detach()
+        self._own |= set(batch.row_B.tolist())
+
+    def state_dict(self, ranks: Ranks) -> dict[str, Any]:
+        """Return the states of all streams on all ranks; every rank must call this."""
+        own = sorted(self._own)
+        shares: Sequence[tuple[list[int], dict[str, Tensor]]] = ranks.gather(
+            (own, {name: state[:, own].cpu() for name, state in self._states.items()})
+        )
+        states: dict[str, Tensor] = {}
+        for rows, share in shares:
+            for name, part_LBH in share.items():
+                layers, _, size = part_LBH.shape
+                if name not in states:
+                    states[name] = part_LBH.new_zeros(layers, self.rows, size)
+                states[name][:, rows] = part_LBH
+        return states
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the states of all streams."""
+        self._states = dict(state)

@@ -1,0 +1,185 @@
+"""Tokenised sentences of one language, and their batches."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Index, on_device
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
+from seq2seq_lab.data.token_cache import Entry, cached_tokens, text_key
+from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer, load_tokenizer
+from seq2seq_lab.errors import UserError
+
+log = logging.getLogger(__name__)
+
+NAME = "sentences"  # of the tokenizer's files
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokenizer of a run."""
+
+    tokenizer: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer to a folder."""
+        self.tokenizer.save(folder, NAME)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote. Raises `UserError` if files are missing."""
+        return cls(load_tokenizer(folder, NAME))
+
+
+def tokenize(
+    corpus: SentenceCorpus,
+    make: Callable[[], Tokenizer],
+    options: Mapping[str, object],
+    cache: Path,
+    fitted: Vocabulary | None,
+) -> tuple[str, Entry]:
+    """Fit a tokenizer on the training split and encode every split, or read the result from the cache.
+
+    Args:
+        make: returns an untrained tokenizer.
+        options: the configuration of the tokenizer, as plain (JSON) values.
+        fitted: the vocabulary to use; None to fit one.
+
+    Returns:
+        the key of the cache (see `text_key`), and the tokens by split with the `Vocabulary`.
+    """
+    lines = {name: split.lines for name, split in corpus.splits.items()}
+    key = text_key(lines, corpus.language, options, fitted)
+
+    def build() -> tuple[Vocabulary, list[Ragged]]:
+        vocabulary = fitted
+        if vocabulary is None:
+            tokenizer = make()
+            tokenizer.use_languages(corpus.language)
+            tokenizer.train(progress(corpus.train.lines, "Learning the vocabulary", len(corpus.train)))
+            vocabulary = Vocabulary(tokenizer)
+        encode = vocabulary.tokenizer.encode
+        return vocabulary, [
+            Ragged.encoded(encode, text, f"Tokenising {name}") for name, text in lines.items()
+        ]
+
+    return key, cached_tokens(key, [*lines], cache, build=build, load=Vocabulary.load)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceTokens:
+    """The token ids of N sentences, with `<sos>` and `<eos>` around each; the sizes are those of `Examples`."""
+
+    tokens: Ragged
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of inputs of each sentence, with `<sos>` and without `<eos>`: int64, N."""
+        return self.tokens.lengths - 1
+
+    @property
+    def units(self) -> Tensor:
+        """The number of tokens to predict of each sentence, with `<eos>`: int64, N."""
+        return self.tokens.lengths - 1
+
+
+class TrainingSentences:
+    """The ids of the training sentences for each epoch.
+
+    A stochastic tokenizer draws a new segmentation for each epoch, a function of (`seed`, epoch). Sentences with more than
+    `max_length` tokens are left out.
+
+    Raises:
+        UserError: all sentences are left out.
+    """
+
+    def __init__(
+        self, text: Sentences, tokens: Ragged, tokenizer: Tokenizer, max_length: int, seed: int
+    ) -> None:
+        fitting = tokens.lengths - 2 <= max_length
+        if not fitting.any():
+            raise UserError(
+                f"trainer.max_length={max_length}: all training sentences have more tokens. Increase it."
+            )
+        index = fitting.nonzero().squeeze(1)
+        if left_out := len(tokens) - len(index):
+            log.info(
+                "%s training sentences of more than %s tokens are left out.", f"{left_out:,}", max_length
+            )
+            tokens = tokens.select(index)
+        self._tokens = SentenceTokens(tokens)
+        self._drawn: tuple[int, SentenceTokens] | None = None
+        self._tokenizer, self._seed = tokenizer, seed
+        if tokenizer.stochastic:
+            self._lines = Lines.of(text.lines[i] for i in index.tolist())
+
+    def epoch(self, number: int) -> SentenceTokens:
+        """Return the ids of an epoch, counted from 0."""
+        if not self._tokenizer.stochastic:
+            return self._tokens
+        if self._drawn is None or self._drawn[0] != number:
+            sample = partial(self._tokenizer.sample, rng=np.random.default_rng((self._seed, number)))
+            self._drawn = number, SentenceTokens(Ragged.encoded(sample, self._lines, "Drawing the tokens"))
+        return self._drawn[1]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Tokens to predict.
+
+    Attributes:
+        inputs_BT: the tokens before them: `<sos>` y_1 … y_{T-1}.
+        outputs_BT: the tokens to predict: y_1 … `<eos>`, padded.
+        row_B: in training with carried state, the numbers of the streams that the rows belong to.
+        first: whether these are the first chunks of the streams.
+    """
+
+    inputs_BT: Tensor
+    outputs_BT: Tensor
+    row_B: Tensor | None = None
+    first: bool = True
+
+
+class SentenceBatches:
+    """Creates the batches of sentences, whose tokens are in the memory of the device."""
+
+    def __init__(self, sentences: SentenceTokens, device: torch.device) -> None:
+        self.device = device
+        self._units = sentences.units.numpy()
+        self._tokens = sentences.tokens.to(device)
+
+    def __call__(self, index: Index) -> TokenBatch:
+        """Return the batch of the given sentences, in their order."""
+        tokens_BU = self._tokens.padded(on_device(index, self.device), int(self._units[index].max()) + 1)
+        inputs_BT = tokens_BU[:, :-1]
+        return TokenBatch(inputs_BT, tokens_BU[:, 1:])
+
+
+def streams(sentences: Ragged, rows: int) -> tuple[Tensor, Tensor]:
+    """Return the inputs and the outputs of the sentences as streams, in their order: each RL, padded at the end.
+
+    The inputs are the tokens of all sentences without `<eos>`, one sentence after another, and the outputs those without
+    `<sos>`; both are cut into `rows` streams of equal length.
+    """
+    last = torch.zeros(len(sentences.tokens), dtype=torch.bool)
+    last[sentences.offsets[1:] - 1] = True
+    assert bool((sentences.tokens[last] == EOS).all())
+    inputs, outputs = sentences.tokens[~last], sentences.tokens[~last.roll(1)]
+    return _folded(inputs, rows), _folded(outputs, rows)
+
+
+def _folded(tokens: Tensor, rows: int) -> Tensor:
+    length = -(-len(tokens) // rows)
+    padded = torch.full((rows * length,), PAD)
+    padded[: len(tokens)] = tokens
+    return padded.view(rows, length)

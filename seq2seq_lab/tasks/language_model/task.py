@@ -1,0 +1,208 @@
+"""Language modelling as a task: the next token of sentences of one language."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Unit
+from seq2seq_lab.data.corpus import load_corpus
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.sentences import SentenceCorpus
+from seq2seq_lab.data.tokenizers import UNK
+from seq2seq_lab.data.vectors import coverage, read_vectors
+from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
+from seq2seq_lab.models.language_model import LanguageModel
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, TrainingSplit
+from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.language_model.carry import CarriedState, TrainingStreams
+from seq2seq_lab.tasks.language_model.data import (
+    SentenceBatches,
+    SentenceTokens,
+    TokenBatch,
+    TrainingSentences,
+    Vocabulary,
+    tokenize,
+)
+from seq2seq_lab.tasks.language_model.evaluation import LanguageModelEvaluator, Split
+from seq2seq_lab.tasks.language_model.report import LanguageModelReport
+from seq2seq_lab.tasks.translation.loss import cross_entropy
+from seq2seq_lab.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+
+class LanguageModelTask(Task):
+    """Prediction of the next token of sentences of one language.
+
+    Args:
+        parts: the parts of the model, the data and the search.
+        seed: seed of the order of the sentences and of the segmentation of a stochastic tokenizer.
+        batch_size: size of an optimizer step, in the unit `batch_unit`; with `carry_state` the number of streams.
+        max_length: training sentences with more tokens are left out.
+        samples: number of sentences to generate at each validation.
+        carry_state: start each sentence from the state after the one before it in the text; see `carry`.
+        chunk_length: tokens of a chunk with `carry_state`.
+        generated_length: the number of tokens that the length limits of the search refer to, since there is no source.
+    """
+
+    uses = frozenset(("dataset", "tokenizer", "encoder", "readout", "initialization", "search"))
+    settings = ("batch_size", "batch_unit", "max_length", "label_smoothing", "eval_batch_size", "samples")
+    metrics: Sequence[Metric] = LANGUAGE_MODEL_METRICS
+    groupings = (MINIMAL_PAIRS,)
+    primary = "perplexity_per_word"
+    unit = "tokens"
+    files = ("tokenizer",)
+    commands = {  # noqa: RUF012  (a constant)
+        "generate sentences": ("seq2seq_lab.generate", "RUN"),
+        "score sentences that you type": ("seq2seq_lab.generate", "RUN", "--score"),
+    }
+
+    vocabulary: Vocabulary
+
+    def __init__(
+        self,
+        *,
+        parts: Parts,
+        seed: int,
+        batch_size: int,
+        batch_unit: Unit,
+        max_length: int,
+        label_smoothing: float,
+        eval_batch_size: int,
+        samples: int,
+        carry_state: bool,
+        chunk_length: int,
+        generated_length: int,
+    ) -> None:
+        require(chunk_length >= 1, "task.chunk_length", chunk_length, "1 or more")
+        require(generated_length >= 1, "task.generated_length", generated_length, "1 or more")
+        if carry_state and batch_unit == "tokens":
+            raise UserError(
+                "trainer.batch_unit=tokens cannot be combined with task.carry_state=true, where trainer.batch_size is the "
+                "number of streams. Set trainer.batch_unit=sentences."
+            )
+        self.parts, self.seed = parts, seed
+        self.batch_size, self.batch_unit = batch_size, batch_unit
+        self.max_length = max_length
+        self.label_smoothing = label_smoothing
+        self.eval_batch_size = eval_batch_size
+        self.samples = samples
+        self.chunk_length = chunk_length
+        self.generated_length = generated_length
+        self.carried = CarriedState(batch_size) if carry_state else None
+
+    @cached_property
+    def corpus(self) -> SentenceCorpus:
+        """The sentences."""
+        return load_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
+
+    def check(self) -> None:
+        """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
+        with torch.device("meta"):
+            self.parts.language_model(8)
+        if getattr(self.parts.search(), "needs_attention", False):
+            raise UserError(
+                "search.coverage_penalty needs a model with attention. Set it to 0 for task=language_model."
+            )
+
+    def data_record(self) -> dict[str, Any]:
+        corpus = self.corpus
+        hashes = {name: Lines.of(text.lines).digest().hex() for name, text in corpus.splits.items()}
+        return {
+            "fingerprint": digest(hashes.items()),
+            "sizes": {name: len(text) for name, text in corpus.splits.items()},
+            "tests": {"test": digest([hashes["test"], corpus.test.contrasts])},
+            "counts": dict(corpus.counts),
+        }
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        fitted = None if saved is None else Vocabulary.load(saved / "tokenizer")
+        corpus, tokenizer = self.corpus, self.parts.tokenizer
+        key, entry = tokenize(corpus, tokenizer, tokenizer.settings, cache, fitted)
+        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
+        train = TrainingSentences(
+            corpus.train, entry.ids["train"], self.vocabulary.tokenizer, self.max_length, self.seed
+        )
+        splits = []
+        for prefix, name in (("val", "validation"), ("test", "test")):
+            count = len(entry.ids[name]) if limit is None else min(limit, len(entry.ids[name]))
+            tokens = entry.ids[name].select(torch.arange(count))
+            splits.append(Split(prefix, corpus.splits[name].first(count), SentenceTokens(tokens)))
+        training: TrainingSplit = TrainingExamples(
+            train.epoch, SentenceBatches, self.batch_size, self.batch_unit, self.seed
+        )
+        if self.carried is not None:
+            training = TrainingStreams(train.epoch, self.batch_size, self.chunk_length)
+        identity = {"the data or the tokenizer": key}
+        return TaskData(training, splits[0], splits[1:], self.data_record(), identity)
+
+    def open(self, folder: Path) -> None:
+        self.vocabulary = Vocabulary.load(folder / "tokenizer")
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / "tokenizer")
+
+    def model(self) -> LanguageModel:
+        return self.parts.language_model(self.vocabulary.tokenizer.size)
+
+    def load_pretrained(self, model: LanguageModel) -> None:
+        path, tokenizer = self.parts.vectors["target"], self.vocabulary.tokenizer
+        if path is not None:
+            words = read_vectors(path, "embedding.target.path", tokenizer.tokens(range(tokenizer.size)))
+            model.embedding.load_vectors(words)
+            covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
+            log.info("embedding.target.path: %s have a vector in %s.", covered, path)
+
+    def describe(self) -> None:
+        """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""
+        rows = []
+        for name, ids in self.tokens.items():
+            count = len(ids.tokens) - 2 * len(ids)
+            unknown = int((ids.tokens == UNK).sum())
+            rows.append([name, f"{len(ids):,}", f"{count:,}", f"{unknown / max(1, count):.2%}"])
+        vocabulary = ["vocabulary", "", f"{self.vocabulary.tokenizer.size:,} types", ""]
+        heads = ["split", "sentences", "tokens", "unknown"]
+        console.print_and_log(console.sectioned_table("corpus", heads, [rows, [vocabulary]]))
+
+    def loss(self, model: LanguageModel, batch: TokenBatch, step: StepInfo) -> Tensor:
+        before = None if self.carried is None else self.carried.get(batch)
+        logits_BTV, after = model(batch.inputs_BT, before)
+        if self.carried is not None:
+            self.carried.put(batch, after)
+        return cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
+
+    def evaluator(
+        self, split: Split, model: LanguageModel, compute: Compute, also: Collection[str] = ()
+    ) -> LanguageModelEvaluator:
+        return LanguageModelEvaluator(
+            model,
+            split,
+            self.vocabulary.tokenizer,
+            self.parts.search(),
+            batch_size=self.eval_batch_size,
+            samples=self.samples if split.prefix == "val" else 0,
+            length=self.generated_length,
+            compute=compute,
+            metrics=self.metrics,
+            also=also,
+        )
+
+    def report(self, folder: Path, tracker: Tracker) -> LanguageModelReport:
+        return LanguageModelReport(folder, tracker)
+
+    def state_dict(self, ranks: Ranks) -> dict[str, Any]:
+        return {} if self.carried is None else self.carried.state_dict(ranks)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.carried is not None:
+            self.carried.load_state_dict(state)
