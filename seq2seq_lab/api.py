@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,14 @@ from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache, to_host
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
+from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tasks.language_model import evaluation as language_model
+from seq2seq_lab.tasks.language_model.data import SentenceTokens
+from seq2seq_lab.tasks.language_model.task import LanguageModelTask
 from seq2seq_lab.tasks.translation import evaluation
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Choice = TypeVar("Choice", bound=Enum)
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
@@ -312,6 +318,65 @@ def load(
     Raises:
         UserError: the folder contains no run of translation with a checkpoint, or the run names a class that is not trusted.
     """
+    run = open_run(
+        folder,
+        TranslationTask,
+        config_dir=config_dir,
+        device=device,
+        precision=precision,
+        changes=changes,
+        checkpoint=checkpoint,
+    )
+    return LoadedRun(
+        folder=run.folder,
+        config=run.config,
+        result=read_result(run.folder) or None,
+        model=run.model,
+        tokenizers=run.task.tokenizers,
+        search=build.search(run.config),
+        task=run.task,
+        device=run.compute.device,
+        precision=run.compute.precision,
+        checkpoint=run.checkpoint,
+    )
+
+
+@dataclass(frozen=True)
+class OpenedRun(Generic[AnyTask]):
+    """A trained run of any task, with the weights of its checkpoints.
+
+    Attributes:
+        folder: the run folder.
+        config: its configuration.
+        task: its task.
+        model: its model, in evaluation mode.
+        compute: where and in what precision the model computes.
+        checkpoint: the names of the checkpoints.
+    """
+
+    folder: Path
+    config: Config
+    task: AnyTask
+    model: Any
+    compute: Compute
+    checkpoint: str
+
+
+def open_run(
+    folder: str | Path,
+    kind: type[AnyTask],
+    *,
+    config_dir: str | Path | None,
+    device: str,
+    precision: str,
+    changes: Sequence[str],
+    checkpoint: str | None,
+) -> OpenedRun[AnyTask]:
+    """Open a run of one kind of task; see `load`.
+
+    Raises:
+        UserError: as `load`.
+    """
     folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
@@ -319,7 +384,7 @@ def load(
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))
         check(config)
-        task = translation_task(config, folder)
+        task = open_task(config, folder, kind)
         if wanted is Precision.auto:
             wanted = Precision(read_record(folder)["test_precision"])
         weights = checkpoints.named(folder / "checkpoints", checkpoint)
@@ -327,36 +392,87 @@ def load(
         with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
             model = task.model()
         checkpoints.load_average(weights, model)
-    return LoadedRun(
-        folder=folder,
-        config=config,
-        result=read_result(folder) or None,
-        model=model.to(place).eval(),
-        tokenizers=task.tokenizers,
-        search=build.search(config),
-        task=task,
-        device=place,
-        precision=wanted,
-        checkpoint=",".join(path.name for path in weights),
-    )
+    names = ",".join(path.name for path in weights)
+    return OpenedRun(folder, config, task, model.to(place).eval(), Compute(place, wanted), names)
 
 
-def translation_task(config: Config, folder: Path) -> TranslationTask:
-    """Return the task of a run of translation.
+def open_task(config: Config, folder: Path, kind: type[AnyTask]) -> AnyTask:
+    """Return the task of a run.
 
     Raises:
-        UserError: the run has another task, or names a class that is not trusted.
+        UserError: the run has another kind of task, or names a class that is not trusted.
     """
     for slot in ("task", *TASK_GROUPS):
         if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
             build.check_slot(slot, getattr(config, slot))
     task = build.task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
-    if not isinstance(task, TranslationTask):
+    if not isinstance(task, kind):
         raise UserError(
-            f"{folder} is a run of {type(task).__name__}; load, translate and evaluate open runs of translation only. Give "
-            f"the folder of a run with task=translation."
+            f"{folder} is a run of {type(task).__name__}, and this program opens runs of {kind.__name__} only. Give the "
+            f"folder of such a run."
         )
     return task
+
+
+@dataclass(frozen=True)
+class LoadedLanguageModel:
+    """A trained language model, as `load_language_model` returns it."""
+
+    run: OpenedRun[LanguageModelTask]
+
+    def log_probs(self, sentences: Sequence[str]) -> list[float]:
+        """Return the log-probability in nats of each sentence with its end."""
+        tokens = SentenceTokens(Ragged.of(self.run.task.vocabulary.tokenizer.encode(sentences)))
+        size = self.run.config.trainer.eval_batch_size
+        nats = language_model.sentence_nats(self.run.model, tokens, size, self.run.compute)
+        return [-value for value in nats.tolist()]
+
+    def generate(self, count: int, beginning: str = "", first: int = 0) -> list[tuple[str, float]]:
+        """Return generated sentences with their log-probabilities, without that of the beginning.
+
+        Args:
+            count: how often the search is run; it returns `search.nbest` sentences each time.
+            beginning: the text that each sentence continues.
+            first: the number of the first sentence; the draws of `search=sampling` depend on it.
+        """
+        run, tokenizer = self.run, self.run.task.vocabulary.tokenizer
+        (begun,) = tokenizer.encode([beginning])
+        found = language_model.generate(
+            run.model,
+            run.task.parts.search(),
+            begun,
+            count,
+            run.task.generated_length,
+            run.compute,
+            first,
+        )
+        return [
+            (language_model.text_of(tokenizer, [*begun, *one.tokens]), one.log_prob)
+            for hypotheses in found
+            for one in hypotheses
+        ]
+
+
+def load_language_model(
+    folder: str | Path,
+    config_dir: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    changes: Sequence[str] = (),
+    checkpoint: str | None = None,
+) -> LoadedLanguageModel:
+    """Open a run of task=language_model; see `load`."""
+    return LoadedLanguageModel(
+        open_run(
+            folder,
+            LanguageModelTask,
+            config_dir=config_dir,
+            device=device,
+            precision=precision,
+            changes=changes,
+            checkpoint=checkpoint,
+        )
+    )
 
 
 def ensemble(runs: Sequence[LoadedRun]) -> LoadedRun:

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
     add_opening(arguments)
+    add_ensemble(arguments)
     arguments.add_argument(
         "changes",
         nargs="*",
@@ -69,14 +70,6 @@ def add_opening(arguments: argparse.ArgumentParser) -> None:
         help="a checkpoint in checkpoints/; NAME,NAME or last:N: the mean of their weights (default: the best)",
     )
     arguments.add_argument(
-        "--ensemble",
-        dest="others",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="add a run with the same vocabulary: average the probabilities of all runs; may be repeated",
-    )
-    arguments.add_argument(
         "--config-dir",
         metavar="FOLDER",
         help="the folder of the custom components of the run; its Python files are executed",
@@ -90,8 +83,20 @@ def add_opening(arguments: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ensemble(arguments: argparse.ArgumentParser) -> None:
+    """Add the option for an ensemble."""
+    arguments.add_argument(
+        "--ensemble",
+        dest="others",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="add a run with the same vocabulary: average the probabilities of all runs; may be repeated",
+    )
+
+
 def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
-    """Return the run, or the ensemble of runs, that the options of `add_opening` select."""
+    """Return the run, or the ensemble of runs, that the options of `add_opening` and `add_ensemble` select."""
     from seq2seq_lab import api
 
     runs = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.evaluate import add_opening, open_run
+from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import save_figure
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: python -m seq2seq_lab.translate outputs/DATE/TIME news.en search=beam --scores > news.fr",
     )
     add_opening(arguments)
+    add_ensemble(arguments)
     arguments.add_argument(
         "inputs",
         nargs="*",

@@ -1,0 +1,109 @@
+"""`python -m seq2seq_lab.generate RUN_FOLDER`: generate sentences with a language model, or score sentences."""
+
+import argparse
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from seq2seq_lab.data.text import decode_lines, new_counts
+from seq2seq_lab.errors import Parser, UserError, report_errors, require
+from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.translate import BATCHES, chunks
+
+if TYPE_CHECKING:
+    from seq2seq_lab.api import LoadedLanguageModel
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; see `parser`."""
+    with report_errors():
+        options = parser().parse_intermixed_args(arguments)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
+        generate(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    arguments = Parser(
+        prog="python -m seq2seq_lab.generate",
+        usage="%(prog)s FOLDER [KEY=VALUE ...] [options]",
+        description="Generate sentences with a trained language model, or score the sentences of standard input.",
+        epilog="Example: python -m seq2seq_lab.generate outputs/DATE/TIME --count 5 search=beam search.nbest=5",
+    )
+    add_opening(arguments)
+    arguments.add_argument(
+        "changes",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="changes to the run's settings, such as search=sampling search.temperature=0.5 search.seed=2",
+    )
+    arguments.add_argument(
+        "--count", type=int, default=10, help="how many times to run the search (default: 10)"
+    )
+    arguments.add_argument("--scores", action="store_true", help="add a column with the log-probability")
+    modes = arguments.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--continue",
+        dest="beginnings",
+        action="store_true",
+        help="read beginnings of sentences from standard input, one per line, and continue each of them",
+    )
+    modes.add_argument(
+        "--score",
+        action="store_true",
+        help="print the log-probability in nats, with the end of the sentence, before each line of standard input",
+    )
+    return arguments
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Generate or score sentences.
+
+    Raises:
+        UserError: the run is not one of a language model, or a line is not UTF-8.
+    """
+    from seq2seq_lab import api
+
+    require(options.count >= 1, "--count", options.count, "1 or more")
+    model = api.load_language_model(
+        options.folder,
+        options.config_dir,
+        options.device,
+        options.precision,
+        options.changes,
+        options.checkpoint,
+    )
+    if options.score:
+        score(model)
+        return
+    beginnings = input_lines() if options.beginnings else iter([""])
+    for number, beginning in enumerate(beginnings):
+        for text, log_prob in model.generate(options.count, beginning, number * options.count):
+            print(f"{text}\t{log_prob:.4f}" if options.scores else text)
+        sys.stdout.flush()
+
+
+def score(model: "LoadedLanguageModel") -> None:
+    """Print the log-probability of each line of standard input."""
+    for chunk in chunks(input_lines(), BATCHES * model.run.config.trainer.eval_batch_size):
+        for line, log_prob in zip(chunk, model.log_probs(chunk), strict=True):
+            print(f"{log_prob:.4f}\t{line}")
+        sys.stdout.flush()
+
+
+def input_lines() -> Iterator[str]:
+    """Yield the lines of standard input.
+
+    Raises:
+        UserError: a line is not UTF-8.
+    """
+    for number, (line, problem) in enumerate(decode_lines(sys.stdin.buffer, new_counts()), start=1):
+        if problem:
+            raise UserError(f"standard input, line {number}: {problem}. Convert the text to UTF-8.")
+        yield line
+
+
+if __name__ == "__main__":
+    main()
