@@ -504,7 +504,7 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
         )
     check_tables(config, joint=True)
     table = embedding(target, vocabulary, sizes.embedding_size)
-    encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
+    encoder = check_direction(part("encoder", config.encoder)(input_size=sizes.embedding_size))
     readout: Readout = part("readout", config.readout)(
         feature_size=encoder.sizes.encoder_output_size,
         vocabulary_size=vocabulary,
@@ -512,7 +512,7 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
     )
     made = LanguageModel(
         embedding=table,
-        encoder=check_direction(encoder),
+        encoder=encoder,
         readout=readout,
         scale=embedding_scale(sizes),
         embedding_dropout=target.dropout,

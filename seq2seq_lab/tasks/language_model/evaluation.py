@@ -164,7 +164,12 @@ class LanguageModelEvaluator:
         self._phenomena = [None if one is None else one.phenomenon for one in contrasts]
         self._paired = [number for number, one in enumerate(contrasts) if one is not None]
         wrong = [one.ungrammatical for one in contrasts if one is not None]
-        self._wrong = SentenceTokens(Ragged.of(tokenizer.encode(wrong)))
+        wrong_ids = tokenizer.encode(wrong)
+        self._wrong = SentenceTokens(Ragged.of(wrong_ids))
+        right = tokenizer.encode([split.text.lines[number] for number in self._paired])
+        self._equal = [
+            number for number, one, other in zip(self._paired, right, wrong_ids, strict=True) if one == other
+        ]
 
     def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
         """Evaluate the split; see `tasks.base.Evaluator`."""
@@ -173,6 +178,7 @@ class LanguageModelEvaluator:
         wrong_nats = np.full(len(nats), np.nan)
         if self._paired:
             wrong_nats[self._paired] = sentence_nats(self.model, self._wrong, self.batch_size, self.compute)
+            wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
         outputs = Outputs(
             nats=nats,
             tokens=self.split.tokens.units.numpy().astype(np.float64),

@@ -1,0 +1,334 @@
+"""Language models: training with and without carried state, metrics, generation, and the program."""
+
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import command_line
+import numpy as np
+import pytest
+import torch
+from forked_ranks import forked_ranks
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from seq2seq_lab import api, generate
+from seq2seq_lab.data.monolingual import Monolingual
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenomenon
+from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
+from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
+from seq2seq_lab.tasks.language_model.evaluation import Outputs
+from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.trainer import Trainer
+
+LINE = (
+    *("task=language_model", "logger=none", "trainer.device=cpu", "trainer.precision=fp32"),
+    *("dataset.train=120", "dataset.validation=10", "dataset.test=40", "dataset.max_depth=2"),
+    *("model.embedding_size=12", "model.encoder_hidden_size=12", "trainer.batch_size=20"),
+    *("trainer.max_epochs=2", "trainer.log_every_steps=1", "trainer.samples=2", "optimizer.lr=0.02"),
+)
+CARRY = ("task.carry_state=true", "task.chunk_length=5", "trainer.batch_size=6", "trainer.max_epochs=1")
+CPU = torch.device("cpu")
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
+    return result
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("language_model") / "run"
+    assert command_line.run(*LINE, f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(run: Path) -> api.LoadedLanguageModel:
+    return api.load_language_model(run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with carried state in two micro-batches."""
+    folder = tmp_path_factory.mktemp("carried") / "run"
+    settings = (*LINE, *CARRY, "trainer.micro_batches=2", f"hydra.run.dir={folder}")
+    assert command_line.run(*settings) == 0
+    return folder
+
+
+def test_it_learns_and_reports_its_metrics(run: Path) -> None:
+    result, losses = result_of(run), losses_of(run)
+    assert losses[-1] < losses[0]
+    assert result["metrics"]["primary"] == "perplexity_per_word"
+    assert result["unit"] == "tokens"
+    for name in ("perplexity_per_token", "bits_per_character", "loss", "minimal_pairs_confidence"):
+        assert result[f"test/{name}"] > 0, name
+    groups = result["test/minimal_pairs_by_phenomenon"]
+    assert [group["group"] for group in groups] == ["agreement", "negation", "object pronoun"]
+    assert len((run / "generated.txt").read_text("utf-8").splitlines()) == 2
+    rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
+    assert sum(bool(row["phenomenon"]) for row in rows) == sum(group["count"] for group in groups)
+
+
+def killed(settings: tuple[str, ...], step: int, folder: Path) -> None:
+    """Run until a step, and interrupt the run."""
+    trainer_step = Trainer.step
+
+    def stopped(trainer: Trainer, number: int) -> Any:
+        if trainer.state.step == step:
+            raise KeyboardInterrupt
+        return trainer_step(trainer, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", stopped)
+        assert command_line.run(*settings, f"hydra.run.dir={folder}") == 130
+
+
+def test_a_killed_run_resumes_with_identical_losses(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    killed((*LINE, "trainer.checkpoint_every_steps=2"), 5, folder)
+    assert command_line.run(f"resume={folder}") == 0
+    assert losses_of(folder) == losses_of(run)
+    assert result_of(folder)["test/perplexity_per_word"] == result_of(run)["test/perplexity_per_word"]
+
+
+def test_a_killed_run_resumes_with_its_carried_state(carried: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    killed((*LINE, *CARRY, "trainer.micro_batches=2", "trainer.checkpoint_every_steps=4"), 10, folder)
+    assert command_line.run(f"resume={folder}") == 0
+    assert losses_of(folder) == losses_of(carried)
+
+
+def test_two_ranks_compute_and_save_what_one_process_does(carried: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with forked_ranks():
+        assert command_line.run(*LINE, *CARRY, "trainer.devices=2", f"hydra.run.dir={folder}") == 0
+    assert losses_of(folder) == losses_of(carried)
+    result, expected = result_of(folder), result_of(carried)
+    assert result["test/minimal_pairs"] == expected["test/minimal_pairs"]
+    assert result["test/perplexity_per_word"] == pytest.approx(expected["test/perplexity_per_word"])
+    saved, states = (
+        load_file(next(path.glob("checkpoints/step_*/task.safetensors"))) for path in (folder, carried)
+    )
+    assert states.keys() == {"hidden_LBH", "cell_LBH"}
+    for name, state in states.items():
+        assert torch.equal(saved[name], state), name
+        assert state.abs().amin(dim=(0, 2)).shape == (6,)
+        assert (state.abs().sum((0, 2)) > 0).all()  # a state for every stream
+
+
+def test_streams_are_the_sentences_one_after_another() -> None:
+    inputs_RL, outputs_RL = streams(Ragged.of([[5, 6], [7], [8, 9]]), 3)
+    assert inputs_RL.tolist() == [[SOS, 5, 6], [SOS, 7, SOS], [8, 9, PAD]]
+    assert outputs_RL.tolist() == [[5, 6, EOS], [7, EOS, 8], [9, EOS, PAD]]
+
+
+def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: api.LoadedLanguageModel) -> None:
+    network, task = model.run.model, model.run.task
+    sentences = Ragged.of([[5 + (i * j) % 7 for j in range(1 + i % 4)] for i in range(12)])
+    plan = ChunkPlan(SentenceTokens(sentences), rows=3, chunk=4, device=CPU)
+    task.carried = CarriedState(3)
+    sums = []
+    for step in range(plan.steps):
+        (index,) = plan.plan[step]
+        parts = [plan.batch(index[:1]), plan.batch(index[1:])]
+        sums.append(sum(task.loss(network, part, StepInfo(0, step)).item() for part in parts))
+    task.carried = None
+    inputs_RL, outputs_RL = streams(sentences, 3)
+    logits_RLV, _ = network(inputs_RL, None)
+    nats_RL = functional.cross_entropy(
+        logits_RLV.transpose(1, 2), outputs_RL, ignore_index=PAD, reduction="none"
+    )
+    expected = [part.sum().item() for part in nats_RL.split(4, dim=1)]
+    assert sums == pytest.approx(expected, rel=1e-5)
+    counts = [plan.count(step) for step in range(plan.steps)]
+    assert sum(counts) == int((sentences.lengths - 1).sum())
+    assert plan.steps == len(expected) > 2
+
+
+def log_prob(model: api.LoadedLanguageModel, tokens: list[int]) -> float:
+    """The log-probability of tokens by one pass for each of them, from the start of the sentence."""
+    total = 0.0
+    for place, token in enumerate([*tokens, EOS]):
+        logits_1TV, _ = model.run.model(torch.tensor([[SOS, *tokens[:place]]]), None)
+        total += float(logits_1TV[0, -1].detach().log_softmax(-1)[token])
+    return total
+
+
+def test_scores_equal_a_slow_reference(model: api.LoadedLanguageModel, run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
+    lines = [row["sentence"] for row in rows]
+    tokenizer = model.run.task.vocabulary.tokenizer
+    values = model.log_probs(lines)
+    assert values[:5] == pytest.approx(
+        [log_prob(model, ids) for ids in tokenizer.encode(lines[:5])], abs=1e-4
+    )
+    result, nats = result_of(run), -sum(values)
+    words = sum(len(line.split()) + 1 for line in lines)
+    tokens = sum(len(ids) + 1 for ids in tokenizer.encode(lines))
+    assert result["test/perplexity_per_word"] == pytest.approx(math.exp(nats / words), rel=1e-4)
+    assert result["test/perplexity_per_token"] == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    bits = nats / math.log(2) / sum(len(line) + 1 for line in lines)
+    assert result["test/bits_per_character"] == pytest.approx(bits, rel=1e-4)
+    paired = [row for row in rows if row["phenomenon"]]
+    wrong = model.log_probs([row["ungrammatical"] for row in paired])
+    good = dict(zip(lines, values, strict=True))
+    correct = []
+    for row, other in zip(paired, wrong, strict=True):
+        first, second = tokenizer.encode([row["sentence"], row["ungrammatical"]])
+        correct.append(0.5 if first == second else float(good[row["sentence"]] > other))
+    assert 0.5 in correct  # rare words are unknown
+    assert result["test/minimal_pairs"] == pytest.approx(np.mean(correct))
+
+
+def test_metrics_of_known_probabilities() -> None:
+    outputs = Outputs(
+        nats=np.array([2.0, 4.0, 1.0]),
+        tokens=np.array([4.0, 4.0, 4.0]),
+        lines=["a b", "c", ""],
+        phenomena=["x", "y", None],
+        wrong_nats=np.array([2.0, 5.0, np.nan]),
+    )
+    values = {metric.name: metric.value(metric.rows(outputs).sum(0)) for metric in LANGUAGE_MODEL_METRICS}
+    assert values == pytest.approx(
+        {
+            "perplexity_per_word": math.exp(7 / 6),
+            "perplexity_per_token": math.exp(7 / 12),
+            "bits_per_character": 7 / 7 / math.log(2),
+            "minimal_pairs": 0.75,
+            "loss": 7 / 12,
+        }
+    )
+    assert by_phenomenon(outputs) == {"x": [0], "y": [1]}
+
+
+@pytest.mark.parametrize("beginning", ["", "the", "the old king"])
+def test_greedy_search_continues_a_beginning(run: Path, beginning: str) -> None:
+    changes = ["search=greedy", "search.max_length_factor=0", "search.max_length_extra=4"]
+    model = api.load_language_model(run, device="cpu", changes=changes)
+    tokenizer = model.run.task.vocabulary.tokenizer
+    (tokens,) = tokenizer.encode([beginning])
+    start, total = len(tokens), 0.0
+    for _ in range(4):
+        logits_1TV, _ = model.run.model(torch.tensor([[SOS, *tokens]]), None)
+        log_probs_V = logits_1TV[0, -1].detach().log_softmax(-1)
+        log_probs_V[[PAD, SOS]] = -math.inf
+        tokens.append(int(log_probs_V.argmax()))
+        total += float(log_probs_V.max())
+        if tokens[-1] == EOS:
+            break
+    assert len(tokens) > start
+    (found,) = model.generate(1, beginning)
+    assert found[0] == tokenizer.decode(tokens)
+    assert found[1] == pytest.approx(total, abs=1e-4)
+
+
+def test_draws_depend_on_the_number_of_the_sentence_only(model: api.LoadedLanguageModel) -> None:
+    drawn = model.generate(4)
+    assert len({text for text, _ in drawn}) > 1
+    assert [text for text, _ in model.generate(2, first=2)] == [text for text, _ in drawn[2:]]
+
+
+def test_output_weights_are_the_embeddings(model: api.LoadedLanguageModel) -> None:
+    assert model.run.model.readout.linear.weight is model.run.model.embedding.weight
+
+
+def programmed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes, *arguments: object
+) -> list[str]:
+    """Return the lines that the program prints."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    generate.main([*map(str, arguments), "--device", "cpu"])
+    return capsys.readouterr().out.split("\n")[:-1]
+
+
+def test_the_program_generates_and_scores(
+    run: Path,
+    model: api.LoadedLanguageModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = programmed(monkeypatch, capsys, b"", run, "--count", 3)
+    assert lines == [text for text, _ in model.generate(3)]
+    beams = ("--continue", "--count", 1, "search=beam", "search.nbest=2")
+    lines = programmed(monkeypatch, capsys, b"the king\na\n", run, *beams)
+    assert [line.startswith(("the king", "a")) for line in lines] == [True] * 4
+    text = "the king sleeps.\nking the sleeps.\n\n"
+    lines = programmed(monkeypatch, capsys, text.encode(), run, "--score")
+    values, scored = zip(*(line.split("\t") for line in lines), strict=True)
+    assert [*map(float, values)] == pytest.approx(model.log_probs(text.split("\n")[:3]), abs=1e-3)
+    assert "\n".join(scored) == text.removesuffix("\n")
+
+
+def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
+    with pytest.raises(UserError, match="LanguageModelTask"):
+        api.load(run)
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("encoder=bilstm", "encoder"),
+        ("model.reverse_source=true", "model.reverse_source"),
+        ("decoder=luong", "decoder="),
+        ("task.chunk_length=0", "task.chunk_length=0"),
+        ("dataset.language=de", "dataset.language=de"),
+        ("embedding.source.frozen=true", "embedding.source"),
+        ("trainer.r_drop=1.0", "trainer.r_drop"),
+    ],
+)
+def test_settings_that_do_not_apply_are_refused(
+    setting: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run(*LINE, setting) == 2
+    assert key in capsys.readouterr().err
+
+
+def test_streams_are_not_counted_in_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(*LINE, "task.carry_state=true", "trainer.batch_unit=tokens") == 2
+    assert "trainer.batch_unit=tokens" in capsys.readouterr().err
+
+
+def test_a_parallel_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = [setting for setting in LINE if not setting.startswith("dataset.")]
+    assert (
+        command_line.run(*line, "dataset=grammar", "dataset.train=1", f"hydra.run.dir={tmp_path / 'run'}")
+        == 2
+    )
+    assert "dataset=Grammar" in capsys.readouterr().err
+
+
+def text_file(path: Path, **changed: Any) -> Monolingual:
+    values: dict[str, Any] = {"language": "en", "validation_share": 0.2, "test_share": 0.3, "seed": 1}
+    generated = {"train": 1, "validation": 1, "test": 1, "max_depth": 1}
+    return Monolingual(path=str(path), **values | generated | changed)
+
+
+def test_a_text_is_split_by_the_numbers_of_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line {number}\n\n" for number in range(10)), "utf-8")
+    corpus = text_file(path).load()
+    assert [[*split.lines] for split in corpus.splits.values()] == [
+        [f"line {number}" for number in part] for part in (range(5), range(5, 7), range(7, 10))
+    ]
+    assert corpus.counts["blank_lines"] == 10
+
+
+@pytest.mark.parametrize("data", [b"a\n\xff\nb\n", b"a\nb\n", b"\n"])
+def test_a_text_that_cannot_be_used_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"dataset\.path="):
+        text_file(path).load()
