@@ -65,7 +65,7 @@ class TrainingStreams:
 class CarriedState:
     """The state of each stream after the chunk that was read last.
 
-    A rank has the states of its own streams only; `state_dict` collects all of them.
+    Each rank keeps the states of the streams that it reads; `state_dict` gathers those of all ranks.
 
     Args:
         rows: the number of streams.

@@ -52,7 +52,7 @@ class LanguageModelTask(Task):
         samples: number of sentences to generate at each validation.
         carry_state: start each sentence from the state after the one before it in the text; see `carry`.
         chunk_length: tokens of a chunk with `carry_state`.
-        generated_length: the number of tokens that the length limits of the search refer to, since there is no source.
+        generated_length: the length limits of the search refer to this number of tokens instead of a source length.
     """
 
     uses = frozenset(("dataset", "tokenizer", "encoder", "readout", "initialization", "search"))
