@@ -17,6 +17,7 @@ from seq2seq_lab.reporting.score_tables import read_statistics
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 SEED = "seed"
+SEARCH_SEED = "search.seed"
 ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
 # Folders in a run folder that are not searched for runs.
@@ -211,9 +212,10 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     settings["checkpoint"] = evaluation.get("checkpoint") or "best"
     settings["ensemble"] = "+".join(Path(member).name for member in evaluation.get("ensemble", ())) or "no"
     settings["precision"] = evaluation.get("precision", "auto")
-    return Run(
-        folder, settings | {key: _text(value) for key, value in dotted_settings(computed)}, result, record
-    )
+    settings |= {key: _text(value) for key, value in dotted_settings(computed)}
+    if settings.get(SEARCH_SEED) == settings[SEED]:
+        settings[SEARCH_SEED] = "seed"  # the default: it differs whenever the seeds of the runs do
+    return Run(folder, settings, result, record)
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:

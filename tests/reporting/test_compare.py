@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from seq2seq_lab.compare import main
 from seq2seq_lab.errors import UserError
@@ -221,6 +222,17 @@ def test_groups_differ_in_more_than_the_seed(study: Path, tmp_path: Path) -> Non
     assert [len(group.runs) for group in group_runs(more, ["attention"])] == [4, 3, 3]
     with pytest.raises(UserError, match=r"--by=atention: no run has this setting\. Did you mean 'attention'"):
         group_runs(more, ["atention"])
+
+
+def test_the_seed_of_sampling_distinguishes_groups_only_if_it_was_set(tmp_path: Path) -> None:
+    for seed, of_search in ((1, 1), (2, 2), (3, 7)):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+        path = tmp_path / str(seed) / "config.yaml"
+        config = OmegaConf.load(path)
+        OmegaConf.update(config, "search.seed", of_search, force_add=True)
+        OmegaConf.save(config, path)
+    runs, _ = find_runs([tmp_path])
+    assert [len(group.runs) for group in group_runs(runs)] == [2, 1]
 
 
 def p_values(table: comparison.Table) -> list[float]:
