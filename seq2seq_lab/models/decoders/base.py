@@ -68,7 +68,11 @@ class Decoder(nn.Module, ABC):
         return torch.stack(features, dim=1), stack_steps(weights)
 
     def attention_maps(self, embedded_BTE: Tensor, source: Source) -> dict[str, Tensor]:
-        """Return the attention weights of all layers and heads, maps_BLATT or maps_BLATS by name; empty without layers."""
+        """Return the attention weights of all layers and heads by name; empty for a decoder without heads.
+
+        Returns:
+            "decoder": maps_BLATT of self-attention; "cross": maps_BLATS of attention to the source.
+        """
         return {}
 
 

@@ -53,7 +53,7 @@ class Encoder(nn.Module, ABC):
         return outputs
 
     def attention_maps(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Return the self-attention weights of all layers and heads, maps_BLASS by name; empty without self-attention.
+        """Return maps_BLASS, the self-attention weights of all layers and heads, as "encoder"; empty without self-attention.
 
         Args:
             batch, embed: see `read`.
