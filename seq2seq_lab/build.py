@@ -446,8 +446,11 @@ def logger(
     return part("logger", config.logger)(folder=folder, config=plain, flat=flat, run_id=run_id)
 
 
-def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint: bool) -> Seq2Seq:
+def model(config: Config, source_vocabulary: int | None, target_vocabulary: int, joint: bool) -> Seq2Seq:
     """Return the model, with weights drawn from torch's global generator.
+
+    Args:
+        source_vocabulary: None if the source has no tokens.
 
     Raises:
         UserError: components that cannot be combined, by name.
@@ -456,11 +459,9 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
     tied = sizes.tied_embeddings
     check_tables(config, joint)
     target_embedding = embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
-    source_embedding = (
-        target_embedding
-        if tied is TiedEmbeddings.all
-        else embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
-    )
+    source_embedding = target_embedding if tied is TiedEmbeddings.all else None
+    if source_vocabulary is not None and source_embedding is None:
+        source_embedding = embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
         raise UserError(NOT_ONE_NETWORK)  # before a bridge asks for something else
@@ -475,6 +476,11 @@ def model(config: Config, source_vocabulary: int, target_vocabulary: int, joint:
         vocabulary_size=target_vocabulary,
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
+    if (encoder.reads == "tokens") != (source_vocabulary is not None):
+        raise UserError(
+            f"encoder._target_={encoder_slot.get('_target_')} reads {encoder.reads}, and task._target_="
+            f"{config.task['_target_']} has another kind of source. Choose another encoder, or another task."
+        )
     made = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,

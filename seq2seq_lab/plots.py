@@ -33,6 +33,8 @@ TITLE_LETTER = 0.1  # inches; upper estimate of the width of a letter of the tit
 TITLE_LINE = 0.22  # inches; the height of a line of the title
 GAP = 0.08  # inches between a label and the labelled part
 RIGHT = 0.95  # inches for the colour bar and its labels
+OVERLAY_SIZE = 1.3  # inches; the width of the picture of one word
+OVERLAYS_IN_A_ROW = 8
 LABEL_CHARACTERS = 14  # maximum length of an output token in a picture of fixed size
 FORMATS = ("png", "pdf", "svg")
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
@@ -142,6 +144,41 @@ def draw_attention_maps(
     figure.colorbar(image, ax=grid, label="attention weight", ticks=[0, 0.5, 1], fraction=0.02)
     if title is not None:
         figure.suptitle(title, fontsize=10, parse_math=False, wrap=True)
+    return figure
+
+
+def draw_overlays(
+    image_HWC: npt.NDArray[np.uint8],
+    words: Sequence[tuple[str, npt.NDArray[np.floating[Any]], tuple[int, int, int, int] | None]],
+) -> "Figure":
+    """Draw an image, and beside it once for each word with the word's attention as brightness.
+
+    Args:
+        image_HWC: RGB values.
+        words: each with its attention weights_YX to the cells of a grid over the image, and the box to outline (left, top,
+            right, bottom in pixels), if any. The brightest cell of each picture has the highest weight of the word.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    height, width = image_HWC.shape[:2]
+    columns = min(len(words) + 1, OVERLAYS_IN_A_ROW)
+    rows = -(-(len(words) + 1) // columns)
+    figure = Figure(figsize=(OVERLAY_SIZE * columns, (OVERLAY_SIZE * height / width + 0.35) * rows))
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in all_axes:
+        axes.set_axis_off()
+    all_axes[0].imshow(image_HWC)
+    for axes, (word, weights_YX, box) in zip(all_axes[1:], words, strict=False):
+        axes.imshow(image_HWC.mean(2), cmap="gray", vmin=0, vmax=255)
+        extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+        axes.imshow(weights_YX, cmap="inferno", alpha=0.65, extent=extent, interpolation="nearest", vmin=0)
+        if box is not None:
+            left, top, right, bottom = box
+            corner = (left - 0.5, top - 0.5)
+            axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, color="white"))
+        axes.set_title(shorten(word, LABEL_CHARACTERS), fontsize=9, parse_math=False)
+    figure.tight_layout(pad=0.3)
     return figure
 
 

@@ -26,7 +26,7 @@ def values_of(group: str) -> list[str]:
 
 def recurrent_values_of(group: str) -> list[str]:
     """The encoders or decoders with recurrent layers."""
-    return [value for value in values_of(group) if value != "transformer"]
+    return [value for value in values_of(group) if value not in ("transformer", "convolutional")]
 
 
 @cache

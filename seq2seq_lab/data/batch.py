@@ -1,8 +1,27 @@
 """A batch of sentence pairs."""
 
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 from torch import Tensor
+
+
+class TargetBatch(Protocol):
+    """What the losses of a decoder read of a task's batch; see `Batch`."""
+
+    @property
+    def index_B(self) -> Tensor: ...
+
+    @property
+    def target_BU(self) -> Tensor: ...
+
+    @property
+    def inputs_BT(self) -> Tensor: ...
+
+    @property
+    def outputs_BT(self) -> Tensor: ...
+
+    def twice(self) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True)

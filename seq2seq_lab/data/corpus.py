@@ -1,5 +1,6 @@
 """The result of a data set: pairs of plain text in splits, with gold word alignments if they are known."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -83,8 +84,19 @@ def load_corpus(dataset: Dataset, kind: type[Kind], task: str) -> Kind:
     """
     corpus = dataset.load()
     if not isinstance(corpus, kind):
-        raise UserError(
-            f"dataset={type(dataset).__name__} has a corpus of type {type(corpus).__name__}, but task={task} uses a "
-            f"{kind.__name__}. Choose another data set or another task."
-        )
+        raise _other_corpus(dataset, type(corpus), kind, task)
     return corpus
+
+
+def check_corpus(dataset: Dataset, kind: type, task: str) -> None:
+    """Refuse a data set whose `load` is annotated with another type of corpus, without reading it; see `load_corpus`."""
+    found = inspect.get_annotations(type(dataset).load).get("return")
+    if isinstance(found, type) and not issubclass(found, kind):
+        raise _other_corpus(dataset, found, kind, task)
+
+
+def _other_corpus(dataset: Dataset, found: type, kind: type, task: str) -> UserError:
+    return UserError(
+        f"dataset={type(dataset).__name__} has a corpus of type {found.__name__}, but task={task} uses a {kind.__name__}. "
+        f"Choose another data set or another task."
+    )

@@ -5,6 +5,7 @@ from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS
+from seq2seq_lab.metrics.pointing import AttentionInRegion, PointingGame, RegionShare
 from seq2seq_lab.metrics.ter import Ter
 
 TEXT_METRICS = (
@@ -21,7 +22,11 @@ ALIGNMENT_METRICS = (
     AlignmentErrorRate("oracle"),
     AlignmentErrorRate("diagonal"),
 )
+POINTING_METRICS = (PointingGame(), AttentionInRegion(), RegionShare())
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
-    for metric in (*TEXT_METRICS, *UNKNOWN_REPLACED, *ALIGNMENT_METRICS, *LANGUAGE_MODEL_METRICS)
+    for metric in (
+        *(*TEXT_METRICS, *UNKNOWN_REPLACED, *ALIGNMENT_METRICS),
+        *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS),
+    )
 }

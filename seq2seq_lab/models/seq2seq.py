@@ -19,6 +19,7 @@ class Seq2Seq(nn.Module):
     """p(y_t | y_<t, x): an encoder, a decoder and a readout with the embedding tables of both sides.
 
     Args:
+        source_embedding: None for an encoder that reads something else than tokens.
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         source_dropout: probability on the embeddings of the source.
         target_dropout: probability on the embeddings of the target.
@@ -28,7 +29,7 @@ class Seq2Seq(nn.Module):
     def __init__(
         self,
         *,
-        source_embedding: Embedding,
+        source_embedding: Embedding | None,
         target_embedding: Embedding,
         encoder: Encoder,
         decoder: Decoder,
@@ -139,6 +140,7 @@ class Seq2Seq(nn.Module):
         }
 
     def _embed_source(self, tokens: Tensor) -> Tensor:
+        assert self.source_embedding is not None
         return self.source_dropout(self._scale(self.source_embedding(tokens)))
 
     def _embed_target(self, tokens: Tensor) -> Tensor:

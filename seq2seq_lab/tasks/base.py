@@ -184,9 +184,9 @@ class Parts:
     A task calls those of the groups that it uses with the arguments that are only known at run time.
 
     Attributes:
-        seq2seq: returns the encoder-decoder that all groups of the model describe, from the source vocabulary's size, the
-            target vocabulary's size, and whether the two are one vocabulary.
         language_model: returns the language model that all groups of the model describe, from the vocabulary's size.
+        seq2seq: returns the encoder-decoder that all groups of the model describe, from the source vocabulary's size (None
+            for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 
@@ -199,8 +199,8 @@ class Parts:
     initialization: Callable[[], Initialization]
     teacher_forcing: Part
     search: Callable[[], Search]
-    seq2seq: Callable[[int, int, bool], Seq2Seq]
     language_model: Callable[[int], LanguageModel]
+    seq2seq: Callable[[int | None, int, bool], Seq2Seq]
     vectors: Mapping[str, Path | None]
 
 

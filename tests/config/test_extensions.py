@@ -86,7 +86,6 @@ def test_the_examples_are_accepted(folder: Path, overrides: list[str]) -> None:
         (["attention=mine", "attention.initial_sharpness=-1"], "attention.initial_sharpness=-1"),
         (["attention=mine", "attention.initial_sharpnes=1"], "'attention.initial_sharpness'"),
         (["attention=mine", "attention.size=big"], "a whole number"),
-        (["encoder=convolution"], "decoder.cell=VALUE"),
         (["encoder=convolution", "decoder.cell=gru", "encoder.width=4"], "encoder.width=4"),
         (["dataset=reversal", "dataset.longest=3", "dataset.train=900"], "dataset.longest"),
         (["schedule=triangle", "schedule.half_cycle=0"], "schedule.half_cycle=0"),

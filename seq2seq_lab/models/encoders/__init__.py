@@ -1,7 +1,9 @@
-"""Encoders: from the embedded source to encoder outputs and, for some, a final state."""
+"""Encoders: from the source to encoder outputs and, for some, a final state."""
 
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder
 from seq2seq_lab.models.encoders.transformer import TransformerEncoder
 
-__all__ = ["Encoder", "EncoderOutputs", "EncoderSizes", "RecurrentEncoder", "TransformerEncoder"]
+__all__ = ["ConvolutionalEncoder", "Encoder", "EncoderOutputs", "EncoderSizes", "RecurrentEncoder"]
+__all__ += ["TransformerEncoder"]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -38,9 +38,14 @@ class EncoderSizes(NamedTuple):
 
 
 class Encoder(nn.Module, ABC):
-    """Reads the embedded source."""
+    """Reads the embedded source.
+
+    Attributes:
+        reads: what the source is: `tokens` or `images`.
+    """
 
     sizes: EncoderSizes
+    reads: ClassVar[str] = "tokens"
 
     def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
         """Encode the source of a batch. An encoder of something else than one sequence of tokens overrides this.

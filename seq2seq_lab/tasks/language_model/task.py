@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.batching import Unit
-from seq2seq_lab.data.corpus import load_corpus
+from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.tokenizers import UNK
@@ -108,6 +108,7 @@ class LanguageModelTask(Task):
 
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
+        check_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
         with torch.device("meta"):
             self.parts.language_model(8)
         if getattr(self.parts.search(), "needs_attention", False):

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.profiler import record_function
 
-from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batch import TargetBatch
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.tasks.base import StepInfo
@@ -44,8 +44,9 @@ class TrainingLoss:
         self.r_drop = r_drop
         self.stop_at_eos = stop_at_eos
         self.seed = seed
+        self.reads_weights = False
 
-    def __call__(self, model: Seq2Seq, batch: Batch, step: StepInfo) -> Tensor:
+    def __call__(self, model: Seq2Seq, batch: TargetBatch, step: StepInfo) -> Tensor:
         """Return the loss in nats, summed over the target tokens of the batch."""
         mask_BT = self.teacher_forcing.mask(batch, self.seed, step.epoch, step.step)
         if self.r_drop:
@@ -55,7 +56,7 @@ class TrainingLoss:
         else:
             state, source = model.start(batch)
             inputs_BT = choose_inputs(model, state, source, batch, mask_BT)
-        logits_BTV, _ = model.unroll(inputs_BT, state, source, False)
+        logits_BTV, weights_BTS = model.unroll(inputs_BT, state, source, self.reads_weights)
         with record_function("loss"):
             outputs_BT = until_eos(inputs_BT, batch.outputs_BT) if self.stop_at_eos else batch.outputs_BT
             loss_sum = cross_entropy(logits_BTV, outputs_BT, self.label_smoothing)
@@ -63,11 +64,19 @@ class TrainingLoss:
                 one_BTV, other_BTV = logits_BTV.chunk(2)
                 divergence = symmetric_kl(one_BTV, other_BTV, outputs_BT.chunk(2)[0])
                 loss_sum = loss_sum / 2 + divergence * (self.r_drop / 4)
-        return loss_sum
+            penalty = self.penalty(weights_BTS, outputs_BT)
+        return loss_sum if penalty is None else loss_sum + penalty
+
+    def penalty(self, weights_BTS: Tensor | None, outputs_BT: Tensor) -> Tensor | None:
+        """Return a penalty on the attention weights, summed over the batch, or None.
+
+        A subclass may override it, and `reads_weights`. Without `reads_weights` the weights may be None.
+        """
+        return None
 
 
 @torch.no_grad()
-def _choose_separately(model: Seq2Seq, batch: Batch, mask_BT: Tensor | None) -> Tensor:
+def _choose_separately(model: Seq2Seq, batch: TargetBatch, mask_BT: Tensor | None) -> Tensor:
     """Return the decoder inputs of both readings of a sentence, chosen in a separate pass."""
     if mask_BT is None:
         return batch.inputs_BT
@@ -174,14 +183,14 @@ def _rows(logits_NV: Tensor) -> list[slice]:
 
 
 def teacher_forced(
-    model: Seq2Seq | Encoded, batch: Batch, with_weights: bool = True
+    model: Seq2Seq | Encoded, batch: TargetBatch, with_weights: bool = True
 ) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss with the reference as input, and the attention weights_BTS or None."""
     logits_BTV, weights_BTS = model(batch, batch.inputs_BT, with_weights)
     return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
 
 
-def free_running(model: Seq2Seq | Encoded, batch: Batch) -> Tensor:
+def free_running(model: Seq2Seq | Encoded, batch: TargetBatch) -> Tensor:
     """Return the summed loss with the model's arg-max as input.
 
     The number of steps is that of the reference's tokens; predicting `<eos>` does not end it.

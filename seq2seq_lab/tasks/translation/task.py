@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, Unit
-from seq2seq_lab.data.corpus import Corpus, ParallelText, load_corpus
+from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
@@ -126,6 +126,7 @@ class TranslationTask(Task):
 
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
+        check_corpus(self.parts.dataset(), Corpus, "translation")
         tokenizer = self.parts.tokenizer()
         with torch.device("meta"):
             model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
@@ -210,6 +211,7 @@ class TranslationTask(Task):
             path, key = self.parts.vectors[side], f"embedding.{side}.path"
             if path is not None:
                 words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
+                assert embedding is not None
                 embedding.load_vectors(words)
                 covered = coverage(words, ids.bincount(minlength=tokenizer.size))
                 log.info("%s: %s have a vector in %s.", key, covered, path)

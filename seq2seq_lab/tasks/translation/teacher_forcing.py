@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.batch import TargetBatch
 from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.errors import require
 from seq2seq_lab.models.selectable import Selectable
@@ -33,7 +33,7 @@ class TeacherForcing(ABC):
     def ratio_at(self, step: int) -> float:
         """Return r at an optimizer step, counted from 0."""
 
-    def mask(self, batch: Batch, seed: int, epoch: int, step: int) -> Tensor | None:
+    def mask(self, batch: TargetBatch, seed: int, epoch: int, step: int) -> Tensor | None:
         """Return teacher_forcing_mask_BT, true where the token of the reference is read; None if it is true everywhere.
 
         With scope `token` and `sequence` the draws depend on (seed, epoch, sentence), otherwise on (seed, step).
@@ -144,7 +144,11 @@ def _step(key: str, value: int) -> int:
 @torch.no_grad()
 @record_function("choose inputs")
 def choose_inputs(
-    model: Seq2Seq, state: Selectable, source: Source, batch: Batch, teacher_forcing_mask_BT: Tensor | None
+    model: Seq2Seq,
+    state: Selectable,
+    source: Source,
+    batch: TargetBatch,
+    teacher_forcing_mask_BT: Tensor | None,
 ) -> Tensor:
     """Return inputs_BT: the token of the reference where the mask is true, otherwise the model's arg-max.
 

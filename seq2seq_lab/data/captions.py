@@ -1,0 +1,148 @@
+"""Images with captions: what a data set for captioning returns, and captioned images of a folder."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.errors import UserError, require
+
+Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; the last two are outside
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionedImages:
+    """The N pairs of an image and a caption of one split.
+
+    Attributes:
+        images: RGB, uint8, of shape N3HW.
+        captions: one per pair; words are separated by spaces.
+        names: the name of the image of each pair; captions of one image have one name.
+        regions: for each pair the region of each word that names something in the image, by the number of the word; None if
+            the data set has no regions.
+    """
+
+    images: npt.NDArray[np.uint8]
+    captions: Sequence[str]
+    names: Sequence[str]
+    regions: Sequence[Mapping[int, Box]] | None = None
+
+    def __post_init__(self) -> None:
+        assert len(self.images) == len(self.captions) == len(self.names)
+        assert self.regions is None or len(self.regions) == len(self.images)
+
+    def __len__(self) -> int:
+        return len(self.captions)
+
+    def first(self, count: int) -> "CaptionedImages":
+        """Return the first pairs."""
+        regions = None if self.regions is None else self.regions[:count]
+        return CaptionedImages(self.images[:count], self.captions[:count], self.names[:count], regions)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionCorpus:
+    """Captioned images in splits.
+
+    Attributes:
+        language: the code of the captions' language.
+        counts: numbers of special examples, by name.
+    """
+
+    language: str
+    train: CaptionedImages
+    validation: CaptionedImages
+    tests: Mapping[str, CaptionedImages]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFolder:
+    """Images of a folder, with captions in `captions.tsv`.
+
+    Each line of `captions.tsv` has three columns separated by tabs, without a header: the split (`train`, `validation` or
+    `test`), the file of the image relative to the folder, and a caption. An image may have several captions.
+
+    Args:
+        path: the folder.
+        size: width and height in pixels that the images are resized to; the shorter side is cropped to first.
+        language: the code of the captions' language.
+
+    Raises:
+        UserError: a value out of range.
+    """
+
+    path: str
+    size: int
+    language: str
+
+    def __post_init__(self) -> None:
+        require(self.size >= 8, "dataset.size", self.size, "8 or more")
+
+    def load(self) -> CaptionCorpus:
+        """Read the captions and images.
+
+        Raises:
+            UserError: a file is missing or cannot be read, or Pillow is not installed.
+        """
+        folder = Path(self.path)
+        table = folder / "captions.tsv"
+        try:
+            with table.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"dataset.path={self.path}: {table} cannot be read ({error}). Give a folder with images and captions.tsv."
+            ) from error
+        for number, row in enumerate(rows, start=1):
+            if len(row) != 3 or row[0] not in SPLITS or not row[2].strip():
+                raise UserError(
+                    f"dataset.path={self.path}: line {number} of captions.tsv is {row}. Write three columns separated by "
+                    f"tabs: {', '.join(SPLITS)}; the file of the image; a caption."
+                )
+        pixels = {
+            name: read_image(folder / name, self.size)
+            for name in progress(
+                sorted({row[1] for row in rows}), "Reading images", len({row[1] for row in rows})
+            )
+        }
+
+        def split(name: str) -> CaptionedImages:
+            chosen = [row for row in rows if row[0] == name]
+            if not chosen:
+                raise UserError(
+                    f"dataset.path={self.path}: captions.tsv has no line of the split {name}. Add some."
+                )
+            images = np.stack([pixels[row[1]] for row in chosen])
+            return CaptionedImages(
+                images, [" ".join(row[2].split()) for row in chosen], [row[1] for row in chosen]
+            )
+
+        return CaptionCorpus(self.language, split("train"), split("validation"), {"test": split("test")})
+
+
+def read_image(path: Path, size: int) -> npt.NDArray[np.uint8]:
+    """Return an image as RGB values of shape 3HW, cropped to a square at its centre and resized.
+
+    Raises:
+        UserError: the file cannot be read, or Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise UserError(
+            "Reading images needs Pillow. Install it with `pip install 'seq2seq_lab[images]'`."
+        ) from error
+    try:
+        with Image.open(path) as image:
+            square = ImageOps.fit(image.convert("RGB"), (size, size))
+    except OSError as error:
+        raise UserError(
+            f"The image {path} cannot be read ({error}). Replace it, or remove it from captions.tsv."
+        ) from error
+    return np.asarray(square, np.uint8).transpose(2, 0, 1)

@@ -1,0 +1,81 @@
+"""An encoder of images."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+
+
+class ConvolutionalEncoder(Encoder):
+    """Convolutions of width 3 over an image; the encoder outputs are the positions of the feature map (Xu 2015, §3.1.1).
+
+    Each layer normalises its features in one group (Wu 2018, arXiv:1803.08494). A linear layer reads the features of a
+    position with its row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
+
+    Args:
+        input_size: of the source embeddings, which this encoder does not read.
+        channels: of each layer.
+        strides: of each layer; 2 halves width and height.
+        size: M, of the encoder outputs.
+
+    Raises:
+        ValueError: the lists differ in length, or are empty.
+    """
+
+    reads = "images"
+
+    def __init__(
+        self,
+        input_size: int,
+        channels: list[int],
+        strides: list[int],
+        size: int,
+        encoder_output_dropout: float,
+    ) -> None:
+        super().__init__()
+        if not channels or len(channels) != len(strides):
+            raise ValueError(
+                f"encoder.channels={channels} and encoder.strides={strides} must have a number for each layer."
+            )
+        layers: list[nn.Module] = []
+        for before, after, stride in zip([3, *channels[:-1]], channels, strides, strict=True):
+            layers += [nn.Conv2d(before, after, 3, stride, padding=1), nn.GroupNorm(1, after), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.output = nn.Linear(channels[-1] + 2, size)
+        self.dropout = Dropout(encoder_output_dropout, locked=False)
+        self.sizes = EncoderSizes(size, None, 1)
+
+    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        """Encode `batch.image_BCHW`, RGB values from 0 to 255."""
+        return self(batch.image_BCHW, ())
+
+    def forward(self, image_BCHW: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
+        """Encode images.
+
+        Args:
+            image_BCHW: RGB values from 0 to 255.
+            lengths: not read; all positions of the feature map are outputs.
+        """
+        map_BCYX: Tensor = self.layers(image_BCHW.float() / 127.5 - 1)
+        rows, columns = map_BCYX.shape[2:]
+        device, dtype = map_BCYX.device, map_BCYX.dtype
+        y_YX, x_YX = torch.meshgrid(
+            torch.linspace(-1, 1, rows, device=device, dtype=dtype),
+            torch.linspace(-1, 1, columns, device=device, dtype=dtype),
+            indexing="ij",
+        )
+        place_B2YX = torch.stack([y_YX, x_YX]).expand(len(map_BCYX), -1, -1, -1)
+        features_BSC = torch.cat([map_BCYX, place_B2YX], 1).flatten(2).transpose(1, 2)
+        lengths = (rows * columns,) * len(map_BCYX)
+        return EncoderOutputs(self.dropout(torch.tanh(self.output(features_BSC))), lengths, None)
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return the number of rows and columns of the feature map of an image of this size in pixels."""
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                height, width = (-(-side // layer.stride[0]) for side in (height, width))
+        return height, width

@@ -1,0 +1,1 @@
+"""Captioning of images as a task."""

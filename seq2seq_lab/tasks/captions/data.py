@@ -1,0 +1,134 @@
+"""Captioned images in batches, and their evaluation splits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Index, on_device
+from seq2seq_lab.data.captions import CaptionedImages
+from seq2seq_lab.data.ragged import Ragged
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionBatch:
+    """B images with captions.
+
+    Attributes:
+        index_B: the number of each pair in its split.
+        image_BCHW: RGB values, uint8.
+        source_lengths: for each image the number of tokens of the longest training caption, with `<sos>` and `<eos>`; the
+            length limits of a search refer to it.
+        target_BU: caption ids with `<sos>` and `<eos>`, padded; U = T + 1.
+        target_tokens: the number of target tokens to predict, on the host.
+    """
+
+    index_B: Tensor
+    image_BCHW: Tensor
+    source_lengths: tuple[int, ...]
+    target_BU: Tensor
+    target_tokens: int
+
+    def twice(self) -> "CaptionBatch":
+        """Return the batch with each pair repeated after the last one."""
+        return CaptionBatch(
+            index_B=self.index_B.repeat(2),
+            image_BCHW=self.image_BCHW.repeat(2, 1, 1, 1),
+            source_lengths=self.source_lengths * 2,
+            target_BU=self.target_BU.repeat(2, 1),
+            target_tokens=self.target_tokens * 2,
+        )
+
+    @property
+    def inputs_BT(self) -> Tensor:
+        """The input of the decoder under teacher forcing: `<sos>` y_1 … y_{T-1}."""
+        return self.target_BU[:, :-1]
+
+    @property
+    def outputs_BT(self) -> Tensor:
+        """The tokens to predict: y_1 … `<eos>`."""
+        return self.target_BU[:, 1:]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionExamples:
+    """The tokenised pairs of a split.
+
+    Attributes:
+        image_NCHW: RGB values, uint8.
+        longest: the number of tokens of the longest training caption.
+    """
+
+    image_NCHW: Tensor
+    captions: Ragged
+    longest: int
+
+    @property
+    def lengths(self) -> Tensor:
+        """The same length for each image: int64, N."""
+        return torch.full((len(self.captions),), self.longest)
+
+    @property
+    def units(self) -> Tensor:
+        """The number of target tokens to predict of each pair: int64, N."""
+        return self.captions.lengths - 1
+
+
+class CaptionBatches:
+    """Creates the batches of a split, whose images and captions are in the memory of the device."""
+
+    def __init__(self, examples: CaptionExamples, device: torch.device) -> None:
+        self.device = device
+        self.longest = examples.longest
+        self._units = examples.units.numpy()
+        self._captions = examples.captions.to(device)
+        self._image_NCHW = examples.image_NCHW.to(device)
+
+    def __call__(self, index: Index) -> CaptionBatch:
+        """Return the batch of the given pairs, in their order."""
+        index_B, units = on_device(index, self.device), self._units[index]
+        return CaptionBatch(
+            index_B=index_B,
+            image_BCHW=self._image_NCHW[index_B],
+            source_lengths=(self.longest,) * len(index),
+            target_BU=self._captions.padded(index_B, int(units.max()) + 1),
+            target_tokens=int(units.sum()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionSplit:
+    """A split to score.
+
+    Attributes:
+        prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
+        grid: the number of rows and columns of the feature map.
+    """
+
+    prefix: str
+    pairs: CaptionedImages
+    examples: CaptionExamples
+    grid: tuple[int, int]
+
+
+def region_shares(
+    pairs: CaptionedImages, number: int, grid: tuple[int, int]
+) -> dict[int, "np.ndarray[tuple[int], np.dtype[np.float32]]"]:
+    """Return the share of each position of the feature map that is in the region of a word, by the number of the word."""
+    assert pairs.regions is not None
+    rows, columns = grid
+    height, width = pairs.images.shape[2:]
+    shares = {}
+    for word, (left, top, right, bottom) in pairs.regions[number].items():
+        down = _overlap(rows, height, top, bottom)
+        across = _overlap(columns, width, left, right)
+        shares[word] = np.outer(down, across).ravel()
+    return shares
+
+
+def _overlap(cells: int, pixels: int, start: int, end: int) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    """Return the share of each of the equal cells of a side that is between two pixels."""
+    edges = np.linspace(0, pixels, cells + 1)
+    inside = np.minimum(edges[1:], end) - np.maximum(edges[:-1], start)
+    return (inside.clip(0) / (pixels / cells)).astype(np.float32)

@@ -1,0 +1,184 @@
+"""Scoring a captioning model on a split."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.metrics.accuracy import ExactMatch
+from seq2seq_lab.metrics.alignment import group_tokens, whitespace_words
+from seq2seq_lab.metrics.base import Array, Metric, measure
+from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
+from seq2seq_lab.metrics.pointing import pointing_counts
+from seq2seq_lab.metrics.registry import POINTING_METRICS, TEXT_METRICS
+from seq2seq_lab.metrics.texts import References, TextOutputs
+from seq2seq_lab.models.ensemble import Ensemble
+from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.device import autocast, to_host
+from seq2seq_lab.search.base import Hypothesis, Search
+from seq2seq_lab.tasks import base
+from seq2seq_lab.tasks.captions.data import CaptionBatch, CaptionBatches, CaptionSplit, region_shares
+from seq2seq_lab.tasks.translation import loss
+
+KEPT_ATTENTION = 20  # captions of each split whose attention the final evaluation keeps
+LOSSES = ("teacher_forced", "free_running")
+PRIMARY = "bleu"
+METRICS: tuple[Metric, ...] = (
+    *(metric for metric in TEXT_METRICS if not metric.lowercased_tokenised),
+    ExactMatch(),
+    *POINTING_METRICS,
+    MeanLoss("teacher_forced", "teacher-forced loss"),
+    MeanLoss("free_running", "free-running loss"),
+    Perplexity("teacher_forced", "teacher-forced perplexity"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionOutputs(TextOutputs):
+    """The outputs from which the metrics are computed.
+
+    Attributes:
+        losses: see `metrics.loss.Losses`.
+        pointing: see `metrics.pointing.Pointing`.
+    """
+
+    losses: dict[str, Array]
+    pointing: Array | None
+
+
+@dataclass(frozen=True)
+class Evaluation(base.Evaluation):
+    """The result of scoring a split.
+
+    Attributes:
+        captions: plain text in the order of the split.
+        samples: the numbers of the pairs that the report of a validation shows.
+        hypotheses: the hypotheses of the pairs whose attention is kept, among them the samples.
+    """
+
+    captions: list[str]
+    samples: Sequence[int]
+    hypotheses: dict[int, Hypothesis]
+
+
+@dataclass(slots=True)
+class _Share:
+    """The results of one rank: summed losses, and results of pairs by their numbers in the split."""
+
+    losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
+    tokens: int = 0
+    captions: dict[int, str] = field(default_factory=dict)
+    kept: dict[int, Hypothesis] = field(default_factory=dict)
+    pointing: dict[int, tuple[float, float, float, int]] = field(default_factory=dict)
+
+
+class CaptionEvaluator:
+    """Scores a model on a split.
+
+    Each rank describes its share of the batches; all ranks return the same evaluation.
+
+    Args:
+        samples: the numbers of the pairs to show, whose hypotheses are kept with their attention weights.
+        multi_reference: score each image once, against all its captions; see `References`.
+        also: names of metrics of the final evaluation to compute at each validation.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq | Ensemble,
+        split: CaptionSplit,
+        tokenizer: Tokenizer,
+        search: Search,
+        *,
+        language: str,
+        batch_size: int,
+        compute: Compute,
+        samples: Sequence[int],
+        multi_reference: bool,
+        metrics: Sequence[Metric],
+        also: Collection[str],
+    ) -> None:
+        self.model, self.split, self.tokenizer, self.search = model, split, tokenizer, search
+        self.language, self.compute, self.samples = language, compute, samples
+        self.metrics, self.also = metrics, also
+        ranks = compute.ranks
+        self._plan = plan_evaluation(split.examples, batch_size)[ranks.rank :: ranks.size]
+        self._batches = CaptionBatches(split.examples, compute.device)
+        self._references = References(split.pairs.captions, split.pairs.names, multi_reference)
+
+    @torch.no_grad()
+    def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
+        """Score the split; see `tasks.base.Evaluator`."""
+        self.model.eval()
+        share, kept = _Share(), {*self.samples, *(range(KEPT_ATTENTION) if final else ())}
+        for number, index in enumerate(self._plan, start=1):
+            self._score(self._batches(index), index.tolist(), kept, share)
+            if counted is not None:
+                counted(number, len(self._plan))
+        shares = self.compute.ranks.gather(share)
+        return self.compute.ranks.broadcast(lambda: self._evaluation(shares, final))
+
+    def _score(self, batch: CaptionBatch, index: Sequence[int], kept: set[int], share: _Share) -> None:
+        """Describe the images of a batch and add the results to a rank's share."""
+        with autocast(self.compute.precision, self.compute.device):
+            model = Encoded(self.model, batch)
+            teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
+            free_running = loss.free_running(model, batch)
+            hypotheses = self.search(model, batch, not kept.isdisjoint(index))
+        share.losses["teacher_forced"] += float(to_host(teacher_forced))
+        share.losses["free_running"] += float(to_host(free_running))
+        share.tokens += batch.target_tokens
+        for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
+            share.captions[i] = self.tokenizer.decode(hypothesis.tokens).replace("\n", " ")
+            if i in kept:
+                share.kept[i] = hypothesis
+        if self.split.pairs.regions is not None and weights_BTS is not None:
+            for i, weights_TS in zip(index, to_host(weights_BTS.float()), strict=True):
+                words = word_attention(weights_TS, self.tokenizer, self.split.pairs.captions[i])
+                shares = region_shares(self.split.pairs, i, self.split.grid)
+                share.pointing[i] = pointing_counts(words, shares)
+
+    def _evaluation(self, shares: Sequence[_Share], final: bool) -> Evaluation:
+        """Merge the ranks' shares and compute the metrics."""
+        numbers = range(len(self.split.pairs))
+        captions = {i: line for share in shares for i, line in share.captions.items()}
+        counts = {i: row for share in shares for i, row in share.pointing.items()}
+        pointing = np.array([counts[i] for i in numbers], np.float64) if counts else None
+        outputs = CaptionOutputs(
+            hypotheses=[captions[i] for i in numbers],
+            references=self._references,
+            language=self.language,
+            losses={
+                kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES
+            },
+            pointing=None if pointing is None else self._references.sum_of_scored(pointing),
+        )
+        measurement = measure(
+            self.metrics,
+            outputs,
+            clusters=self._references.clusters,
+            examples=self._references.examples,
+            final=final,
+            also=self.also,
+        )
+        return Evaluation(
+            values={f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()},
+            measurement=measurement,
+            captions=[*outputs.hypotheses],
+            samples=self.samples,
+            hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
+        )
+
+
+def word_attention(weights_TS: Array, tokenizer: Tokenizer, caption: str) -> dict[int, Array]:
+    """Return the mean attention of the tokens of each word of a caption, by the number of the word.
+
+    Args:
+        weights_TS: a row for each token of the caption.
+    """
+    groups = group_tokens(tokenizer.spans(caption), whitespace_words(caption))
+    return {word: weights_TS[tokens].mean(0) for word, tokens in enumerate(groups) if tokens}

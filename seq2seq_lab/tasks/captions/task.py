@@ -1,0 +1,245 @@
+"""Captioning as a task: images, a convolutional encoder, attention to the positions of its feature map."""
+
+import hashlib
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Unit
+from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages
+from seq2seq_lab.data.corpus import check_corpus, load_corpus
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers import Tokenizer, load_tokenizer
+from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.metrics.registry import POINTING_METRICS
+from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
+from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.captions.data import (
+    CaptionBatch,
+    CaptionBatches,
+    CaptionExamples,
+    CaptionSplit,
+)
+from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, CaptionEvaluator
+from seq2seq_lab.tasks.captions.loss import CaptionLoss
+from seq2seq_lab.tasks.captions.report import CaptionReport
+from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+
+class CaptionTask(Task):
+    """Captioning of images (Xu 2015, arXiv:1502.03044).
+
+    Args:
+        parts: the parts of the model, the data and the search.
+        seed: of the order of the pairs and of the teacher-forcing mask.
+        batch_size: of an optimizer step, in the unit `batch_unit`.
+        max_length: training pairs whose caption has more tokens are left out.
+        multi_reference: score each image once, against all its captions.
+        samples: number of validation pairs whose caption and attention are shown at each validation.
+        monitor: the monitored metric as configured; None for the primary one.
+        doubly_stochastic: see `CaptionLoss`.
+
+    Raises:
+        UserError: a value out of range.
+    """
+
+    uses = frozenset(
+        (
+            *("dataset", "tokenizer", "encoder", "decoder", "attention", "readout", "initialization"),
+            *("teacher_forcing", "search"),
+        )
+    )
+    settings = (
+        *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
+        *("eval_batch_size", "multi_reference", "samples"),
+    )
+    metrics: Sequence[Metric] = METRICS
+    primary = PRIMARY
+    unit = "target_tokens"
+    files = ("tokenizer",)
+
+    tokenizer: Tokenizer
+    corpus: CaptionCorpus
+
+    def __init__(
+        self,
+        *,
+        parts: Parts,
+        seed: int,
+        batch_size: int,
+        batch_unit: Unit,
+        max_length: int,
+        label_smoothing: float,
+        r_drop: float,
+        stop_at_eos: bool,
+        monitor: str | None,
+        eval_batch_size: int,
+        multi_reference: bool,
+        samples: int,
+        doubly_stochastic: float,
+    ) -> None:
+        require(doubly_stochastic >= 0, "task.doubly_stochastic", doubly_stochastic, "0 or more")
+        self.parts, self.seed = parts, seed
+        self.batch_size, self.max_length = batch_size, max_length
+        self.batch_unit: Unit = batch_unit
+        self.monitor, self.samples = monitor, samples
+        self.eval_batch_size, self.multi_reference = eval_batch_size, multi_reference
+        self.loss_settings: dict[str, Any] = {
+            "label_smoothing": label_smoothing,
+            "r_drop": r_drop,
+            "stop_at_eos": stop_at_eos,
+            "doubly_stochastic": doubly_stochastic,
+        }
+
+    @cached_property
+    def training_loss(self) -> CaptionLoss:
+        """The loss of training."""
+        return CaptionLoss(self.parts.teacher_forcing(), **self.loss_settings, seed=self.seed)
+
+    def check(self) -> None:
+        check_corpus(self.parts.dataset(), CaptionCorpus, "captions")
+        with torch.device("meta"):
+            model = self.parts.seq2seq(None, 8, False)
+        pointing = self.monitor in [f"val/{metric.name}" for metric in POINTING_METRICS]
+        penalty = self.loss_settings["doubly_stochastic"]
+        for setting, needs_attention in (
+            (f"trainer.monitor={self.monitor}", pointing),
+            (f"task.doubly_stochastic={penalty}", penalty > 0),
+            ("search.coverage_penalty", getattr(self.parts.search(), "needs_attention", False)),
+        ):
+            if needs_attention and not model.attends:
+                raise UserError(
+                    f"{setting} needs a model with attention. Choose another value, or decoder=luong."
+                )
+
+    def data_record(self) -> dict[str, Any]:
+        return corpus_record(load_corpus(self.parts.dataset(), CaptionCorpus, "captions"))
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        corpus = self.corpus = load_corpus(self.parts.dataset(), CaptionCorpus, "captions")
+        if saved is None:
+            self.tokenizer = self.parts.tokenizer()
+            self.tokenizer.use_languages(corpus.language)
+            lines = corpus.train.captions
+            self.tokenizer.train(progress(lines, "Learning the vocabulary", len(lines)))
+        else:
+            self.open(saved)
+        with torch.device("meta"):
+            encoder = self.parts.encoder(input_size=1)
+        assert isinstance(encoder, ConvolutionalEncoder)
+        grid = encoder.grid(*corpus.train.images.shape[2:])
+        train = self._training_examples(corpus.train)
+
+        def split(prefix: str, pairs: CaptionedImages) -> CaptionSplit:
+            pairs = pairs if limit is None else pairs.first(limit)
+            examples = CaptionExamples(
+                torch.from_numpy(pairs.images), self._tokenize(pairs, prefix), train.longest
+            )
+            return CaptionSplit(prefix, pairs, examples, grid)
+
+        first, *others = corpus.tests.items()
+        record = corpus_record(corpus)
+        return TaskData(
+            TrainingExamples(
+                lambda epoch: train, CaptionBatches, self.batch_size, self.batch_unit, self.seed
+            ),
+            split("val", corpus.validation),
+            [split("test", first[1]), *(split(f"test/{name}", pairs) for name, pairs in others)],
+            record,
+            {
+                "the data": record["fingerprint"],
+                "the vocabulary": digest(self.tokenizer.tokens(range(self.tokenizer.size))),
+            },
+        )
+
+    def _tokenize(self, pairs: CaptionedImages, name: str) -> Ragged:
+        return Ragged.encoded(self.tokenizer.encode, pairs.captions, f"Tokenising {name}")
+
+    def _training_examples(self, pairs: CaptionedImages) -> CaptionExamples:
+        """Return the training pairs whose caption has at most `max_length` tokens.
+
+        Raises:
+            UserError: no pair is short enough.
+        """
+        captions = self._tokenize(pairs, "train")
+        index = (captions.lengths - 2 <= self.max_length).nonzero().squeeze(1)
+        left_out = len(captions) - len(index)
+        if not len(index):
+            raise UserError(
+                f"trainer.max_length={self.max_length}: all training captions have more tokens. Increase it."
+            )
+        if left_out:
+            log.info(
+                "%s training captions of more than %s tokens are left out (trainer.max_length).",
+                f"{left_out:,}",
+                self.max_length,
+            )
+        captions = captions.select(index)
+        return CaptionExamples(torch.from_numpy(pairs.images)[index], captions, int(captions.lengths.max()))
+
+    def open(self, folder: Path) -> None:
+        self.tokenizer = load_tokenizer(folder / "tokenizer", "target")
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer", "target")
+
+    def model(self) -> Seq2Seq:
+        return self.parts.seq2seq(None, self.tokenizer.size, False)
+
+    def loss(self, model: Seq2Seq, batch: CaptionBatch, step: StepInfo) -> Tensor:
+        return self.training_loss(model, batch, step)
+
+    def values(self, step: int) -> dict[str, float]:
+        return {"teacher_forcing_ratio": self.training_loss.teacher_forcing.ratio_at(step)}
+
+    def evaluator(
+        self, split: CaptionSplit, model: Any, compute: Compute, also: Collection[str] = ()
+    ) -> CaptionEvaluator:
+        """Return the evaluator of a model on a split; see `CaptionEvaluator`."""
+        return CaptionEvaluator(
+            model,
+            split,
+            self.tokenizer,
+            self.parts.search(),
+            language=self.corpus.language,
+            batch_size=self.eval_batch_size,
+            compute=compute,
+            samples=range(min(self.samples, len(split.pairs))) if split.prefix == "val" else (),
+            multi_reference=self.multi_reference,
+            metrics=self.metrics,
+            also=also,
+        )
+
+    def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
+        return CaptionReport(folder, self.tokenizer, tracker)
+
+
+def corpus_record(corpus: CaptionCorpus) -> dict[str, Any]:
+    """Return what `run.json` records of a corpus; see `Task.data_record`."""
+    splits: Mapping[str, CaptionedImages] = {
+        "train": corpus.train,
+        "validation": corpus.validation,
+        **corpus.tests,
+    }
+    hashes = {
+        name: digest([hashlib.sha256(pairs.images.tobytes()).hexdigest(), *pairs.captions])
+        for name, pairs in splits.items()
+    }
+    return {
+        "fingerprint": digest(hashes.items()),
+        "sizes": {name: len(pairs) for name, pairs in splits.items()},
+        "tests": {name: hashes[name] for name in corpus.tests},
+        "counts": dict(corpus.counts),
+    }

@@ -1,0 +1,185 @@
+"""Captioning: batches, the penalty, pointing, and whole runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import command_line
+import numpy as np
+import pytest
+import torch
+from forked_ranks import forked_ranks
+
+from seq2seq_lab.data.captions import CaptionedImages
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.scenes import Scenes
+from seq2seq_lab.data.tokenizers import WordTokenizer
+from seq2seq_lab.metrics.pointing import pointing_counts
+from seq2seq_lab.models.encoders import ConvolutionalEncoder
+from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, region_shares
+from seq2seq_lab.tasks.captions.evaluation import word_attention
+from seq2seq_lab.tasks.captions.loss import CaptionLoss
+from seq2seq_lab.tasks.translation.teacher_forcing import Constant
+from seq2seq_lab.training.trainer import Trainer
+
+CPU = torch.device("cpu")
+SMALL = (
+    *("experiment=captions", "dataset.train=24", "dataset.validation=6", "dataset.test=6", "logger=none"),
+    *(
+        "model.embedding_size=8",
+        "model.encoder_hidden_size=8",
+        "model.hidden_size=8",
+        "encoder.channels=[4,6]",
+        "encoder.strides=[2,2]",
+    ),
+    *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("task.doubly_stochastic=0.1", "teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0"),
+)
+
+
+def scenes(**settings: Any) -> Scenes:
+    return Scenes(**{"train": 20, "validation": 5, "test": 5, "max_shapes": 3, "seed": 1} | settings)
+
+
+def test_a_batch_has_the_images_and_captions_of_its_pairs() -> None:
+    image_NCHW = torch.arange(3 * 3 * 2 * 2, dtype=torch.uint8).view(3, 3, 2, 2)
+    examples = CaptionExamples(image_NCHW, Ragged.of([[5], [6, 7, 8], [9]]), longest=4)
+    batch = CaptionBatches(examples, CPU)(np.array([2, 1]))
+    assert torch.equal(batch.image_BCHW, image_NCHW[[2, 1]])
+    assert batch.target_BU.tolist() == [[2, 9, 3, 1, 1], [2, 6, 7, 8, 3]]
+    assert (batch.source_lengths, batch.target_tokens) == ((4, 4), 6)
+    assert batch.twice().image_BCHW.shape[0] == 4
+
+
+def test_the_penalty_is_that_of_the_paper() -> None:
+    loss = CaptionLoss(
+        Constant(1.0, "token"),
+        label_smoothing=0.0,
+        r_drop=0.0,
+        stop_at_eos=False,
+        seed=1,
+        doubly_stochastic=2.0,
+    )
+    weights_BTS = torch.rand(2, 3, 4).softmax(-1)
+    outputs_BT = torch.tensor([[5, 6, 3], [5, 3, 1]])
+    expected = 0.0
+    for row, length in enumerate((3, 2)):
+        for position in range(4):
+            expected += 2.0 * (1 - float(weights_BTS[row, :length, position].sum())) ** 2
+    found = loss.penalty(weights_BTS, outputs_BT)
+    assert found is not None
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    loss.reads_weights = False
+    assert loss.penalty(weights_BTS, outputs_BT) is None
+
+
+def test_regions_on_a_grid() -> None:
+    pairs = CaptionedImages(np.zeros((1, 3, 8, 8), np.uint8), ["a red square"], ["x"], [{1: (0, 2, 4, 8)}])
+    shares = region_shares(pairs, 0, (2, 4))
+    np.testing.assert_allclose(shares[1].reshape(2, 4), [[0.5, 0.5, 0, 0], [1, 1, 0, 0]])
+
+
+def test_pointing_counts_hits_and_attention() -> None:
+    regions = {1: np.array([0, 1, 0.25, 0], np.float32), 2: np.array([0, 0, 0, 1], np.float32)}
+    weights = {0: np.full(4, 0.25), 1: np.array([0.1, 0.6, 0.2, 0.1]), 2: np.array([0.7, 0.1, 0.1, 0.1])}
+    assert pointing_counts(weights, regions) == pytest.approx((1, 0.6 + 0.05 + 0.1, 1.25 / 4 + 1 / 4, 2))
+
+
+def test_the_attention_of_a_word_is_the_mean_of_its_tokens() -> None:
+    tokenizer = WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None)
+    tokenizer.use_languages("en")
+    tokenizer.train(["a red-hot shape"])
+    caption = "a red-hot shape"
+    tokens = [caption[start:end] for start, end in tokenizer.spans(caption)]
+    weights_TS = np.arange(2.0 * (len(tokens) + 1)).reshape(-1, 2)
+    found = word_attention(weights_TS, tokenizer, caption)
+    assert [*found] == [0, 1, 2]
+    np.testing.assert_allclose(found[1], weights_TS[1 : len(tokens) - 1].mean(0))
+    np.testing.assert_allclose(found[2], weights_TS[len(tokens) - 1])
+
+
+@pytest.mark.parametrize("height", [32, 33])
+def test_the_grid_is_that_of_the_feature_map(height: int) -> None:
+    encoder = ConvolutionalEncoder(
+        input_size=1, channels=[4, 5, 6], strides=[2, 1, 2], size=7, encoder_output_dropout=0.0
+    )
+    rows, columns = encoder.grid(height, 20)
+    image_BCHW = torch.randint(0, 256, (2, 3, height, 20), dtype=torch.uint8)
+    outputs = encoder(image_BCHW, ())
+    assert outputs.outputs_BSM.shape == (2, rows * columns, 7)
+    assert outputs.lengths == (rows * columns,) * 2
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run without interruption."""
+    folder = tmp_path_factory.mktemp("captions") / "run"
+    assert command_line.run(*SMALL, f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+def test_a_run_writes_captions_and_pictures(whole: Path) -> None:
+    result = json.loads((whole / "result.json").read_text("utf-8"))
+    assert 0 <= result["test/pointing_game"] <= 1
+    assert (whole / "attention/sample_1.png").stat().st_size > 0
+    captions = [json.loads(line) for line in (whole / "captions.test.jsonl").read_text("utf-8").splitlines()]
+    assert [row["image"] for row in captions] == [f"test {i}" for i in range(6)]
+
+
+def test_a_killed_run_resumes_with_identical_losses(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer.step
+
+    def killed(trainer: Trainer, number: int) -> Any:
+        if trainer.state.step == 4:
+            raise KeyboardInterrupt
+        return step(trainer, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", killed)
+        assert command_line.run(*SMALL, f"hydra.run.dir={tmp_path}") == 130
+    assert command_line.run(f"resume={tmp_path}") == 0
+    assert losses(tmp_path) == losses(whole)
+    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (tmp_path, whole)]
+    assert results[0]["test/bleu"] == results[1]["test/bleu"]
+
+
+def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path) -> None:
+    with forked_ranks():
+        assert command_line.run(*SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
+    assert losses(tmp_path) == pytest.approx(losses(whole), rel=1e-4)
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """Return the training loss of each step."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return {row["step"]: row["train/loss"] for row in rows if "train/loss" in row}
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("encoder=bigru", "encoder._target_"),
+        ("dataset=grammar", "dataset"),
+        ("decoder=plain attention=none task.doubly_stochastic=1.0", "task.doubly_stochastic=1.0"),
+        ("decoder=plain attention=none trainer.monitor=val/pointing_game", "trainer.monitor"),
+        ("task.doubly_stochastic=-1.0", "task.doubly_stochastic=-1.0"),
+        ("model.bridge=tanh", "bridge"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    override: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        command_line.run(*SMALL[:1], *override.split(), "logger=none", f"hydra.run.dir={tmp_path / 'run'}")
+        == 2
+    )
+    assert key in capsys.readouterr().err
+
+
+def test_an_encoder_of_images_is_refused_for_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run("encoder=convolutional", "model.bridge=mean", f"hydra.run.dir={tmp_path}") == 2
+    assert "encoder._target_" in capsys.readouterr().err
