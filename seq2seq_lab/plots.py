@@ -337,6 +337,24 @@ def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
     return figure
 
 
+def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) -> "Figure":
+    """Draw words at the first two principal components of their vectors."""
+    from matplotlib.figure import Figure
+
+    centred_WD = vectors_WD - vectors_WD.mean(0)
+    _, _, axes_KD = np.linalg.svd(centred_WD, full_matrices=False)
+    x_W, y_W = (centred_WD @ axes_KD[:2].T).T
+    figure = Figure(figsize=(8.0, 6.0), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(x_W, y_W, s=8, color=COLOURS[0])
+    for word, x, y in zip(words, x_W, y_W, strict=True):
+        axes.annotate(word, (x, y), xytext=(3, 2), textcoords="offset points", fontsize=8, parse_math=False)
+    axes.set_xlabel("first principal component")
+    axes.set_ylabel("second principal component")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def save_for_print(figure: "Figure", path: Path) -> None:
     """Write a figure as PNG and as PDF, next to each other."""
     for suffix in (".png", ".pdf"):

@@ -1,0 +1,216 @@
+"""`python -m seq2seq_lab.word_vectors`: train word vectors on a corpus, and look at the vectors of a file."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seq2seq_lab.errors import Parser, UserError, did_you_mean, report_errors, require
+from seq2seq_lab.files import write_atomically
+
+if TYPE_CHECKING:
+    from seq2seq_lab.config.schema import Config
+
+METHODS = ("skip_gram", "cbow")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; see `parser`."""
+    with report_errors():
+        options = parser().parse_intermixed_args(arguments)
+        logging.getLogger("gensim").setLevel(logging.WARNING)
+        if options.changes and not options.train:
+            raise UserError(
+                f"{options.changes[0]}: settings of the corpus are used with --train only. Add it."
+            )
+        if options.train:
+            train(options)
+        show(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    arguments = Parser(
+        prog="python -m seq2seq_lab.word_vectors",
+        usage="%(prog)s FILE [KEY=VALUE ...] [options]",
+        description="Train word vectors on one side of the training split of a corpus and write them in the text format "
+        "that embedding.source.path reads; show nearest neighbours, analogies and a picture of the vectors of a file.",
+        epilog="Example: python -m seq2seq_lab.word_vectors en.vec --train dataset=grammar --nearest king --picture en.png",
+    )
+    arguments.add_argument(
+        "file", type=Path, metavar="FILE", help="the file of the vectors, with a first line COUNT SIZE"
+    )
+    arguments.add_argument(
+        "changes",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="settings of the corpus: dataset=…, dataset.KEY=…, tokenizer=…",
+    )
+    arguments.add_argument("--train", action="store_true", help="train the vectors and write the file")
+    arguments.add_argument(
+        "--side", choices=("source", "target"), default="source", help="of a parallel corpus"
+    )
+    arguments.add_argument("--method", choices=METHODS, default="skip_gram", help="default: skip_gram")
+    arguments.add_argument("--size", type=int, default=256, help="numbers of a vector (default: 256)")
+    arguments.add_argument("--window", type=int, default=5, help="words on each side of a word (default: 5)")
+    arguments.add_argument("--negative", type=int, default=5, help="negative samples of a word (default: 5)")
+    arguments.add_argument("--epochs", type=int, default=5, help="passes over the text (default: 5)")
+    arguments.add_argument("--seed", type=int, default=1, help="default: 1")
+    arguments.add_argument(
+        "--nearest",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="print the nearest words; may be repeated",
+    )
+    arguments.add_argument(
+        "--analogy",
+        action="append",
+        nargs=3,
+        default=[],
+        metavar=("A", "B", "C"),
+        help="print the words that are to C as B is to A; may be repeated",
+    )
+    arguments.add_argument(
+        "--count", type=int, default=5, help="words to print for each question (default: 5)"
+    )
+    arguments.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="draw words in two dimensions (principal components)"
+    )
+    arguments.add_argument(
+        "--words", nargs="+", metavar="WORD", help="the words of the picture; default: the most frequent"
+    )
+    return arguments
+
+
+def gensim_models() -> Any:
+    """Return gensim's `models`.
+
+    Raises:
+        UserError: gensim is not installed.
+    """
+    try:
+        from gensim import models
+    except ImportError as error:
+        raise UserError("word_vectors needs gensim: pip install 'seq2seq_lab[vectors]'.") from error
+    return models
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train word vectors and write them.
+
+    The vectors are those of Mikolov 2013 (arXiv:1310.4546) with negative sampling. One thread trains them, so that the same
+    command gives the same file.
+
+    Raises:
+        UserError: the corpus cannot be read, or an option is out of range.
+    """
+    from seq2seq_lab.config.compose import compose_run
+
+    for name in ("size", "window", "negative", "epochs"):
+        require((value := getattr(options, name)) >= 1, f"--{name}", value, "1 or more")
+    sentences = tokens_of(compose_run(options.changes).config, options.side)
+    trained = gensim_models().Word2Vec(
+        sentences,
+        sg=METHODS.index(options.method) == 0,
+        vector_size=options.size,
+        window=options.window,
+        negative=options.negative,
+        epochs=options.epochs,
+        seed=options.seed,
+        min_count=1,  # the tokenizer leaves out rare words
+        workers=1,
+    )
+    words = trained.wv
+    rows = (f"{word} {' '.join(f'{value:.5f}' for value in words[word])}" for word in words.index_to_key)
+    write_atomically(options.file, "\n".join([f"{len(words)} {options.size}", *rows]) + "\n")
+    print(f"{len(words):,} vectors of {options.size} numbers written to {options.file}")
+
+
+def tokens_of(config: "Config", side: str) -> list[list[str]]:
+    """Return the tokens of the training sentences of a corpus, without unknown words.
+
+    Args:
+        side: source or target of a parallel corpus; text of one language has one side.
+
+    Raises:
+        UserError: the corpus cannot be read.
+    """
+    from seq2seq_lab import build
+    from seq2seq_lab.data.corpus import Corpus
+    from seq2seq_lab.data.sentences import SentenceCorpus
+    from seq2seq_lab.data.tokenizers import UNK
+
+    build.check_slots(config)
+    corpus = build.dataset(config).load()
+    if isinstance(corpus, Corpus):
+        text, first = corpus.train, side == "source"
+        lines = text.source if first else text.target
+        language = corpus.source_language if first else corpus.target_language
+    elif isinstance(corpus, SentenceCorpus):
+        lines, language = corpus.train.lines, corpus.language
+    else:
+        raise UserError(
+            f"dataset._target_={(config.dataset or {}).get('_target_')} has a corpus of type {type(corpus).__name__}, and "
+            f"word vectors need sentences. Choose a parallel data set, or dataset=monolingual."
+        )
+    tokenizer = build.tokenizer(config)()
+    tokenizer.use_languages(language)
+    tokenizer.train(lines)
+    return [tokenizer.tokens([i for i in ids if i != UNK]) for ids in tokenizer.encode([*lines])]
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print nearest neighbours and analogies, and draw the picture.
+
+    Raises:
+        UserError: the file has no vectors, or a word has none.
+    """
+    if not (options.nearest or options.analogy or options.picture):
+        return
+    words = read(options.file)
+    for word in (
+        *options.nearest,
+        *(word for question in options.analogy for word in question),
+        *(options.words or ()),
+    ):
+        if word not in words:
+            raise UserError(
+                f"{word} has no vector in {options.file}.{did_you_mean(word, words.index_to_key)} Choose another word."
+            )
+    for word in options.nearest:
+        print(f"{word}: {_listed(words.most_similar(word, topn=options.count))}")
+    for first, second, third in options.analogy:
+        found = words.most_similar(positive=[second, third], negative=[first], topn=options.count)
+        print(f"{first} : {second} = {third} : {_listed(found)}")
+    if options.picture:
+        from seq2seq_lab import plots
+
+        chosen = options.words or words.index_to_key[:100]
+        plots.save_figure(plots.draw_words(words[chosen], chosen), options.picture)
+        print(f"{len(chosen)} words drawn in {options.picture}")
+
+
+def read(path: Path) -> Any:
+    """Return the vectors of a file as gensim's `KeyedVectors`.
+
+    Raises:
+        UserError: the file does not exist or has another format.
+    """
+    vectors = gensim_models().KeyedVectors
+    try:
+        return vectors.load_word2vec_format(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(
+            f"{path} cannot be read as word vectors: {error}. Give a text file with a first line COUNT SIZE, or write one "
+            f"with --train."
+        ) from error
+
+
+def _listed(found: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{word} ({similarity:.2f})" for word, similarity in found)
+
+
+if __name__ == "__main__":
+    main()

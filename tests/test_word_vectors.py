@@ -1,0 +1,76 @@
+"""The program that trains word vectors and looks at them."""
+
+from pathlib import Path
+
+import pytest
+
+from seq2seq_lab import word_vectors
+from seq2seq_lab.data.vectors import read_vectors, vector_size
+from seq2seq_lab.errors import UserError
+
+pytest.importorskip("gensim", reason="gensim is not installed (pip install 'seq2seq_lab[vectors]')")
+
+CORPUS = ("dataset.train=300", "dataset.validation=2", "dataset.test=2", "dataset.test_compositional=0")
+SMALL = ("--train", "--size", "6", "--epochs", "2")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("vectors") / "en.vec"
+    word_vectors.main([str(path), *CORPUS, *SMALL])
+    return path
+
+
+def test_the_file_is_read_as_embeddings(file: Path) -> None:
+    assert vector_size(file, "embedding.source.path") == 6
+    found = read_vectors(
+        file, "embedding.source.path", ["<unk>", "<pad>", "<sos>", "<eos>", "the", "king", "￭."]
+    )
+    assert found.found_V.tolist() == [False] * 4 + [True] * 3
+    row = next(line for line in file.read_text("utf-8").splitlines() if line.startswith("king "))
+    assert found.vectors_VD[5].tolist() == pytest.approx([float(value) for value in row.split()[1:]])
+    assert "<unk>" not in file.read_text("utf-8")
+
+
+def test_the_same_command_writes_the_same_file(file: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.vec"
+    word_vectors.main([str(again), *CORPUS, *SMALL])
+    assert again.read_bytes() == file.read_bytes()
+    word_vectors.main([str(again), *CORPUS, *SMALL, "--method", "cbow", "--side", "target"])
+    words = [line.split()[0] for line in again.read_text("utf-8").splitlines()[1:]]
+    assert "roi" in words
+    assert "king" not in words
+
+
+def test_nearest_words_analogies_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, picture = tmp_path / "four.vec", tmp_path / "four.png"
+    vectors = {"man": "1 0 0", "men": "1 0 1", "woman": "0 1 0", "women": "0 1 1", "up": "0.9 0 0.1"}
+    file.write_text("5 3\n" + "".join(f"{word} {row}\n" for word, row in vectors.items()), "utf-8")
+    questions = ("--nearest", "man", "--analogy", "man", "men", "woman", "--count", "1")
+    word_vectors.main([str(file), *questions, "--picture", str(picture)])
+    assert capsys.readouterr().out.splitlines()[:2] == ["man: up (0.99)", "man : men = woman : women (0.96)"]
+    assert picture.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["--train", "--size", "0"], "--size=0"),
+        (["--train", "dataset=multi"], "dataset=multi"),
+        (["dataset=grammar"], "--train"),
+        (["--nearest", "kingg"], "kingg"),
+    ],
+)
+def test_errors_name_what_is_wrong(
+    file: Path, arguments: list[str], key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        word_vectors.main([str(file), *arguments])
+    assert key in capsys.readouterr().err
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.vec"
+    path.write_text("no vectors\n", "utf-8")
+    with pytest.raises(UserError, match=r"text\.vec"):
+        word_vectors.read(path)
