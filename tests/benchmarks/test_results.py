@@ -16,7 +16,8 @@ from seq2seq_lab import evaluate
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError
 
-EXPERIMENTS = {path.stem: path.read_text("utf-8") for path in (CONF_DIR / "experiment").glob("*.yaml")}
+TEXTS = {path.stem: path.read_text("utf-8") for path in (CONF_DIR / "experiment").glob("*.yaml")}
+EXPERIMENTS = {name: text for name, text in TEXTS.items() if "override /task" not in text}  # of translation
 LINES = results.read_lines(results.RESULTS)
 CURRENT = results.current(LINES)
 SETTINGS = (
