@@ -22,6 +22,14 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "docs"
 
 
+def with_settings(blocks: list[str], smaller: dict[str, str]) -> list[str]:
+    """Replace settings; exactly one block contains each."""
+    for setting, other in smaller.items():
+        assert sum(setting in block for block in blocks) == 1, setting
+        blocks = [block.replace(setting, other) for block in blocks]
+    return blocks
+
+
 def execute(blocks: list[str]) -> dict[str, Any]:
     """Run blocks of code one after another in one namespace, and return it."""
     names: dict[str, Any] = {}
@@ -38,10 +46,7 @@ def test_the_notebook(docs: Path) -> None:
     assert len(cells) > 5
     blocks = ["".join(cell["source"]) for cell in cells]
     small = {"dataset.train=1500": "dataset.train=200", "trainer.max_epochs=6": "trainer.max_epochs=2"}
-    for setting, smaller in small.items():
-        assert sum(setting in block for block in blocks) == 1
-        blocks = [block.replace(setting, smaller) for block in blocks]
-    names = execute(blocks)
+    names = execute(with_settings(blocks, small))
     for figure in ("curves", "heatmap", "comparison", "own_heatmap"):
         assert isinstance(names[figure], Figure), figure
     run = names["run"]
@@ -87,7 +92,12 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 6
-    names = execute(blocks)
+    small = {
+        "dataset.train=300": 'dataset.max_depth=2", "dataset.train=60',
+        'dataset.validation=50", "dataset.test=50': 'dataset.validation=6", "dataset.test=6',
+        "dataset.train=200": "dataset.train=40",
+    }
+    names = execute(with_settings(blocks, small))
     assert len(names["translations"]) == 2
     assert len(names["both"].model.members) == 2
     assert Path("attention.png").is_file()

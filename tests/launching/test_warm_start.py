@@ -25,6 +25,7 @@ DATA = (
     "dataset.validation=16",
     "dataset.test=16",
     "dataset.test_compositional=0",
+    "dataset.max_depth=2",
     "trainer.batch_size=32",
     "trainer.fast_dev_run=true",
     "trainer.device=cpu",
