@@ -43,11 +43,13 @@ from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declarations, Metric
 from seq2seq_lab.models.attention import BaseAttention
+from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.language_model import LanguageModel, check_direction
+from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -67,6 +69,7 @@ KINDS: dict[str, type] = {
     "encoder": Encoder,
     "decoder": Decoder,
     "attention": BaseAttention,
+    "pooling": Pooling,
     "readout": Readout,
     "initialization": Initialization,
     "dataset": Dataset,
@@ -91,6 +94,7 @@ RUNTIME: dict[str, frozenset[str]] = {
     "encoder": frozenset({"input_size"}),
     "decoder": frozenset({"input_size", "encoder", "attention"}),
     "attention": frozenset({"query_size", "encoder_output_size"}),
+    "pooling": frozenset({"input_size", "encoder", "attention"}),
     "readout": frozenset({"feature_size", "vocabulary_size", "table"}),
     "optimizer": frozenset({"params"}),
     "logger": frozenset({"folder", "config", "flat", "run_id"}),
@@ -354,6 +358,7 @@ def parts(config: Config) -> Parts:
         dataset=partial(dataset, config),
         seq2seq=partial(model, config),
         language_model=partial(language_model, config),
+        classifier=partial(classifier, config),
         vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )
 
@@ -494,6 +499,33 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
     )
     initialize: Initialization = part("initialization", config.initialization)()
     initialize(made)
+    return made
+
+
+def classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
+    """Return the classifier, with weights drawn from torch's global generator.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes, source = config.model, config.embedding.source
+    check_tables(config, joint=True)
+    encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
+    pooling: Pooling = part("pooling", config.pooling)(
+        input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
+    )
+    made = Classifier(
+        embedding=embedding(source, vocabulary, sizes.embedding_size),
+        encoder=encoder,
+        pooling=pooling,
+        readout=part("readout", config.readout)(
+            feature_size=pooling.feature_size, vocabulary_size=classes, table=None
+        ),
+        scale=embedding_scale(sizes),
+        embedding_dropout=source.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    part("initialization", config.initialization)()(made)
     return made
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
+from seq2seq_lab.runtime.console import ShadedText
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +37,8 @@ RIGHT = 0.95  # inches for the colour bar and its labels
 OVERLAY_SIZE = 1.3  # inches; the width of the picture of one word
 OVERLAYS_IN_A_ROW = 8
 LABEL_CHARACTERS = 14  # maximum length of an output token in a picture of fixed size
+SHADED_LETTERS = 90  # of a line of a shaded text
+MONOSPACE_LETTER = 0.602 * 10 / 72  # inches; the width of a letter of 10 points
 FORMATS = ("png", "pdf", "svg")
 COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
 MARKED_POINTS = 40  # a curve with more points has no markers
@@ -302,12 +305,81 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     return figure
 
 
-def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequence[Point]]) -> "Figure":
+def draw_confusion(counts_CC: npt.NDArray[np.floating[Any]], classes: Sequence[str]) -> "Figure":
+    """Draw a confusion matrix, shaded by the share of each true class (rows), with the counts in the cells."""
+    from matplotlib.figure import Figure
+
+    side = max(3.0, 0.45 * len(classes))
+    figure = Figure(figsize=(side + 2.5, side + 1.8), layout="constrained")
+    axes = figure.add_subplot()
+    shares_CC = counts_CC / np.maximum(1, counts_CC.sum(1, keepdims=True))
+    image = axes.imshow(shares_CC, cmap="Blues", vmin=0.0, vmax=1.0)
+    style: dict[str, Any] = {"parse_math": False}
+    axes.set_xticks(range(len(classes)), classes, rotation=90, **style)
+    axes.set_yticks(range(len(classes)), classes, **style)
+    for (row, column), count in np.ndenumerate(counts_CC):
+        if count:
+            colour = "white" if shares_CC[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{int(count):,}", ha="center", va="center", fontsize=8, color=colour)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    figure.colorbar(image, label="share of the true class")
+    return figure
+
+
+def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
+    """Draw texts with each word on a background as dark as its weight; marked words are underlined."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    lines = [(text, line) for text in texts for line in _break_lines(text.words)]
+    # A monospace font, so that positions are numbers of letters.
+    across, down = SHADED_LETTERS + 2, 1.6 * (len(lines) + len(texts)) + 1
+    figure = Figure(figsize=(across * MONOSPACE_LETTER, down * 2 * MONOSPACE_LETTER))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(-1, across - 1)
+    axes.set_ylim(down, 0)
+    axes.axis("off")
+    style: dict[str, Any] = {"fontfamily": "monospace", "fontsize": 10, "va": "center", "parse_math": False}
+    y = 0.0
+    for number, (text, words) in enumerate(lines):
+        x, y = 0, y + 1.6
+        for place in words:
+            word, weight = text.words[place], text.weights[place]
+            corner, width = (x - 0.3, y - 0.7), len(word) + 0.6
+            axes.add_patch(Rectangle(corner, width, 1.3, facecolor=COLOURS[0], alpha=weight, linewidth=0))
+            axes.text(x, y, word, **style)
+            if place in text.marked:
+                axes.plot([x, x + len(word)], [y + 0.65] * 2, color=COLOURS[1], linewidth=1.5)
+            x += len(word) + 1
+        if number + 1 == len(lines) or lines[number + 1][0] is not text:
+            y += 1.6
+            axes.text(0, y - 0.2, f"→ {text.caption}", **style | {"color": "0.4", "fontsize": 9})
+    return figure
+
+
+def _break_lines(words: Sequence[str]) -> list[list[int]]:
+    """Return the numbers of words in lines of at most `SHADED_LETTERS` letters."""
+    lines: list[list[int]] = [[]]
+    width = 0
+    for number, word in enumerate(words):
+        if lines[-1] and width + len(word) > SHADED_LETTERS:
+            lines.append([])
+            width = 0
+        lines[-1].append(number)
+        width += len(word) + 1
+    return lines
+
+
+def draw_curves(
+    losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequence[Point]], unit: str
+) -> "Figure":
     """Draw training curves: losses on the left, scores of the validation split on the right.
 
     Args:
-        losses: points (step, nats per token) by name.
+        losses: points (step, nats per unit) by name.
         scores: points (step, score) by name.
+        unit: of the losses, for example "target token".
     """
     from matplotlib.figure import Figure
 
@@ -332,7 +404,7 @@ def draw_curves(losses: Mapping[str, Sequence[Point]], scores: Mapping[str, Sequ
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc=place, frameon=False, fontsize=9)
     left.set_title("loss", fontsize=11)
-    left.set_ylabel("nats per token")
+    left.set_ylabel(f"nats per {unit}")
     right.set_title("score on the validation split", fontsize=11)
     return figure
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 BATCHES = 16  # batches that are read, translated and written together
 ONE_LINE = str.maketrans("\n\r\t", "   ")  # a character model may output any of them
-SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -228,15 +227,14 @@ def format_attention(translation: "Translation") -> str:
     """Return the attention as text: source words in columns, target words in rows; darker cells have higher weights."""
     from rich.cells import cell_len
 
+    from seq2seq_lab.runtime.console import shade
+
     assert translation.attention is not None
     columns, rows = translation.source_tokens, translation.target_tokens
     margin = max((cell_len(word) for word in rows), default=0)
     lines = [" ".join([" " * margin, *columns])]
     for word, weights_S in zip(rows, translation.attention, strict=True):
-        cells = [
-            next(shade for least, shade in SHADES if weight >= least) * cell_len(column)
-            for column, weight in zip(columns, weights_S, strict=True)
-        ]
+        cells = [shade(weight, column) for column, weight in zip(columns, weights_S, strict=True)]
         lines.append(" ".join([" " * (margin - cell_len(word)) + word, *cells]))
     return "\n".join(lines)
 

@@ -11,8 +11,9 @@ from seq2seq_lab.config.command_line import literal
 from seq2seq_lab.errors import UserError
 
 # Config groups whose values a run inherits, and sections whose settings it inherits, in the order of their references.
-GROUPS = ("model", "encoder", "decoder", "attention", "readout", "initialization", "tokenizer")
+GROUPS = ("model", "encoder", "decoder", "pooling", "attention", "readout", "initialization", "tokenizer")
 SECTIONS = ("model", "embedding", *GROUPS[1:])
+NULL = "None"  # how Hydra records that a group is null
 # Pretrained vectors are part of the weights.
 NOT_INHERITED = ("embedding.source.path", "embedding.target.path")
 
@@ -40,7 +41,7 @@ def select_choices(folder: Path, chosen: Mapping[str, str], given: Collection[st
     """
     existing = [group for group in GROUPS if chosen.get(group) in configuration.group_values(group)]
     for group in select_groups(given):
-        if group in chosen and group not in existing:
+        if group in chosen and group not in existing and chosen[group] != NULL:
             raise UserError(
                 f"init_from={folder}: its {group}={chosen[group]} does not exist here. If it is a custom component, give "
                 f"its folder: --config-dir FOLDER."
@@ -65,7 +66,8 @@ def select_settings(saved: Mapping[str, Any], template: DictConfig, given: Colle
     sections = [name for name in SECTIONS if name in (*groups, *(["embedding"] if "model" in groups else []))]
     settings = []
     for references in (False, True):  # values first, then what refers to them
-        for key, value in configuration.dotted_settings({name: saved[name] for name in SECTIONS}):
+        used = {name: saved[name] for name in SECTIONS if saved[name] is not None}
+        for key, value in configuration.dotted_settings(used):
             if _is_reference(node, key) is references and OmegaConf.select(node, key) != value:
                 OmegaConf.update(node, key, value, force_add=True)
                 if key.partition(".")[0] in sections and key not in (*given, *NOT_INHERITED):

@@ -202,6 +202,7 @@ class Config:
     encoder: OptionalSlot
     decoder: OptionalSlot
     attention: OptionalSlot
+    pooling: OptionalSlot
     readout: OptionalSlot
     initialization: OptionalSlot
     dataset: OptionalSlot
@@ -327,7 +328,16 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         choices: the chosen value of each group.
     """
     encoder, teacher_forcing = config["encoder"] or {}, config["teacher_forcing"]
-    parts = ("encoder", "decoder", "attention", "readout", "dataset", "tokenizer", "initialization")
+    parts = (
+        "encoder",
+        "decoder",
+        "pooling",
+        "attention",
+        "readout",
+        "dataset",
+        "tokenizer",
+        "initialization",
+    )
     values: dict[str, object] = {
         "task": canonical("task", choices["task"]),
         "model": config["model"]["name"],

@@ -38,7 +38,7 @@ class Ragged:
     @classmethod
     def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
         """Return these sequences, with `<sos>` and `<eos>` around each."""
-        return cls._framed([[*sequences]])
+        return cls._joined([[*sequences]], (SOS,), (EOS,))
 
     @classmethod
     def encoded(
@@ -50,16 +50,25 @@ class Ragged:
             encode: returns the ids of several lines.
             description: of the progress bar.
         """
-        return cls._framed(_encode_chunks(encode, lines, description))
+        return cls._joined(_encode_chunks(encode, lines, description), (SOS,), (EOS,))
 
     @classmethod
-    def _framed(cls, chunks: Iterable[Sequence[Sequence[int]]]) -> "Ragged":
+    def unframed(
+        cls, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str], description: str
+    ) -> "Ragged":
+        """Return the same as `encoded`, without `<sos>` and `<eos>`."""
+        return cls._joined(_encode_chunks(encode, lines, description), (), ())
+
+    @classmethod
+    def _joined(
+        cls, chunks: Iterable[Sequence[Sequence[int]]], before: tuple[int, ...], after: tuple[int, ...]
+    ) -> "Ragged":
         # Growing buffers need half the memory of lists of arrays, which have to be joined.
         tokens, lengths = bytearray(), bytearray(8)
         for chunk in chunks:
-            length = np.fromiter(map(len, chunk), np.int64, len(chunk)) + 2
-            framed = chain.from_iterable((SOS, *ids, EOS) for ids in chunk)
-            tokens += np.fromiter(framed, np.int32, int(length.sum())).tobytes()
+            length = np.fromiter(map(len, chunk), np.int64, len(chunk)) + len(before) + len(after)
+            joined = chain.from_iterable((*before, *ids, *after) for ids in chunk)
+            tokens += np.fromiter(joined, np.int32, int(length.sum())).tobytes()
             lengths += length.tobytes()
         return cls(_tensor(tokens, np.int32), _tensor(lengths, np.int64).cumsum(0))
 

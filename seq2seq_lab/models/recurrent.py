@@ -1,12 +1,13 @@
 """Recurrent layers and their states, for encoders and decoders."""
 
+import collections.abc
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.profiler import record_function
 
 from seq2seq_lab.models.dropout import Dropout
@@ -124,6 +125,26 @@ class RecurrentLayers(nn.Module):
             if not isinstance(last, Tensor):
                 cells.append(self._concatenate(last[1]))
         return sequence, RecurrentState(torch.stack(hidden), torch.stack(cells) if cells else None)
+
+    def read(
+        self, inputs_BTE: Tensor, lengths: collections.abc.Sequence[int]
+    ) -> tuple[Tensor, RecurrentState]:
+        """Return the same as `forward` for padded inputs; the states are 0 at padding.
+
+        A batch of one length is not packed, since packed sequences leave the layers' fast path.
+
+        Args:
+            lengths: the B real lengths, on the host.
+        """
+        longest = inputs_BTE.shape[1]
+        if min(lengths) == longest:
+            return self(inputs_BTE, None)
+        packed = pack_padded_sequence(
+            inputs_BTE, torch.tensor(lengths), batch_first=True, enforce_sorted=False
+        )
+        output, final = self(packed, None)
+        states_BTH, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
+        return states_BTH, final
 
     def step(self, input_NE: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Read one input: return (the top layer's state_NH, the state of all layers)."""

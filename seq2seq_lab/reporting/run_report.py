@@ -66,6 +66,7 @@ class RunReport:
         self.folder = folder
         self.tracker = tracker
         self.task_report = task.report(folder, tracker)
+        self.unit = task.unit.removesuffix("s").replace("_", " ")
         self.declared = Declarations.of(task.metrics, task.groupings, task.primary)
 
     def validation(self, evaluation: Any, step: int) -> None:
@@ -92,7 +93,8 @@ class RunReport:
             if name == "loss" or name.startswith("loss_"):
                 losses[f"validation, {metric.label}"] = curve(f"val/{name}")
         primary = self.declared.metrics[self.declared.primary].label
-        curves = plots.draw_curves(losses, {primary: curve(f"val/{self.declared.primary}")})
+        scores = {primary: curve(f"val/{self.declared.primary}")}
+        curves = plots.draw_curves(losses, scores, self.unit)
         plots.save_for_print(curves, self.folder / "curves.png")
         return result
 

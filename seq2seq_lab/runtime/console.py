@@ -8,11 +8,13 @@ import statistics
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.progress import BarColumn, TextColumn
@@ -22,6 +24,7 @@ from rich.text import Text
 
 COMMAND_WIDTH = 78  # columns, so that " \\" still fits into 80
 PLAIN_WIDTH = 100  # columns of tables outside a terminal
+SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))  # by the smallest weight of a shade
 BAR_SECONDS = 0.25  # between two refreshes of the bar; a refresh takes about a millisecond
 
 _log = logging.getLogger(__name__)
@@ -321,6 +324,45 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 def _console(width: int | None) -> Console:
     return Console(markup=False, emoji=False, highlight=False, width=width)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadedText:
+    """A text with weights from 0 to 1.
+
+    Attributes:
+        words: its words or other tokens.
+        weights: a weight per word.
+        caption: a short text about it, for example the predicted class.
+        marked: the numbers of words to mark.
+    """
+
+    words: Sequence[str]
+    weights: Sequence[float]
+    caption: str
+    marked: Sequence[int]
+
+
+def shade(weight: float, word: str) -> str:
+    """Return the shade of a weight in the width of a word; a higher weight is darker."""
+    return next(shade for least, shade in SHADES if weight >= least) * cell_len(word)
+
+
+def shade_texts(texts: Sequence[ShadedText]) -> Group:
+    """Return texts with the shade of each word below it, and their captions."""
+    lines: list[str] = []
+    for text in texts:
+        row: tuple[list[str], list[str]] = [], []
+        width = 0
+        for word, weight in zip(text.words, text.weights, strict=True):
+            if width + cell_len(word) > PLAIN_WIDTH:
+                lines += map(" ".join, row)
+                row, width = ([], []), 0
+            row[0].append(word)
+            row[1].append(shade(weight, word))
+            width += cell_len(word) + 1
+        lines += [*map(" ".join, row), f"  → {text.caption}"]
+    return Group(*map(literal, lines))
 
 
 def literal(text: str) -> Text:

@@ -16,6 +16,7 @@ from seq2seq_lab.data.batching import Index, StepPlan, deal
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Grouping, Measurement, Metric
+from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.initialization import Initialization
@@ -187,6 +188,8 @@ class Parts:
         language_model: returns the language model that all groups of the model describe, from the vocabulary's size.
         seq2seq: returns the encoder-decoder that all groups of the model describe, from the source vocabulary's size (None
             for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
+        classifier: returns the classifier that all groups of the model describe, from the vocabulary's size and the number
+            of classes.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 
@@ -195,12 +198,14 @@ class Parts:
     encoder: Callable[..., Encoder]
     decoder: Callable[..., Decoder]
     attention: Part
+    pooling: Part
     readout: Callable[..., Readout]
     initialization: Callable[[], Initialization]
     teacher_forcing: Part
     search: Callable[[], Search]
     language_model: Callable[[int], LanguageModel]
     seq2seq: Callable[[int | None, int, bool], Seq2Seq]
+    classifier: Callable[[int, int], Classifier]
     vectors: Mapping[str, Path | None]
 
 

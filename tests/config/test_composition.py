@@ -50,6 +50,9 @@ COMPANIONS = {
     ("model", "attn_tied"): ["tokenizer=bpe"],
     ("model", "attn_tied_light"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
+    **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
+    **{("model", name): ["task=classification"] for name in ("classifier", "attender")},
+    **{("pooling", name): ["task=classification"] for name in ("last", "attention", "attender")},
     ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
@@ -13,8 +12,6 @@ from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 
 class RecurrentEncoder(Encoder):
     """Stacked recurrent layers over the source (Sutskever 2014 §2; both directions: Bahdanau 2014 §3.2).
-
-    A batch of one source length is not packed, since packed sequences leave the layers' fast path.
 
     Args:
         input_size: E, the size of an embedding.
@@ -47,17 +44,9 @@ class RecurrentEncoder(Encoder):
         self.encoder_output_dropout = Dropout(encoder_output_dropout, recurrent.locked_dropout)
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
-        longest = embedded_BSE.shape[1]
         if self.reverse:
             embedded_BSE = _reverse(embedded_BSE, lengths)
-        if min(lengths) == longest:
-            outputs_BSM, final = self.layers(embedded_BSE, None)
-        else:
-            packed = pack_padded_sequence(
-                embedded_BSE, torch.tensor(lengths), batch_first=True, enforce_sorted=False
-            )
-            output, final = self.layers(packed, None)
-            outputs_BSM, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
+        outputs_BSM, final = self.layers.read(embedded_BSE, lengths)
         if self.reverse:
             outputs_BSM = _reverse(outputs_BSM, lengths)
         # The layers compute time first; without the copy, a decoder that attends step by step would copy at each step.

@@ -1,0 +1,143 @@
+"""Names with the language that they come from: generated names of invented languages, or files of names."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
+from seq2seq_lab.data.text import (
+    check_positive,
+    check_shares,
+    find_problem,
+    list_folder,
+    new_counts,
+    read_lines,
+    split_by_hash,
+)
+from seq2seq_lab.errors import UserError
+
+MOST_REPEATS = 1_000  # after so many names in a row that were drawn before, a language counts as exhausted
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The spelling rules of an invented language.
+
+    A name has `syllables` syllables, each an onset, a vowel and a coda, and then an ending. All are drawn with equal
+    probability; a part that is listed twice is twice as frequent.
+
+    Attributes:
+        harmony: sets of vowels; a name has the vowels of one set only.
+    """
+
+    onsets: tuple[str, ...]
+    harmony: tuple[tuple[str, ...], ...]
+    codas: tuple[str, ...]
+    endings: tuple[str, ...]
+    syllables: tuple[int, ...]
+
+    def draw(self, random: Random) -> str:
+        """Return a name."""
+        vowels = random.choice(self.harmony)
+        parts = [
+            random.choice(self.onsets) + random.choice(vowels) + random.choice(self.codas)
+            for _ in range(random.choice(self.syllables))
+        ]
+        return ("".join(parts) + random.choice(self.endings)).capitalize()
+
+
+PLAIN = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v")
+FIVE = (("a", "e", "i", "o", "u"),)
+NONE = ("",)
+
+# Most letters occur in every language; the languages differ in how letters combine. Some names fit two languages.
+LANGUAGES = {
+    # open syllables: each consonant has a vowel after it
+    "Alu": Spelling((*PLAIN, ""), FIVE, NONE, NONE, (2, 3)),
+    # each syllable is closed
+    "Berk": Spelling(PLAIN, FIVE, ("k", "l", "n", "r", "s", "t"), NONE, (1, 2)),
+    # doubled consonants between vowels, and a final -o, -i or -a
+    "Cassi": Spelling(PLAIN, FIVE, ("ll", "nn", "ss", "tt", ""), ("o", "i", "a", "ino", "ello"), (1, 2)),
+    # vowel harmony: a o u, or e i y
+    "Dorun": Spelling(PLAIN, (("a", "o", "u"), ("e", "i", "y")), ("", "", "n", "r"), NONE, (2, 3)),
+    # clusters at the start, and a final -sen or -ard
+    "Fjell": Spelling(("fj", "gr", "kn", "sk", "st", "tr", "br"), FIVE, ("", "l", "n", "rg"), ("sen", "ard", "vik"), (1, 2)),
+    # digraphs: gw, ll, rh, dd, ff
+    "Gwyn": Spelling(
+        ("gw", "ll", "rh", "c", "m", "p", "t"), (("a", "e", "o", "w", "y"),), ("", "dd", "ff", "n", "s"), NONE, (1, 2)
+    ),
+    # the only coda is n; the clusters sh, ts and ky
+    "Hoshi": Spelling(("k", "m", "n", "s", "t", "h", "sh", "ts", "ky", "r"), FIVE, ("", "", "", "n"), NONE, (2, 3)),
+    # sibilant digraphs, and a final -ski, -ova or -wicz
+    "Kovia": Spelling((*PLAIN, "cz", "sz", "rz", "z"), FIVE, ("", "", "w", "l"), ("ski", "ova", "wicz", "enko"), (1, 2)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Names with their languages.
+
+    Args:
+        path: a folder with one file `LANGUAGE.txt` per language and one name per line; None to generate names of invented
+            languages (`LANGUAGES`).
+        names: the number of names to generate, the same for each language.
+        validation_share: the share of the names that is used for validation, by a hash of the name: a name that several
+            languages have is in one split.
+        test_share: the share of the test split.
+        seed: of the generated names.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    path: str | None
+    names: int
+    validation_share: float
+    test_share: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_shares(self.validation_share, self.test_share)
+        check_positive("dataset.names", self.names)
+
+    def load(self) -> LabelledCorpus:
+        """Read or generate the names. Raises `UserError` for files that cannot be used."""
+        examples = self._generated() if self.path is None else self._read(Path(self.path).expanduser())
+        shares = self.validation_share, self.test_share
+        return collect_labelled("und", ((split_by_hash(one[0], *shares), one) for one in examples))
+
+    def _generated(self) -> Iterator[Example]:
+        for language, spelling in LANGUAGES.items():
+            random = Random(f"{self.seed} {language}")
+            found: set[str] = set()
+            repeats = 0
+            while len(found) < -(-self.names // len(LANGUAGES)):
+                name = spelling.draw(random)
+                repeats = repeats + 1 if name in found else 0
+                if repeats == MOST_REPEATS:
+                    raise UserError(
+                        f"dataset.names={self.names}: the language {language} has only about {len(found):,} names. Set a "
+                        f"smaller number."
+                    )
+                if name not in found:
+                    found.add(name)
+                    yield name, language, None
+
+    def _read(self, folder: Path) -> Iterator[Example]:
+        files = sorted(folder.glob("*.txt"))
+        if len(files) < 2:
+            raise UserError(
+                f"dataset.path={self.path} needs a file LANGUAGE.txt for each of at least two languages; "
+                f"{list_folder(folder)}. Give another folder, or dataset.path=null for generated names."
+            )
+        for file in files:
+            names = [
+                (number, line.strip(), problem)
+                for number, (line, problem) in enumerate(read_lines(file, new_counts()), 1)
+            ]
+            for number, name, problem in names:
+                if reason := problem or find_problem(name):
+                    raise UserError(f"{file}, line {number}: {reason}. Correct or remove the line.")
+            for name in dict.fromkeys(name for _, name, _ in names):
+                yield name, file.stem, None

@@ -1,0 +1,89 @@
+"""The model of classification."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.embedding import Embedding
+from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.pooling import Pooling
+from seq2seq_lab.models.readouts import Readout
+
+
+class Texts(Protocol):
+    """A batch of B texts: token ids, padded, and the real lengths on the host."""
+
+    @property
+    def source_BS(self) -> Tensor: ...
+
+    @property
+    def source_lengths(self) -> tuple[int, ...]: ...
+
+
+class Classified(NamedTuple):
+    """The outputs of a classifier for B texts and C classes.
+
+    Attributes:
+        weights_BS: see `Pooled`.
+        penalty_B: see `Pooled`.
+    """
+
+    logits_BC: Tensor
+    weights_BS: Tensor | None
+    penalty_B: Tensor | None
+
+
+class Classifier(nn.Module):
+    """p(class | text): an embedding, an encoder, a pooling and a readout.
+
+    Args:
+        scale: factor on the embeddings.
+        embedding_dropout: probability on the embeddings.
+        locked_dropout: one dropout mask per text instead of one per token.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        encoder: Encoder,
+        pooling: Pooling,
+        readout: Readout,
+        scale: float,
+        embedding_dropout: float,
+        locked_dropout: bool,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.encoder = encoder
+        self.pooling = pooling
+        self.readout = readout
+        self.scale = scale
+        self.dropout = Dropout(embedding_dropout, locked_dropout)
+
+    def forward(self, batch: Texts) -> Classified:
+        """Return the logits of the classes, and the weights and the penalty of the pooling."""
+        return self._classify(self._embed(batch), batch)
+
+    @torch.enable_grad()
+    def saliency(self, batch: Texts) -> Tensor:
+        """Return weights_BS: the norm of the gradient of the predicted class's logit with respect to each embedding.
+
+        The weights of a text are scaled to the sum 1 (Li 2016, arXiv:1506.01066, §5).
+        """
+        embedded_BSE = self._embed(batch).detach().requires_grad_()
+        with torch.backends.cudnn.flags(enabled=False):  # cuDNN has no backward pass in evaluation mode
+            logits_BC = self._classify(embedded_BSE, batch).logits_BC
+            (gradient_BSE,) = torch.autograd.grad(logits_BC.amax(1).sum(), embedded_BSE)
+        norm_BS = gradient_BSE.float().norm(dim=-1)
+        return norm_BS / norm_BS.sum(1, keepdim=True).clamp_min(torch.finfo(norm_BS.dtype).tiny)
+
+    def _embed(self, batch: Texts) -> Tensor:
+        embedded_BSE = self.embedding(batch.source_BS)
+        return self.dropout(embedded_BSE if self.scale == 1 else embedded_BSE * self.scale)
+
+    def _classify(self, embedded_BSE: Tensor, batch: Texts) -> Classified:
+        vector_BF, weights_BS, penalty_B = self.pooling(embedded_BSE, batch.source_lengths, self.encoder)
+        return Classified(self.readout(vector_BF), weights_BS, penalty_B)

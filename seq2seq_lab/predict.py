@@ -1,0 +1,74 @@
+"""`python -m seq2seq_lab.predict RUN_FOLDER`: classify lines of text with a trained run."""
+
+import argparse
+import io
+import sys
+from collections.abc import Sequence
+
+from seq2seq_lab.data.text import decode_lines, new_counts
+from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.evaluate import RUN_HELP
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; see `parser`."""
+    with report_errors():
+        options = parser().parse_args(arguments)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
+        predict(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    arguments = Parser(
+        prog="python -m seq2seq_lab.predict",
+        description="Classify the lines of standard input with a trained run of task=classification. For each line, print "
+        "its class, the probability of the class, and the line, separated by tabs.",
+        epilog="Example: python -m seq2seq_lab.predict outputs/DATE/TIME < names.txt",
+    )
+    arguments.add_argument("folder", metavar="FOLDER", help=RUN_HELP)
+    arguments.add_argument(
+        "--weights",
+        action="store_true",
+        help="below each line, shade each word by its weight, relative to the greatest one",
+    )
+    arguments.add_argument(
+        "--checkpoint", metavar="NAMES", help="a checkpoint in checkpoints/ (default: the best)"
+    )
+    arguments.add_argument(
+        "--config-dir",
+        metavar="FOLDER",
+        help="the folder of the custom components of the run; its Python files are executed",
+    )
+    arguments.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
+    return arguments
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Classify the lines of standard input.
+
+    Raises:
+        UserError: a line is not UTF-8 or has no tokens, or the run is not one of classification.
+    """
+    from seq2seq_lab import api
+    from seq2seq_lab.runtime.console import shade
+    from seq2seq_lab.tasks.classification.report import relative
+
+    opened = api.load(options.folder, options.config_dir, options.device, checkpoint=options.checkpoint)
+    run = api.expect(opened, api.LoadedClassifier, "classification")
+    lines = []
+    for number, (line, problem) in enumerate(decode_lines(sys.stdin.buffer, new_counts()), start=1):
+        if problem:
+            raise UserError(f"standard input, line {number}: {problem}. Correct the line.")
+        lines.append(line)
+    for one in run.predict(lines):
+        print(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
+        if options.weights:
+            weights = relative(one.weights)
+            print(" ".join(one.tokens))
+            print(" ".join(shade(weight, word) for weight, word in zip(weights, one.tokens, strict=True)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Classification of texts: its data, evaluation and report."""

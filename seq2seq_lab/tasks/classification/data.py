@@ -1,0 +1,134 @@
+"""Tokenised texts with labels, their batches, and the vocabulary of a classifier."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.batching import Index, on_device
+from seq2seq_lab.data.labelled import LabelledText
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.data.tokenizers.base import load_tokenizer
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import write_atomically
+from seq2seq_lab.metrics.alignment import group_tokens, whitespace_words
+
+NAME = "source"  # of the tokenizer's files
+CLASSES = "classes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokenizer and the names of the classes."""
+
+    tokenizer: Tokenizer
+    classes: list[str]
+
+    def save(self, folder: Path) -> None:
+        """Write both to a folder."""
+        self.tokenizer.save(folder, NAME)
+        write_atomically(folder / CLASSES, json.dumps(self.classes, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote. Raises `UserError` if files are missing."""
+        tokenizer = load_tokenizer(folder, NAME)
+        return cls(tokenizer, json.loads((folder / CLASSES).read_text("utf-8")))
+
+    def numbers(self, labels: Sequence[str], split: str) -> Tensor:
+        """Return the number of the class of each label: int64, N.
+
+        Raises:
+            UserError: a label is not a class.
+        """
+        number_of = {label: number for number, label in enumerate(self.classes)}
+        for label in labels:
+            if label not in number_of:
+                raise UserError(
+                    f"label={label} of the split {split} is not a class of the model. Classes: {', '.join(self.classes)}. "
+                    f"Remove these texts, or add some to the training split."
+                )
+        return torch.tensor([number_of[label] for label in labels], dtype=torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTokens:
+    """The token ids of N texts, without `<sos>` and `<eos>`, and the numbers of their classes."""
+
+    tokens: Ragged
+    labels: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of tokens of each text: int64, N."""
+        return self.tokens.lengths
+
+    @property
+    def units(self) -> Tensor:
+        """The number of units of the loss of each text, always 1: int64, N."""
+        return torch.ones_like(self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class TextBatch:
+    """B texts.
+
+    Attributes:
+        source_BS: token ids, padded if the lengths differ.
+        source_lengths: the real lengths, on the host.
+        label_B: the numbers of the classes.
+    """
+
+    source_BS: Tensor
+    source_lengths: tuple[int, ...]
+    label_B: Tensor
+
+
+class TextBatches:
+    """Creates the batches of texts, whose tokens are in the memory of the device."""
+
+    def __init__(self, texts: LabelledTokens, device: torch.device) -> None:
+        self.device = device
+        self._lengths = texts.lengths.numpy()
+        self._tokens, self._labels = texts.tokens.to(device), texts.labels.to(device)
+
+    def __call__(self, index: Index) -> TextBatch:
+        """Return the batch of the given texts, in their order."""
+        index_B = on_device(index, self.device)
+        lengths = self._lengths[index]
+        source_BS = self._tokens.padded(index_B, int(lengths.max()))
+        return TextBatch(source_BS, tuple(lengths.tolist()), self._labels[index_B])
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A split to evaluate.
+
+    Attributes:
+        prefix: prefix of its metrics: `val` or `test`.
+    """
+
+    prefix: str
+    text: LabelledText
+    tokens: LabelledTokens
+
+
+def deciding_tokens(text: LabelledText, tokenizer: Tokenizer) -> list[npt.NDArray[np.bool_]] | None:
+    """Return for each text which of its tokens belong to deciding words; None if these are not known."""
+    if text.deciding is None:
+        return None
+    masks = []
+    for line, deciding in zip(text.texts, text.deciding, strict=True):
+        spans = tokenizer.spans(line)
+        groups = group_tokens(spans, whitespace_words(line))
+        mask = np.zeros(len(spans), np.bool_)
+        mask[[token for word in deciding for token in groups[word]]] = True
+        masks.append(mask)
+    return masks

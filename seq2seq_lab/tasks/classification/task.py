@@ -1,0 +1,244 @@
+"""Classification as a task: texts with labels, an encoder with a pooling, accuracy."""
+
+import hashlib
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.corpus import load_corpus
+from seq2seq_lab.data.labelled import LabelledCorpus
+from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.token_cache import cached_tokens, text_key
+from seq2seq_lab.data.tokenizers import UNK
+from seq2seq_lab.data.vectors import coverage, read_vectors
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.models.classifier import Classifier
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.classification.data import LabelledTokens, Split, TextBatch, TextBatches, Vocabulary
+from seq2seq_lab.tasks.classification.evaluation import (
+    GROUPINGS,
+    METRICS,
+    PRIMARY,
+    ClassificationEvaluator,
+    Prediction,
+    classify,
+)
+from seq2seq_lab.tasks.classification.report import ClassificationReport
+from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+PREFIXES = {"validation": "val", "test": "test"}
+
+
+class ClassificationTask(Task):
+    """Classification of texts.
+
+    Args:
+        parts: the parts of the model and the data.
+        seed: of the order of the texts.
+        batch_size: texts of an optimizer step.
+        label_smoothing: see `torch.nn.CrossEntropyLoss`.
+        samples: number of validation texts that are shown at each validation.
+    """
+
+    uses = frozenset(("dataset", "tokenizer", "encoder", "attention", "pooling", "readout", "initialization"))
+    settings = ("batch_size", "label_smoothing", "eval_batch_size", "samples")
+    metrics: Sequence[Metric] = METRICS
+    groupings = GROUPINGS
+    primary = PRIMARY
+    unit = "texts"
+    files = ("tokenizer",)
+    commands = {  # noqa: RUF012  (a constant)
+        "classify lines of text": ("seq2seq_lab.predict", "RUN"),
+    }
+
+    corpus: LabelledCorpus
+    tokens: dict[str, Ragged]
+    vocabulary: Vocabulary
+
+    def __init__(
+        self,
+        *,
+        parts: Parts,
+        seed: int,
+        batch_size: int,
+        label_smoothing: float,
+        eval_batch_size: int,
+        samples: int,
+    ) -> None:
+        self.parts = parts
+        self.seed = seed
+        self.batch_size = batch_size
+        self.label_smoothing = label_smoothing
+        self.eval_batch_size = eval_batch_size
+        self.samples = samples
+
+    def check(self) -> None:
+        """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
+        if self.parts.tokenizer().stochastic:
+            raise UserError(
+                "tokenizer.dropout is above 0: task=classification segments each text once. Set tokenizer.dropout=0."
+            )
+        with torch.device("meta"):
+            self.parts.classifier(8, 2)
+
+    def data_record(self) -> dict[str, Any]:
+        corpus = self._load_corpus()
+        hashes = {
+            name: hashlib.sha256(Lines.of(text.texts).digest() + Lines.of(text.labels).digest()).hexdigest()
+            for name, text in corpus.splits.items()
+        }
+        return {
+            "fingerprint": digest(hashes.items()),
+            "sizes": {name: len(text) for name, text in corpus.splits.items()},
+            "tests": {"test": hashes["test"]},
+            "counts": {},
+        }
+
+    def _load_corpus(self) -> LabelledCorpus:
+        return load_corpus(self.parts.dataset(), LabelledCorpus, "classification")
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        self.corpus = corpus = self._load_corpus()
+        if len(corpus.classes) < 2:
+            raise UserError(
+                f"The training split has {len(corpus.classes)} class, and classification needs at least 2. Use other data."
+            )
+        fitted = None if saved is None else Vocabulary.load(saved / "tokenizer")
+        texts = {name: split.texts for name, split in corpus.splits.items()}
+        about = [corpus.language, corpus.classes]
+        key = text_key(texts, about, self.parts.tokenizer.settings, fitted)
+
+        def build() -> tuple[Vocabulary, list[Ragged]]:
+            made = fitted or self._fit(corpus)
+            encode = made.tokenizer.encode
+            return made, [Ragged.unframed(encode, texts[name], f"Tokenising {name}") for name in texts]
+
+        entry = cached_tokens(key, [*texts], cache, build=build, load=Vocabulary.load)
+        self.vocabulary, self.tokens = entry.tokenizers, entry.ids
+        for name, ids in self.tokens.items():
+            if int(ids.lengths.min()) == 0:
+                line = texts[name][int(ids.lengths.argmin())]
+                raise UserError(
+                    f"{line!r} of the split {name} has no token. Remove it, or use another tokenizer."
+                )
+        labelled = {
+            name: LabelledTokens(self.tokens[name], self.vocabulary.numbers(text.labels, name))
+            for name, text in corpus.splits.items()
+        }
+        validation, test = (self._split(name, labelled[name], limit) for name in PREFIXES)
+        train = TrainingExamples(
+            lambda epoch: labelled["train"], TextBatches, self.batch_size, "sentences", self.seed
+        )
+        return TaskData(train, validation, [test], self.data_record(), {"the data or the tokenizer": key})
+
+    def _fit(self, corpus: LabelledCorpus) -> Vocabulary:
+        """Return the vocabulary of the training split."""
+        tokenizer = self.parts.tokenizer()
+        tokenizer.use_languages(corpus.language)
+        tokenizer.train(progress(corpus.train.texts, "Learning the vocabulary", len(corpus.train)))
+        return Vocabulary(tokenizer, corpus.classes)
+
+    def _split(self, name: str, tokens: LabelledTokens, limit: int | None) -> Split:
+        text = self.corpus.splits[name]
+        if limit is not None and limit < len(text):
+            index = torch.arange(limit)
+            text, tokens = (
+                text.first(limit),
+                LabelledTokens(tokens.tokens.select(index), tokens.labels[index]),
+            )
+        return Split(PREFIXES[name], text, tokens)
+
+    def open(self, folder: Path) -> None:
+        self.vocabulary = Vocabulary.load(folder / "tokenizer")
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / "tokenizer")
+
+    def model(self) -> Classifier:
+        return self.parts.classifier(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
+
+    def load_pretrained(self, model: Classifier) -> None:
+        """Set the embedding table from a file of pretrained vectors, and log how much of the text it covers."""
+        path, tokenizer, key = (
+            self.parts.vectors["source"],
+            self.vocabulary.tokenizer,
+            "embedding.source.path",
+        )
+        if path is not None:
+            words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
+            model.embedding.load_vectors(words)
+            covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
+            log.info("%s: %s have a vector in %s.", key, covered, path)
+
+    def describe(self) -> None:
+        """Print the number of texts of each class and split, and the share of unknown tokens."""
+        splits = self.corpus.splits
+        counts = [
+            [name, *(f"{list(text.labels).count(name):,}" for text in splits.values())]
+            for name in self.vocabulary.classes
+        ]
+        total = ["all", *(f"{len(text):,}" for text in splits.values())]
+        unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
+        rows = [counts, [total, ["unknown tokens", *unknown]]]
+        console.print_and_log(console.sectioned_table("texts by class", ["class", *splits], rows))
+
+    def loss(self, model: Classifier, batch: TextBatch, step: StepInfo) -> Tensor:
+        logits_BC, _, penalty_B = model(batch)
+        loss = functional.cross_entropy(
+            logits_BC.float(), batch.label_B, reduction="sum", label_smoothing=self.label_smoothing
+        )
+        if penalty_B is None or not model.pooling.penalizes(step.step):
+            return loss
+        return loss + penalty_B.sum()
+
+    def evaluator(
+        self, split: Split, model: Classifier, compute: Compute, also: Collection[str] = ()
+    ) -> ClassificationEvaluator:
+        return ClassificationEvaluator(
+            model,
+            split,
+            self.vocabulary,
+            batch_size=self.eval_batch_size,
+            compute=compute,
+            metrics=self.metrics,
+            also=also,
+        )
+
+    def predict(self, model: Classifier, lines: Sequence[str], compute: Compute) -> list[Prediction]:
+        """Return the class of each text.
+
+        Raises:
+            UserError: a text has no tokens.
+        """
+        classes, tokenizer = self.vocabulary.classes, self.vocabulary.tokenizer
+        tokens = Ragged.unframed(tokenizer.encode, lines, "Tokenising")
+        if len(lines) and int(tokens.lengths.min()) == 0:
+            number = int(tokens.lengths.argmin())
+            raise UserError(f"line {number + 1}: {lines[number]!r} has no token. Remove the line.")
+        texts = LabelledTokens(tokens, torch.zeros(len(lines), dtype=torch.int64))
+        batches, found = TextBatches(texts, compute.device), dict[int, Prediction]()
+        for index in plan_evaluation(texts, self.eval_batch_size):
+            for i, one in zip(index.tolist(), classify(model, batches(index), compute), strict=True):
+                order = np.argsort(-one.probabilities_C, kind="stable")
+                ranked = {classes[k]: float(one.probabilities_C[k]) for k in order}
+                words = [lines[i][start:end] for start, end in tokenizer.spans(lines[i])]
+                found[i] = Prediction(lines[i], classes[order[0]], ranked, words, one.weights_S)
+        return [found[i] for i in range(len(lines))]
+
+    def report(self, folder: Path, tracker: Tracker) -> ClassificationReport:
+        return ClassificationReport(folder, self.vocabulary, tracker, self.samples)

@@ -1,0 +1,215 @@
+"""Classification: a run from training to predictions, resumed, on two ranks, compared."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import command_line
+import numpy as np
+import pytest
+from forked_ranks import forked_ranks
+from tracking.offline_record import read_offline_run
+
+from seq2seq_lab import api, compare, predict, translate
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.trainer import Trainer
+
+MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "trainer.samples=1")
+LINE = (
+    *("experiment=names", "dataset.names=240", "model.encoder_hidden_size=8", "model.embedding_size=8"),
+    *("trainer.batch_size=48", "trainer.max_epochs=2", "optimizer.lr=0.02", *MACHINE),
+)
+SENTIMENT = (
+    *("experiment=sentiment", "dataset.reviews=120", "model.encoder_hidden_size=6", "model.embedding_size=6"),
+    *("trainer.batch_size=32", "trainer.max_epochs=1", *MACHINE),
+)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
+    return result
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with a W&B record."""
+    folder = tmp_path_factory.mktemp("classification") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_DIR", str(folder))
+        assert command_line.run(*LINE, "logger=wandb", f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sentiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose data set knows the deciding words."""
+    folder = tmp_path_factory.mktemp("sentiment") / "run"
+    assert command_line.run(*SENTIMENT, "logger=none", f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+def test_it_trains_and_writes_its_files(run: Path) -> None:
+    result, losses = result_of(run), losses_of(run)
+    assert (result["unit"], result["metrics"]["primary"]) == ("texts", "accuracy")
+    assert losses[-1] < losses[0]
+    assert "test/word_auc" not in result  # the data set does not know which letters decide
+    rows = lines_of(run / "predictions.test.jsonl")
+    correct = [row["label"] == row["prediction"] for row in rows]
+    assert result["test/accuracy"] == pytest.approx(np.mean(correct))
+    loss = -np.mean([np.log(max(row["probability_of_label"], 1e-4)) for row in rows])
+    assert result["test/loss_classification"] == pytest.approx(loss, rel=0.01)
+    assert result["test/loss_penalized"] == result["test/loss_classification"]  # no penalty
+    matrix, *texts = lines_of(run / "weights.test.jsonl")
+    assert np.array(matrix["weights"]).shape == (8, 8)
+    assert {row["title"] for row in texts} <= {row["text"] for row in rows}
+    for name in ("confusion.test.png", "confusion.test.pdf", "weights.test.png", "weights.test.html"):
+        assert (run / name).is_file()
+    by_class = {row["group"]: row["count"] for row in result["test/accuracy_by_class"]}
+    assert sum(by_class.values()) == len(rows)
+
+
+def test_the_record_has_its_metrics_tables_and_pictures(run: Path) -> None:
+    record, result = read_offline_run(run), result_of(run)
+    assert record.summary["test/accuracy"] == pytest.approx(result["test/accuracy"])
+    assert record.config["pooling"] == "last"
+    files = " ".join(record.files)
+    assert "confusion" in files
+    assert "weights" in files
+
+
+def test_a_killed_run_resumes_with_identical_losses(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, end = Trainer.step, len(losses_of(run)) - 2
+
+    def killed(trainer: Trainer, number: int) -> Any:
+        if trainer.state.step == end:
+            raise KeyboardInterrupt
+        return step(trainer, number)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", killed)
+        assert command_line.run(*LINE, "logger=none", f"hydra.run.dir={folder}") == 130
+    assert command_line.run(f"resume={folder}") == 0
+    assert losses_of(folder) == losses_of(run)
+    assert result_of(folder)["test/accuracy"] == result_of(run)["test/accuracy"]
+
+
+def test_two_ranks_compute_what_one_process_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = (
+        *LINE,
+        "logger=none",
+        "trainer.max_epochs=1",
+        "study.name=poolings",
+        "pooling=last,attention",
+        "-m",
+    )
+    with forked_ranks():
+        assert command_line.run(*short, "trainer.devices=2") == 0
+    assert command_line.run(*short, "trainer.micro_batches=2", "study.name=alone") == 0
+    by_pooling = [
+        {result_of(path.parent)["num_parameters"]: path.parent for path in Path(f"sweeps/{name}").glob("*/result.json")}
+        for name in ("poolings", "alone")
+    ]  # fmt: skip
+    assert len(by_pooling[0]) == 2
+    for size, folder in by_pooling[0].items():
+        other = by_pooling[1][size]
+        assert result_of(folder)["ranks"] == 2
+        assert losses_of(folder) == losses_of(other)
+        for name in ("accuracy", "macro_f1", "ece", "loss_classification"):
+            assert result_of(folder)[f"test/{name}"] == pytest.approx(result_of(other)[f"test/{name}"])
+    capsys.readouterr()
+    compare.main(["sweeps/poolings", "--html", "page.html"])
+    assert "pooling" in capsys.readouterr().out
+    assert "confusion matrix" in Path("page.html").read_text("utf-8")
+
+
+def test_the_weights_are_compared_with_the_deciding_words(sentiment: Path) -> None:
+    result = result_of(sentiment)
+    for name in ("word_auc", "word_precision", "word_recall"):
+        assert 0 <= result[f"test/{name}"] <= 1
+    assert result["test/loss_penalized"] > result["test/loss_classification"]
+    page = (sentiment / "weights.test.html").read_text("utf-8")
+    assert (
+        page.count("text-decoration: underline") >= page.count("<p>") - 1
+    )  # each review has a deciding word
+
+
+def test_predict_in_python(run: Path) -> None:
+    loaded = api.load(run)
+    assert isinstance(loaded, api.LoadedClassifier)
+    recorded = lines_of(run / "predictions.test.jsonl")
+    found = loaded.predict([row["text"] for row in recorded])
+    assert [one.label for one in found] == [row["prediction"] for row in recorded]
+    for one, row in zip(found, recorded, strict=True):
+        assert one.probabilities[one.label] == pytest.approx(row["probability"], abs=1e-3)
+        assert sum(one.probabilities.values()) == pytest.approx(1)
+        assert list(one.probabilities.values()) == sorted(one.probabilities.values(), reverse=True)
+        assert "".join(one.tokens) == one.text
+        assert one.weights.sum() == pytest.approx(1)
+    assert loaded.predict([]) == []
+    with pytest.raises(UserError, match="line 2"):
+        loaded.predict(["Alu", ""])
+    with pytest.raises(UserError, match="list of texts"):
+        loaded.predict("Alu")
+
+
+def test_the_program_predicts_lines(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("Kovaski\nŽák\n".encode())))
+    predict.main([str(run), "--device", "cpu", "--weights"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6
+    label, probability, text = lines[0].split("\t")
+    assert label in api.load(run).predict(["x"])[0].probabilities
+    assert 0 < float(probability) <= 1
+    assert (text, lines[1]) == ("Kovaski", "K o v a s k i")
+    assert "█" in lines[2]
+
+
+def test_programs_of_other_tasks_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        translate.main([str(run), str(run / "run.log")])
+    assert "ClassificationTask" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("decoder=luong", "decoder="),
+        ("pooling=null", "pooling=null"),
+        ("trainer.r_drop=5.0", "trainer.r_drop"),
+        ("pooling=attention attention=none", "pooling=attention"),
+        ("pooling=last attention=additive", "pooling=last"),
+        ("dataset=grammar", "task=classification"),
+        ("tokenizer=bpe_dropout", "tokenizer.dropout"),
+    ],
+)
+def test_what_does_not_fit_is_refused(setting: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = LINE if "dataset" not in setting else (LINE[0], *LINE[2:])
+    assert command_line.run(*sizes, "logger=none", *setting.split()) == 2
+    assert key in capsys.readouterr().err
+
+
+def test_init_from_keeps_the_vocabulary(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    given = (*LINE, "logger=none", "trainer.max_epochs=1", f"init_from={run}", f"hydra.run.dir={folder}")
+    assert command_line.run(*given) == 0
+    assert losses_of(folder)[0] < losses_of(run)[0]
