@@ -196,7 +196,7 @@ def test_groups_have_the_scale_of_the_metric_and_room_for_every_marker(tmp_path:
 
 def test_curves_of_a_short_run_are_points_and_of_a_long_one_lines() -> None:
     long: list[tuple[float, float]] = [(float(step), 1.0) for step in range(200)]
-    figure = draw_curves({"training": long, "validation": [(3, 2.0)]}, {"BLEU": []})
+    figure = draw_curves({"training": long, "validation": [(3, 2.0)]}, {"BLEU": []}, "token")
     losses, scores = figure.axes
     training, validation = losses.get_lines()
     assert (training.get_marker(), validation.get_marker()) == ("None", "s")
