@@ -31,6 +31,8 @@ from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tasks.classification.evaluation import Prediction
+from seq2seq_lab.tasks.classification.task import ClassificationTask
 from seq2seq_lab.tasks.language_model import evaluation as language_model
 from seq2seq_lab.tasks.language_model.data import SentenceTokens
 from seq2seq_lab.tasks.language_model.task import LanguageModelTask
@@ -451,6 +453,47 @@ class LoadedLanguageModel:
             for hypotheses in found
             for one in hypotheses
         ]
+
+
+@dataclass(frozen=True)
+class LoadedClassifier:
+    """A trained classifier, as `load_classifier` returns it."""
+
+    run: OpenedRun[ClassificationTask]
+
+    def predict(self, lines: Sequence[str]) -> list[Prediction]:
+        """Return the class of each text.
+
+        Args:
+            lines: classified in batches of `trainer.eval_batch_size`.
+
+        Raises:
+            UserError: `lines` is not a list, or a text has no tokens.
+        """
+        if isinstance(lines, str):
+            raise UserError(f"predict takes a list of texts, not a text. Write [{lines!r}].")
+        return self.run.task.predict(self.run.model, lines, self.run.compute)
+
+
+def load_classifier(
+    folder: str | Path,
+    config_dir: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    checkpoint: str | None = None,
+) -> LoadedClassifier:
+    """Open a run of task=classification; see `load`."""
+    return LoadedClassifier(
+        open_run(
+            folder,
+            ClassificationTask,
+            config_dir=config_dir,
+            device=device,
+            precision=precision,
+            changes=(),
+            checkpoint=checkpoint,
+        )
+    )
 
 
 def load_language_model(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from seq2seq_lab.data.text import decode_lines, new_counts
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.evaluate import RUN_HELP
+from seq2seq_lab.evaluate import add_opening
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,21 +27,12 @@ def parser() -> argparse.ArgumentParser:
         "its class, the probability of the class, and the line, separated by tabs.",
         epilog="Example: python -m seq2seq_lab.predict outputs/DATE/TIME < names.txt",
     )
-    arguments.add_argument("folder", metavar="FOLDER", help=RUN_HELP)
+    add_opening(arguments)
     arguments.add_argument(
         "--weights",
         action="store_true",
         help="below each line, shade each word by its weight, relative to the greatest one",
     )
-    arguments.add_argument(
-        "--checkpoint", metavar="NAMES", help="a checkpoint in checkpoints/ (default: the best)"
-    )
-    arguments.add_argument(
-        "--config-dir",
-        metavar="FOLDER",
-        help="the folder of the custom components of the run; its Python files are executed",
-    )
-    arguments.add_argument("--device", default="auto", help="auto, cuda, mps or cpu (default: auto)")
     return arguments
 
 
@@ -55,8 +46,9 @@ def predict(options: argparse.Namespace) -> None:
     from seq2seq_lab.runtime.console import shade
     from seq2seq_lab.tasks.classification.report import relative
 
-    opened = api.load(options.folder, options.config_dir, options.device, checkpoint=options.checkpoint)
-    run = api.expect(opened, api.LoadedClassifier, "classification")
+    run = api.load_classifier(
+        options.folder, options.config_dir, options.device, options.precision, options.checkpoint
+    )
     lines = []
     for number, (line, problem) in enumerate(decode_lines(sys.stdin.buffer, new_counts()), start=1):
         if problem:
