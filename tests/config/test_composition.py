@@ -32,7 +32,6 @@ from seq2seq_lab.models.dropout import Dropout
 FILES = sorted(CONF_DIR.glob("*/*.yaml"))
 BUNDLES = ("model", "experiment", "study")
 PARTS = ("encoder", "decoder", "pooling", "attention")
-CLASSIFIERS = ("classifier", "attender")
 RECURRENT_ENCODERS, RECURRENT_DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 
 # What goes with a value that does not fit the default run by itself.
@@ -52,7 +51,7 @@ COMPANIONS = {
     ("model", "attn_tied_light"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
-    **{("model", name): ["task=classification"] for name in CLASSIFIERS},
+    **{("model", name): ["task=classification"] for name in ("classifier", "attender")},
     **{("pooling", name): ["task=classification"] for name in ("last", "attention", "attender")},
     ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
@@ -209,13 +208,6 @@ def test_every_default_stands_in_the_files() -> None:
         assert all(parameter.default is inspect.Parameter.empty for parameter in parameters)
 
 
-def models_of(experiment: str) -> list[str]:
-    """Some of the models that have the task of an experiment."""
-    if experiment in ("names", "sentiment"):
-        return [*CLASSIFIERS]
-    return [model for model in some("model", experiment) if model not in CLASSIFIERS]
-
-
 def some(group: str, experiment: str) -> list[str]:
     """Every eighth value of a group, others for the next experiment: a composition takes a fifth of a second."""
     values = group_values(group)[group_values("experiment").index(experiment) % 8 :: 8]
@@ -233,7 +225,7 @@ TRANSLATION = [
 def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
     given = COMPANIONS.get(("experiment", experiment), [])
     _, of_experiment, _ = compose(f"experiment={experiment}", *given)
-    for model in models_of(experiment):
+    for model in some("model", experiment):
         joint = COMPANIONS.get(("model", model), [])
         if any(setting.startswith("task=") for setting in joint):
             continue  # a model of another task
@@ -252,8 +244,6 @@ def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) ->
             assert getattr(config, part) == getattr(alone, part)
         assert values["dataset"] == of_experiment["dataset"]
         assert values["trainer"] == of_experiment["trainer"]
-    if experiment in ("names", "sentiment"):
-        return
     for attention in set(some("attention", experiment)) - {"dot", "none", "location"}:
         settings = ("model=attn", "model.scale_embeddings=false", f"attention={attention}", *given)
         config, _, _ = compose(f"experiment={experiment}", *settings)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.corpus import load_corpus
+from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.labelled import LabelledCorpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.progress import progress
@@ -89,6 +89,7 @@ class ClassificationTask(Task):
 
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
+        check_corpus(self.parts.dataset(), LabelledCorpus, "classification")
         if self.parts.tokenizer().stochastic:
             raise UserError(
                 "tokenizer.dropout is above 0: task=classification segments each text once. Set tokenizer.dropout=0."
