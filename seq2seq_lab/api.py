@@ -274,8 +274,11 @@ class LoadedRun:
 
 def train(
     overrides: Sequence[str] = (), folder: str | Path | None = None, config_dir: str | Path | None = None
-) -> LoadedRun:
+) -> Any:
     """Train a run as the command line with the same settings does, and open it.
+
+    Returns:
+        The `LoadedRun`, `LoadedLanguageModel` or `LoadedClassifier` of the run; for other tasks its `OpenedRun`.
 
     Args:
         overrides: settings as on the command line: `["model=vanilla", "trainer.max_epochs=3"]`.
@@ -295,7 +298,17 @@ def train(
         else:
             check_run(composed.config)
             start_run(composed, target)
-    return load(target, config_dir, device=composed.config.trainer.device.value)
+    device = composed.config.trainer.device.value
+    with extensions.using(config_dir):
+        task: type[Task] = build.locate("task", composed.config.task)
+    for kind, opener in (
+        (TranslationTask, load),
+        (LanguageModelTask, load_language_model),
+        (ClassificationTask, load_classifier),
+    ):
+        if issubclass(task, kind):
+            return opener(target, config_dir, device=device)
+    return open_run(target, Task, config_dir=config_dir, device=device)
 
 
 def load(
@@ -368,11 +381,11 @@ def open_run(
     folder: str | Path,
     kind: type[AnyTask],
     *,
-    config_dir: str | Path | None,
-    device: str,
-    precision: str,
-    changes: Sequence[str],
-    checkpoint: str | None,
+    config_dir: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    changes: Sequence[str] = (),
+    checkpoint: str | None = None,
 ) -> OpenedRun[AnyTask]:
     """Open a run of one kind of task; see `load`.
 

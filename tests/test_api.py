@@ -237,6 +237,22 @@ def test_train_and_the_command_line_start_the_same_run(started: list[Job], tmp_p
     assert started[2].folder == tmp_path / "mine"
 
 
+SIZES = ("dataset.train=40", "dataset.validation=20", "dataset.test=20")
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        (["experiment=names", "dataset.names=80"], seq2seq_lab.api.LoadedClassifier),
+        (["experiment=language_model", *SIZES], seq2seq_lab.api.LoadedLanguageModel),
+        (["experiment=captions", *SIZES], seq2seq_lab.api.OpenedRun),
+    ],
+)
+def test_train_opens_the_run_of_any_task(settings: list[str], kind: type, tmp_path: Path) -> None:
+    run = seq2seq_lab.train([*settings, "trainer.fast_dev_run=true", "logger=none"], folder=tmp_path / "run")
+    assert type(run) is kind
+
+
 def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
     examples = Path(__file__).parents[1] / "examples" / "own_components"
     settings = [*TINY, "attention=mine", "trainer.fast_dev_run=true"]
