@@ -108,7 +108,7 @@ def make_run(
         samples=5,
         groupings=[WORD_COUNT],
     )
-    groups = ("task", "encoder", "decoder", "attention", "readout", "dataset", "tokenizer")
+    groups = ("task", "encoder", "decoder", "attention", "readout", "pooling", "dataset", "tokenizer")
     choices = dict.fromkeys((*groups, "initialization", "optimizer", "schedule"), "x") | {
         "attention": attention,
         "teacher_forcing": "constant",
