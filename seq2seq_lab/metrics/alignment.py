@@ -225,12 +225,17 @@ def diagonal_links(gold: Gold) -> set[Link]:
     return {(min(word, last), word) for word in range(len(gold.target_words))}
 
 
+def head_links(layer: int, head: int) -> str:
+    """Return the kind of the links from the attention of one head, counted from 0: `layer_1_head_1` for the first."""
+    return f"layer_{layer + 1}_head_{head + 1}"
+
+
 class Alignments(Protocol):
     """Outputs with word alignments.
 
     Attributes:
-        alignments: the `link_counts` [N, 4] of each example, for the links of "attention", "oracle" and "diagonal". Empty
-            without gold alignments or without attention.
+        alignments: the `link_counts` [N, 4] of each example by the kind of links; see `AlignmentErrorRate`. Empty without
+            gold alignments or without attention.
     """
 
     @property
@@ -257,7 +262,8 @@ class AlignmentErrorRate(AlignmentMetric):
     """The alignment error rate 1 − (|A∩S| + |A∩P|) / (|A| + |S|), from 0 (best) to 1.
 
     Args:
-        links: the links to score: "attention", "oracle" (see `oracle_links`) or "diagonal" (see `diagonal_links`).
+        links: the links to score: "attention", "oracle" (see `oracle_links`), "diagonal" (see `diagonal_links`), or those of
+            one head of a Transformer decoder (see `head_links`), whose rows the run folder does not keep.
     """
 
     higher_is_better = False
@@ -269,7 +275,8 @@ class AlignmentErrorRate(AlignmentMetric):
             self.shown = self.compared = True
             self.bounds = ("aer_oracle", "aer_diagonal")
         else:
-            self.name, self.label, self.when = f"aer_{links}", f"AER, {links}", "final"
+            self.name, self.label, self.when = f"aer_{links}", f"AER, {links.replace('_', ' ')}", "final"
+            self.per_example = links in ("oracle", "diagonal")
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""

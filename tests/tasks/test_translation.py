@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 import torch
 from omegaconf import DictConfig, OmegaConf
-from small_models import batch_of
+from small_models import batch_of, small_config
 from torch import nn
 from torch.nn import functional
 
@@ -315,6 +315,29 @@ def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: Toke
     assert values["val/aer_diagonal"] > values["val/aer_oracle"]
     assert values["val/aer"] < 0.2  # words without a gold link get one too
     assert values["val/loss_teacher_forced"] == pytest.approx(math.log(oracle.vocabulary), rel=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_every_head_of_a_transformer_has_an_alignment_error(
+    corpus: Corpus, tokenized: TokenizedCorpus, heads: int
+) -> None:
+    torch.manual_seed(0)
+    pair = tokenized.tokenizers
+    model = build.model(
+        small_config("transformer", "transformer", "scaled_dot", num_heads=heads, num_layers=2),
+        pair.source.size,
+        pair.target.size,
+        joint=False,
+    )
+    evaluate = evaluator(model, corpus.validation, tokenized, Reference())
+    values = evaluate(final=True).values
+    names = {f"val/aer_layer_{layer}_head_{head}" for layer in (1, 2) for head in range(1, heads + 1)}
+    assert {name for name in values if "_head_" in name} == names
+    if heads == 1:  # `aer` is that of the mean over the heads of the last layer
+        assert values["val/aer_layer_2_head_1"] == values["val/aer"]
+        assert values["val/aer_layer_1_head_1"] != values["val/aer"]
+    assert names <= {f"val/{name}" for name in evaluate.declarations.metrics}
+    assert not any("_head_" in name for name in evaluate().values)
 
 
 def test_attention_is_kept_where_it_is_asked_for(

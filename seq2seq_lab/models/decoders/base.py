@@ -32,6 +32,11 @@ class Decoder(nn.Module, ABC):
         """The largest number of source positions that the decoder can attend to; None for any number."""
         return None
 
+    @property
+    def heads(self) -> tuple[int, int]:
+        """The numbers of layers and of heads per layer in `attention_maps`; (0, 0) for a decoder without heads."""
+        return 0, 0
+
     @abstractmethod
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
         """Return the keys_BSK of the encoder outputs, once per sentence."""

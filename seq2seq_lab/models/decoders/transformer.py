@@ -110,6 +110,10 @@ class TransformerDecoder(Decoder):
         return self._cross_attentions[0].longest_source
 
     @property
+    def heads(self) -> tuple[int, int]:
+        return len(self.layers), self._cross_attentions[0].num_heads
+
+    @property
     def _cross_attentions(self) -> list["CrossAttention"]:
         return [layer.cross_attention for layer in self.layers if isinstance(layer, _Layer)]
 

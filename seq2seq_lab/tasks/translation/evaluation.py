@@ -1,8 +1,10 @@
 """Scoring a translation model on a split."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +18,12 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
+    AlignmentErrorRate,
     Counts,
     Link,
     WordLinks,
     diagonal_links,
+    head_links,
     link_counts,
     oracle_links,
     replace_unknown,
@@ -132,14 +136,17 @@ class Evaluation(base.Evaluation):
 
 @dataclass(slots=True)
 class _Share:
-    """The results of one rank: summed losses, and results of sentences by their numbers in the split."""
+    """The results of one rank: summed losses, and results of sentences by their numbers in the split.
+
+    `links` has the `link_counts` by the kind of links.
+    """
 
     losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     tokens: int = 0
     translations: dict[int, str] = field(default_factory=dict)
     replaced: dict[int, str] = field(default_factory=dict)
     kept: dict[int, Hypothesis] = field(default_factory=dict)
-    links: dict[int, Counts] = field(default_factory=dict)
+    links: dict[str, dict[int, Counts]] = field(default_factory=lambda: defaultdict(dict))
 
 
 class TranslationEvaluator:
@@ -183,7 +190,13 @@ class TranslationEvaluator:
         self.tokenizers = tokenizers
         self.search = search
         self.compute = compute
-        self.metrics = (*metrics, *UNKNOWN_REPLACED) if replace_unknown else tuple(metrics)
+        layers, heads = model.decoder.heads if isinstance(model, Seq2Seq) and split.text.gold else (0, 0)
+        self._heads = [*product(range(layers), range(heads))]
+        self.metrics = (
+            *metrics,
+            *(UNKNOWN_REPLACED if replace_unknown else ()),
+            *(AlignmentErrorRate(head_links(*head)) for head in self._heads),
+        )
         self.groupings = groupings
         self.also = also
         text, ranks = split.text, compute.ranks
@@ -221,6 +234,8 @@ class TranslationEvaluator:
         share, kept = _Share(), self.kept_at_end if final else self.samples
         for number, (batch, index_B) in enumerate(zip(self._batches, self._plan, strict=True), start=1):
             self._score(batch, index_B.tolist(), kept, share)
+            if final and self._heads:
+                self._score_heads(batch, index_B.tolist(), share)
             if counted is not None:
                 counted(number, len(self._batches))
         shares = self.compute.ranks.gather(share)
@@ -246,7 +261,17 @@ class TranslationEvaluator:
             if i in kept:
                 share.kept[i] = hypothesis
         if self._gold is not None and weights_BTS is not None:
-            share.links |= self._gold.counts(index, to_host(weights_BTS.float()))
+            share.links["attention"] |= self._gold.counts(index, to_host(weights_BTS.float()))
+
+    def _score_heads(self, batch: Batch, index: Sequence[int], share: _Share) -> None:
+        """Add the links from the attention of each head, under teacher forcing, to a rank's share."""
+        assert isinstance(self.model, Seq2Seq)
+        assert self._gold is not None
+        with autocast(self.compute.precision, self.compute.device):
+            maps_BLATS = self.model.attention_maps(batch, batch.inputs_BT)["cross"]
+        maps = to_host(maps_BLATS.float())
+        for layer, head in self._heads:
+            share.links[head_links(layer, head)] |= self._gold.counts(index, maps[:, layer, head])
 
     def _evaluation(self, shares: Sequence[_Share], final: bool) -> Evaluation:
         """Merge the ranks' shares and compute the metrics."""
@@ -277,11 +302,14 @@ class TranslationEvaluator:
         if self.replace_unknown:
             lines = {i: line for share in shares for i, line in share.replaced.items()}
             unknown_replaced = TextOutputs([lines[i] for i in numbers], references, language)
-        links = {i: counts for share in shares for i, counts in share.links.items()}
         alignments: dict[str, Array] = {}
-        if text.gold is not None and any(predicted for _, _, predicted, _ in links.values()):
+        kinds = {kind: [share.links[kind] for share in shares] for kind in shares[0].links}
+        links = {kind: {i: one for part in parts for i, one in part.items()} for kind, parts in kinds.items()}
+        if text.gold is not None and any(
+            predicted for _, _, predicted, _ in links.get("attention", {}).values()
+        ):
             rows = {
-                "attention": [links[i] for i in numbers],
+                **{kind: [counts[i] for i in numbers] for kind, counts in links.items()},
                 "oracle": [link_counts(oracle_links(gold), gold.links) for gold in text.gold],
                 "diagonal": [link_counts(diagonal_links(gold), gold.links) for gold in text.gold],
             }
