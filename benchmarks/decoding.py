@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks import cli
-from benchmarks.learners import MODELS, Data, Package, copy_weights, multi30k, synthetic
+from benchmarks.learners import MODELS, Data, copy_weights, multi30k, package, synthetic
 from benchmarks.machine import DTYPES, bandwidth, seconds
 from benchmarks.reference import Reference, Sizes
 from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
@@ -87,8 +87,8 @@ class Workload:
 
     def package(self, name: str, *overrides: str) -> Seq2Seq:
         """Return the model of a bundle at these sizes."""
-        package = Package(name, self.data, self.device, *overrides, sizes=self.sizes, dropout=0.0)
-        return package.model.eval()
+        made = package(name, self.data, self.device, *overrides, sizes=self.sizes, dropout=0.0)
+        return made.model.eval()
 
     def index(self, first: int, count: int) -> list[Any]:
         """Return the sentences of some batches, in the order of the plan and then from its start."""

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from benchmarks import cli, decoding, training
-from benchmarks.learners import MODELS, MULTI30K_PAIRS, Data, Package, synthetic
+from benchmarks.learners import MODELS, MULTI30K_PAIRS, Data, package, synthetic
 from benchmarks.machine import DTYPES, bandwidth, machine, matrix_product_peak
 from benchmarks.page import filled, table
 from benchmarks.reference import Sizes
@@ -189,7 +189,7 @@ def measure_decoding(work: Work) -> None:
 def measure_memory(work: Work) -> None:
     """Train two epochs over all shapes of batches; memory should not grow from the first to the second."""
     data, sizes = work.data()
-    package = Package("bahdanau", data, work.device, sizes=sizes, batch_size=work.batch_size)
+    learner = package("bahdanau", data, work.device, sizes=sizes, batch_size=work.batch_size)
     precision = Precision.fp32 if work.small else Precision.bf16
     title = f"Bahdanau 2014, ratio 0.5, {precision.value}, batches of {work.batch_size}; {data.name}"
     rows = []
@@ -197,7 +197,7 @@ def measure_memory(work: Work) -> None:
         plan = plan_epoch(data.text, work.batch_size, "sentences", 1, epoch)
         reset_peak_memory(work.device)
         for number, step in enumerate(plan, start=1):
-            package.train_step(step, 0.5, precision)
+            learner.train_step(step, 0.5, precision)
             if number % max(1, len(plan) // 4) == 0:
                 sizes_now = (memory_in_use(work.device), peak_memory(work.device))
                 rows.append(

@@ -66,12 +66,13 @@ MODELS = {
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Training pairs and the sizes of the vocabularies."""
+    """Training pairs and the sizes of the vocabularies; `joint` if there is one for both sides."""
 
     name: str
     text: TokenizedText
     source_vocabulary: int
     target_vocabulary: int
+    joint: bool = False
 
     def sizes(self, embedding: int = 256, hidden: int = 512) -> Sizes:
         """Return the sizes of a model for this data."""
@@ -161,32 +162,21 @@ class Loop:
 
 
 class Package:
-    """The training step of the package for a model bundle; the teacher forcing mask is drawn per step, as in `Loop`."""
+    """The training step of the package; the teacher forcing mask is drawn per step, as in `Loop`."""
 
-    def __init__(
-        self,
-        name: str,
-        data: Data,
-        device: torch.device,
-        *overrides: str,
-        sizes: Sizes,
-        dropout: float = DROPOUT,
-        batch_size: int = 128,
-        seed: int = 1,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        settings = package_config(name, sizes, dropout, batch_size, seed, *overrides)
-        torch.manual_seed(seed)
-        self.model = build.model(settings, sizes.source_vocabulary, sizes.target_vocabulary, joint=False)
+    def __init__(self, settings: Config, data: Data, device: torch.device, ranks: Ranks = ALONE) -> None:
+        torch.manual_seed(settings.seed)
+        self.model = build.model(settings, data.source_vocabulary, data.target_vocabulary, joint=data.joint)
         self.model.to(device)
         task = build.task(settings)
         assert isinstance(task, TranslationTask)
         self.task = task
         self.batches, self.units = BatchMaker(data.text, device), data.text.units.numpy()
+        size, seed = settings.trainer.batch_size, settings.seed
         self.trainer = Trainer(
             task=task,
             model=self.model,
-            data=TrainingExamples(lambda epoch: data.text, BatchMaker, batch_size, "sentences", seed),
+            data=TrainingExamples(lambda epoch: data.text, BatchMaker, size, "sentences", seed),
             validate=lambda step, counted: {},
             optimizer=build.optimizer(settings, self.model),
             schedule=build.schedule(settings),
@@ -213,6 +203,22 @@ class Package:
         total, _, tokens = self.trainer.step(0)
         self.trainer.state.step += 1
         return total / tokens
+
+
+def package(
+    name: str,
+    data: Data,
+    device: torch.device,
+    *overrides: str,
+    sizes: Sizes,
+    dropout: float = DROPOUT,
+    batch_size: int = 128,
+    seed: int = 1,
+    ranks: Ranks = ALONE,
+) -> Package:
+    """Return a model bundle of the package that trains as its reference does."""
+    settings = package_config(name, sizes, dropout, batch_size, seed, *overrides)
+    return Package(settings, data, device, ranks)
 
 
 def package_config(
@@ -268,16 +274,16 @@ def loss_curves(
     if bound is not None:
         for weight in loop.model.parameters():
             nn.init.uniform_(weight, -bound, bound)
-    package = Package(name, data, device, sizes=sizes, dropout=0.0, batch_size=batch_size, seed=seed)
-    copy_weights(loop.model, package.model)
+    learner = package(name, data, device, sizes=sizes, dropout=0.0, batch_size=batch_size, seed=seed)
+    copy_weights(loop.model, learner.model)
     loop.model.double()
-    package.model.double()
+    learner.model.double()
     plan = plan_epoch(data.text, batch_size, "sentences", seed, 0)
     curves: tuple[list[float], list[float]] = ([], [])
     for number in progress(range(steps), f"{name}: steps", steps):
         step = plan[number % len(plan)]
         curves[0].append(float(loop.train_step(step, 1.0, Precision.fp32)))
-        curves[1].append(float(package.train_step(step, 1.0, Precision.fp32)))
+        curves[1].append(float(learner.train_step(step, 1.0, Precision.fp32)))
     return curves
 
 

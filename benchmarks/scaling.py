@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from benchmarks import cli
-from benchmarks.learners import MODELS, MULTI30K_PAIRS, Package, num_parameters, synthetic
+from benchmarks.learners import MODELS, MULTI30K_PAIRS, num_parameters, package, synthetic
 from benchmarks.machine import seconds
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
@@ -128,26 +128,26 @@ def on_a_rank(settings: Settings) -> Row:
         keep_freed_memory(device)
         precision = ranks.broadcast(lambda: choose_precision(Precision(settings.precision), device))
         data = synthetic(settings.pairs, settings.seed)
-        package = Package(
+        learner = package(
             *(settings.model, data, device),
             sizes=data.sizes(settings.embedding, settings.hidden),
             batch_size=settings.batch_size,
             seed=settings.seed,
             ranks=ranks,
         )
-        package.trainer.open_epoch(0)
+        learner.trainer.open_epoch(0)
         plan = plan_epoch(data.text, settings.batch_size, "sentences", settings.seed, 0)
         count = settings.warm_up + settings.steps
 
         def median(own: Ranks) -> float:
-            package.trainer.compute = replace(package.trainer.compute, ranks=own)
+            learner.trainer.compute = replace(learner.trainer.compute, ranks=own)
             times = []
             for step in plan[:count]:
                 ranks.barrier()
-                times.append(seconds(partial(package.train_step, step, 1.0, precision), device))
+                times.append(seconds(partial(learner.train_step, step, 1.0, precision), device))
             return statistics.median(times[settings.warm_up :])
 
-        gradients = torch.zeros(num_parameters(package.model), device=device)
+        gradients = torch.zeros(num_parameters(learner.model), device=device)
         exchange = [seconds(lambda: ranks.all_reduce(gradients), device) for _ in range(10)]
         tokens = [data.tokens(step).target for step in plan[settings.warm_up : count]]
         return Row(
@@ -156,7 +156,7 @@ def on_a_rank(settings: Settings) -> Row:
             median(SilentRanks(ranks.rank, ranks.size, ranks.local_rank, ranks.group)),
             statistics.median(exchange[2:]) if ranks.size > 1 else 0.0,
             statistics.mean(tokens),
-            num_parameters(package.model),
+            num_parameters(learner.model),
         )
 
 

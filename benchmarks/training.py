@@ -29,6 +29,7 @@ from benchmarks.learners import (
     Package,
     multi30k,
     num_parameters,
+    package,
     random_plan,
     synthetic,
 )
@@ -175,11 +176,11 @@ def measure(
     """Measure the ways to train one model in turns, at each ratio."""
     torch.manual_seed(options.seed)
     loop = Loop(MODELS[name].reference(sizes, DROPOUT), data, device, options.seed)
-    package = Package(name, data, device, sizes=sizes, batch_size=options.batch_size, seed=options.seed)
+    learner = package(name, data, device, sizes=sizes, batch_size=options.batch_size, seed=options.seed)
     parameters = num_parameters(loop.model)
-    if parameters != num_parameters(package.model):
+    if parameters != num_parameters(learner.model):
         raise UserError(
-            f"model={name} has {num_parameters(package.model):,} parameters, its reference {parameters:,}. Correct "
+            f"model={name} has {num_parameters(learner.model):,} parameters, its reference {parameters:,}. Correct "
             f"conf/model/{name}.yaml or benchmarks/reference.py."
         )
 
@@ -190,7 +191,7 @@ def measure(
     for ratio in options.ratios:
         contestants = [
             new_contestant(
-                *(loop if arm.code == "loop" else package, arm, plan(arm, data, options), data),
+                *(loop if arm.code == "loop" else learner, arm, plan(arm, data, options), data),
                 ratio=ratio,
                 operations=operations,
             )

@@ -12,10 +12,10 @@ from benchmarks.learners import (
     MODELS,
     Data,
     Loop,
-    Package,
     loss_curves,
     multi30k,
     num_parameters,
+    package,
     package_config,
     random_plan,
     synthetic,
@@ -114,19 +114,19 @@ def test_all_real_tokens_of_micro_batches_have_the_same_weight_in_the_loop() -> 
 
 def test_a_turn_counts_real_target_tokens_and_trains() -> None:
     data = small_data()
-    package = Package("luong", data, CPU, sizes=SMALL, batch_size=16)
-    before = package.model.target_embedding.weight.clone()
+    learner = package("luong", data, CPU, sizes=SMALL, batch_size=16)
+    before = learner.model.target_embedding.weight.clone()
     steps = plan_epoch(data.text, 16, "sentences", 1, 0)
     arm = Arm("package", "package", "exact length", FP32)
-    turn = new_contestant(package, arm, steps, data, ratio=0.5, operations=lambda tokens: 7)(
+    turn = new_contestant(learner, arm, steps, data, ratio=0.5, operations=lambda tokens: 7)(
         len(steps) - 1, 2
     )
     index = np.concatenate([*steps[-1], *steps[0]])  # after the last step the first one follows
     assert turn.tokens == int((data.text.target.lengths[torch.from_numpy(index)] - 1).sum())
     assert turn.operations == 14
     assert turn.seconds > 0
-    assert package.trainer.state.step == 3  # one is not measured
-    assert not torch.equal(before, package.model.target_embedding.weight)
+    assert learner.trainer.state.step == 3  # one is not measured
+    assert not torch.equal(before, learner.model.target_embedding.weight)
 
 
 def test_each_contestant_has_a_turn_per_round_after_a_warm_up() -> None:

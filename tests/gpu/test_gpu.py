@@ -16,6 +16,7 @@ from small_models import batch_of, random_sentences, small_config, small_model, 
 from torch import nn
 
 import seq2seq_lab
+from benchmarks import learners
 from benchmarks.learners import LEARNING_RATE, Package, synthetic
 from seq2seq_lab.config.schema import Precision, canonical
 from seq2seq_lab.data.batch import Batch
@@ -101,7 +102,7 @@ def test_translations(decoder: str, attention: str, name: str, gpu: torch.device
 
 def package(name: str, device: torch.device, dropout: float = 0.0) -> tuple[Package, list[Any]]:
     data = synthetic(200, 1)
-    made = Package(name, data, device, sizes=data.sizes(16, 16), dropout=dropout, batch_size=16)
+    made = learners.package(name, data, device, sizes=data.sizes(16, 16), dropout=dropout, batch_size=16)
     return made, plan_epoch(data.text, 16, "sentences", 1, 0)
 
 

@@ -1,0 +1,140 @@
+"""Compares the speed of models in training and decoding.
+
+    python -m benchmarks.models --multi30k DIR --threads 1 "experiment=multi30k_de_en" "experiment=multi30k_de_en model=attn"
+
+measures target tokens per second of training steps and of greedy and beam search, in turns, in float32 and in the precision
+of a run. Each argument is a part of a command line of `seq2seq_lab`. All models need the same data and tokenizer. A training
+step is one with teacher forcing, without label smoothing and R-Drop. In decoding the weights are random and `<eos>` is not
+allowed, so that each output has as many tokens as its source.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks import cli
+from benchmarks.decoding import SEARCHES, translate, translate_batch, workload
+from benchmarks.learners import Data, Package, composed, num_parameters
+from benchmarks.training import Arm, new_contestant
+from benchmarks.turns import Contestant, Speed, in_turns, summarise
+from seq2seq_lab import build
+from seq2seq_lab.config.schema import Config, Precision
+from seq2seq_lab.data.batching import plan_epoch
+from seq2seq_lab.data.download import cache_folder
+from seq2seq_lab.data.tokenized import tokenize_corpus
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.device import choose_precision
+
+HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "× the first (least–most)")
+CHOSEN = ("dataset", "tokenizer")  # what must be equal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Speed):
+    """The measurement of one kind of work with one model."""
+
+    work: str
+    settings: str
+    parameters: int
+
+    def cells(self) -> list[str]:
+        """Return the row of a table with `HEADS`."""
+        return [self.work, self.settings, f"{self.parameters:,}", self.cell, self.times_cell]
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = cli.new_parser("benchmarks.models", (__doc__ or "").split("\n")[0], batch_size=128)
+    parser.add_argument("settings", nargs="+", help="of a model, as on the command line of seq2seq_lab")
+    parser.add_argument("--rounds", type=cli.positive, default=5, help="turns of each model (default: 5)")
+    parser.add_argument("--multi30k", metavar="DIR", help="dataset.path of all models")
+    parser.add_argument("--batches", type=cli.positive, default=4, help="of a turn (default: 4)")
+    cli.run(parser, compare)
+
+
+def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Measure each model, print a table, and return the report."""
+    path = [] if options.multi30k is None else [f"dataset.path={options.multi30k}"]
+    size = [f"trainer.batch_size={options.batch_size}", f"seed={options.seed}", "logger=none"]
+    configs = [composed(*settings.split(), *path, *size) for settings in options.settings]
+    data = read_data(configs, options.settings)
+    learners = {
+        name: Package(config, data, device) for name, config in zip(options.settings, configs, strict=True)
+    }
+    rows: list[Row] = []
+    for work in (f"training, {precision.value}" for precision in precisions(device)):
+        contestants = [training(learner, data, work, options) for learner in learners.values()]
+        rows += measure(work, learners, contestants, options)
+    for learner in learners.values():
+        learner.model.eval()
+    for search in SEARCHES:
+        for work in (f"{search}, {precision.value}" for precision in precisions(device)):
+            contestants = [decoding(learner, data, work, options, device) for learner in learners.values()]
+            rows += measure(work, learners, contestants, options)
+    console.print_table(data.name, HEADS, [row.cells() for row in rows], len(HEADS))
+    return {"data": data.name, "batch_size": options.batch_size, "rows": list(map(asdict, rows))}
+
+
+def precisions(device: torch.device) -> list[Precision]:
+    """Return float32 and the precision of a run."""
+    return [*dict.fromkeys((Precision.fp32, choose_precision(Precision.auto, device)))]
+
+
+def read_data(configs: Sequence[Config], names: Sequence[str]) -> Data:
+    """Return the training data of the settings.
+
+    Raises:
+        UserError: they have different data or tokenizers.
+    """
+    first = configs[0]
+    for name, config in zip(names, configs, strict=True):
+        for group in CHOSEN:
+            if getattr(config, group) != getattr(first, group):
+                raise UserError(
+                    f"{name!r}: {group} differs from that of {names[0]!r}. Choose the same for all models."
+                )
+    cache = cache_folder(first.cache_dir)
+    corpus = tokenize_corpus(build.dataset(first).load(), build.tokenizer(first), first.tokenizer, cache)
+    pair = corpus.tokenizers
+    name = f"{len(corpus.train):,} training pairs of {type(build.dataset(first)).__name__}"
+    return Data(name, corpus.train, pair.source.size, pair.target.size, joint=pair.joint)
+
+
+def training(learner: Package, data: Data, work: str, options: argparse.Namespace) -> Contestant:
+    """Return a contestant that trains."""
+    precision = Precision(work.rpartition(", ")[2])
+    plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0)
+    arm = Arm(work, "package", "exact length", precision, reuses_memory=True)
+    learner.model.train()
+    return new_contestant(learner, arm, plan, data)
+
+
+def decoding(
+    learner: Package, data: Data, work: str, options: argparse.Namespace, device: torch.device
+) -> Contestant:
+    """Return a contestant that translates."""
+    search, _, precision = work.partition(", ")
+    load = workload(data, options.batch_size, device, {}, data.sizes())
+    return partial(
+        translate, load, partial(translate_batch, SEARCHES[search], learner.model, Precision(precision)), 1
+    )
+
+
+def measure(
+    work: str, learners: dict[str, Package], contestants: Sequence[Contestant], options: argparse.Namespace
+) -> list[Row]:
+    """Return the rows of one kind of work."""
+    turns = in_turns(contestants, 2, options.rounds, options.batches)
+    return [
+        Row(work=work, settings=name, parameters=num_parameters(learner.model), **summarise(own, turns[0]))
+        for (name, learner), own in zip(learners.items(), turns, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    main()
