@@ -425,6 +425,7 @@ class TestResume:
                 ("schedule=cosine", "optimizer=sgd", "optimizer.momentum=0.9", "trainer.micro_batches=3"),
                 id="cosine-sgd-micro",
             ),
+            pytest.param(("model=transformer", "model.num_heads=2", "model.num_layers=1"), id="transformer"),
         ],
     )
     def test_stopped_and_resumed_is_the_same_to_the_bit(
