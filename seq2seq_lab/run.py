@@ -28,10 +28,12 @@ from seq2seq_lab.runtime.device import (
     limit_primitive_cache,
     peak_memory,
     reset_peak_memory,
+    set_deterministic,
 )
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import Counted, Evaluator, Task, TaskData
 from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, Tracker, Trackers
+from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
 from seq2seq_lab.training.trainer import Trainer
@@ -169,6 +171,7 @@ def prepare_machine(
         record: the `run.json` of a resumed run.
     """
     limit_primitive_cache()
+    set_deterministic(settings.deterministic)
     device = choose_device(settings.device, ranks.gpu_index(settings.backend))
     ranks = ranks.with_backend(settings.backend, device)
     keep_freed_memory(device)
@@ -285,6 +288,8 @@ def tracking(
     try:
         noted = {"format": RUN_FORMAT, "choices": job.choices, **began, "run_id": logger.run_id}
         write_atomically(job.folder / "run.json", json.dumps(noted, indent=2) + "\n")
+        if resumed is None and (changes := git_diff()):
+            write_atomically(job.folder / "uncommitted.diff", changes)
         opened.append(FileTracker(job.folder, step))
         yield Trackers(opened), logger
         exit_code = 0

@@ -263,6 +263,21 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
         return node
 
 
+def compose_repeated(folder: Path, values: Mapping[str, Any]) -> DictConfig:
+    """Return the configuration of a run that is trained again, with other values of some keys and without a logger.
+
+    Raises:
+        UserError: the run's config.yaml is not valid.
+    """
+    with composer():
+        node = read_config(folder)
+        for key, value in values.items():
+            OmegaConf.update(node, key, value)
+        node.logger = compose(["logger=none"]).logger
+        to_config(node, ())
+        return node
+
+
 def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
     """Return the configuration of a run that is loaded, with changes to its search and its data set.
 

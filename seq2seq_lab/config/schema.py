@@ -170,6 +170,7 @@ class TrainerConfig:
     backend: Backend
     precision: Precision
     test_precision: Precision
+    deterministic: bool
     checkpoint_every_steps: int | None
     keep_checkpoints: int
     log_every_steps: int

@@ -1,14 +1,16 @@
 """Start a run or a job of a study, or resume a run: shared by the command line and the Python API."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import Composed, compose_resumed
+from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     FolderInUseError,
@@ -20,7 +22,7 @@ from seq2seq_lab.launching import study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
 from seq2seq_lab.run import Job, write_config
 from seq2seq_lab.runtime.torchrun import is_external_rank
-from seq2seq_lab.training import checkpoint
+from seq2seq_lab.training import checkpoint, provenance
 
 
 def check_parts(config: configuration.Config, resumed: bool = False) -> None:
@@ -125,6 +127,44 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
         check_run(config, resumed=True)
         chosen = read_record(folder)["choices"]
         return _launch(configuration.plain(node), config, chosen, folder.resolve(), resume=True)
+
+
+def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
+    """Train a run again from its config.yaml, in another folder, and return the contents of the new `result.json`.
+
+    The new run has the precision, the number of ranks and, with one rank, the number of threads that run.json records, and
+    no logger.
+
+    Args:
+        target: created if it does not exist.
+
+    Raises:
+        UserError: the data have changed, or what `start_run` raises.
+    """
+    record = read_record(folder)
+    machine = record["machine"]
+    node = compose_repeated(
+        folder,
+        {
+            "trainer.precision": record["precision"],
+            "trainer.test_precision": record["test_precision"],
+            "trainer.devices": machine["ranks"],
+        },
+    )
+    config = configuration.typed(node)
+    check_run(config)
+    differing = provenance.differences(record, provenance.today(config, build.data_record))
+    if "data" in differing:
+        raise UserError(f"{folder}: the run was trained on other {differing['data']}. Restore the data.")
+    for what in differing.values():
+        print(f"Changed since the run: {what}.", file=sys.stderr)
+    if machine["ranks"] == 1:
+        torch.set_num_threads(machine["threads"])
+    target.mkdir(parents=True, exist_ok=True)
+    with lock_folder(target):
+        refuse_existing_run(target)
+        chosen = record["choices"] | {"logger": "none"}
+        return _launch(configuration.plain(node), config, chosen, target)
 
 
 def _launch(

@@ -137,6 +137,13 @@ def set_tf32(allowed: bool) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
 
 
+def set_deterministic(deterministic: bool) -> None:
+    """Choose whether PyTorch may use only deterministic algorithms. Must be called before the first operation on a GPU."""
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
+    torch.use_deterministic_algorithms(deterministic)
+
+
 def to_host(tensor: Tensor) -> npt.NDArray[Any]:
     """Return the values of a tensor on the host. On a GPU this waits for all queued operations.
 

@@ -19,6 +19,11 @@ def git_is_dirty() -> bool | None:
     return None if changes is None else bool(changes)
 
 
+def git_diff() -> str | None:
+    """Return how tracked files differ from the commit, as a patch, or None outside a checkout."""
+    return _git("diff", "HEAD")
+
+
 def _git(*arguments: str) -> str | None:
     # A package can be installed inside another checkout, for example in its virtual environment. Only a checkout
     # that tracks this package's files counts.

@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 from seq2seq_lab.training import checkpoint
 
 PACKAGE = Path(__file__).parents[1]
+PACKAGES = (
+    "numpy",
+    "tokenizers",
+    "hydra-core",
+    "omegaconf",
+    "sacrebleu",
+)  # besides torch, what results may depend on
 
 _data_today: dict[str, dict[str, Any]] = {}  # by the settings of task and data set
 
@@ -45,6 +53,7 @@ def provenance(config: Config, data: Mapping[str, Any], device: torch.device, ra
             "ranks": ranks,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
+            "packages": {name: version(name) for name in PACKAGES},
         },
     }
 

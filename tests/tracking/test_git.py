@@ -41,6 +41,7 @@ def test_the_commit_and_whether_it_was_changed(package: Path, monkeypatch: pytes
     assert git.git_is_dirty() is False
     (package / "__init__.py").write_text("changed", encoding="utf-8")
     assert (git.git_commit(), git.git_is_dirty()) == (commit, True)
+    assert "+changed" in (git.git_diff() or "")
 
 
 def test_a_checkout_that_does_not_hold_the_package_is_not_its_own(package: Path) -> None:

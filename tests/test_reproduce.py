@@ -1,0 +1,67 @@
+"""A run that is trained again has the same numbers, and a difference is found."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import command_line
+import pytest
+import torch
+
+from seq2seq_lab import reproduce
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.tracking.files import METRICS_FILE
+
+SETTINGS = (
+    *("dataset.train=24", "dataset.validation=6", "dataset.test=6", "dataset.test_compositional=0"),
+    *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none"),
+    *(
+        "trainer.max_epochs=1",
+        "trainer.batch_size=8",
+        "trainer.log_every_steps=1",
+        "trainer.deterministic=true",
+    ),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "run"
+    assert command_line.run(*SETTINGS, f"hydra.run.dir={folder}") == 0
+    assert torch.are_deterministic_algorithms_enabled()
+    yield folder
+    torch.use_deterministic_algorithms(False)
+
+
+def test_the_first_difference_is_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again = [str(run), "--output"]
+    with pytest.raises(SystemExit, match="0"):
+        reproduce.main([*again, str(run.with_name("same"))])
+    assert "identical" in capsys.readouterr().out
+    path = run / METRICS_FILE
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[1]["train/loss"] += 1e-12
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(SystemExit, match="1"):
+        reproduce.main([*again, str(run.with_name("other"))])
+    printed = capsys.readouterr().out
+    assert f"train/loss at step {rows[1]['step']}: recorded {rows[1]['train/loss']!r}" in printed
+
+
+def test_measurements_are_not_compared() -> None:
+    row = {"step": 1, "train/loss": 2.0, "time": 1.0, "train/target_tokens_per_second": 3.0}
+    assert (
+        reproduce.first_difference([row], [row | {"time": 2.0, "train/target_tokens_per_second": 4.0}])
+        is None
+    )
+    assert reproduce.first_difference([{"a": float("nan")}], [{"a": float("nan")}]) is None
+    found = reproduce.first_difference([row], [row, row | {"step": 2}])
+    assert found is not None
+    assert "step 2: recorded nothing" in found
+
+
+def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
+    (run / "result.json").unlink()
+    with pytest.raises(UserError, match="resume="):
+        reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
+    assert not (run / "reproductions").exists()
