@@ -481,7 +481,7 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
         vocabulary_size=target_vocabulary,
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
-    if (encoder.reads == "tokens") != (source_vocabulary is not None):
+    if (encoder.reads == "images") != (source_vocabulary is None):
         raise UserError(
             f"encoder._target_={encoder_slot.get('_target_')} reads {encoder.reads}, and task._target_="
             f"{config.task['_target_']} has another kind of source. Choose another encoder, or another task."

@@ -109,6 +109,7 @@ def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun"
 def evaluate(options: argparse.Namespace) -> None:
     """Score a run, and write and print the metrics."""
     from seq2seq_lab.config.schema import Precision
+    from seq2seq_lab.metrics.base import Declarations
     from seq2seq_lab.reporting import run_report, score_tables
     from seq2seq_lab.run import RESULT_FORMAT, write_result
     from seq2seq_lab.runtime import console
@@ -129,7 +130,7 @@ def evaluate(options: argparse.Namespace) -> None:
             split, run.model, Compute(run.device, precision), replace_unknown=options.replace_unknown
         )
         evaluations.append((split, evaluator(final=True)))
-        declared = evaluator.declarations
+        declared = Declarations.of(evaluator.metrics, evaluator.groupings, run.task.primary)
     folder = options.output or make_numbered_folder(run.folder / "evaluations")
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, options, origin)

@@ -16,6 +16,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 
 VOCABULARY = 13
 PARTS = ("encoder", "decoder", "attention", "readout")
+OTHERS = ("transformer", "convolutional", "hierarchical")
 HEADS = {"num_heads": 2, "feedforward_size": 7}
 
 
@@ -25,8 +26,8 @@ def values_of(group: str) -> list[str]:
 
 
 def recurrent_values_of(group: str) -> list[str]:
-    """The encoders or decoders with recurrent layers."""
-    return [value for value in values_of(group) if value not in ("transformer", "convolutional")]
+    """The encoders of one sequence, or the decoders, with recurrent layers."""
+    return [value for value in values_of(group) if value not in OTHERS]
 
 
 @cache

@@ -4,6 +4,7 @@ import codecs
 import gzip
 import hashlib
 import logging
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +101,11 @@ def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tu
             if (problem := wrong or find_problem(text))
         ]
         yield left[0], right[0], "; ".join(problems)
+
+
+def whitespace_words(text: str) -> list[tuple[int, int]]:
+    """Return the (start, end) character spans of the words of `text`, separated by white space."""
+    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def find_problem(value: object) -> str:

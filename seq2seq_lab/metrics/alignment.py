@@ -1,7 +1,6 @@
 """Word alignments from attention weights, and the alignment error rate."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import Gold
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.metrics.base import Array, Metric
 
 if TYPE_CHECKING:
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 Span: TypeAlias = tuple[int, int]
 Link: TypeAlias = tuple[int, int]
 Counts: TypeAlias = tuple[int, int, int, int]
-
-
-def whitespace_words(text: str) -> list[Span]:
-    """Return the (start, end) character spans of the words of `text`, separated by white space."""
-    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[Span]:
@@ -94,7 +89,7 @@ class AttentionMap(NamedTuple):
     """The attention weights of one translation with the names of their rows and columns.
 
     Attributes:
-        weights_TS: a row per target token, a column per source token.
+        weights_TS: a row per target token, a column per source token. If the model attends to turns, a column per turn.
         source_tokens: the names of the columns, `<sos>` first and `<eos>` last.
         target_tokens: the names of the rows, `<eos>` last if it ended the tokens and they are not joined.
         source_spans: the (start, end) characters in the source of the columns between `<sos>` and `<eos>`.
@@ -120,21 +115,27 @@ def attention_map(
     """Return the attention weights of a hypothesis with the names of their rows and columns.
 
     Args:
-        weights_TS: see `Hypothesis`.
+        weights_TS: see `Hypothesis`. If the model attends to turns, there is a column per turn (`Tokenizer.units`); columns
+            of 0 are added for `<sos>` and `<eos>`.
         line: the source sentence.
         tokens: the target ids without `<eos>`; the weights may have one more row, for `<eos>`.
-        join: join the tokenizer's subwords to words, separated by white space.
+        join: join the source tokens to units, and the target tokens to words separated by white space.
     """
     source, target = tokenizers.source, tokenizers.target
     source_spans, source_tokens = source.spans(line), source.tokens(source.encode([line])[0])
     output, target_spans = target.decode_spans(tokens)
     target_tokens = target.tokens(tokens) + ["<eos>"] * (len(weights_TS) - len(tokens))
+    units = source.units(line)
+    names = [line[start:end].strip() for start, end in units]
+    if weights_TS.shape[1] != len(source_spans) + 2:
+        weights_TS = np.pad(weights_TS, ((0, 0), (1, 1)))
+        source_spans, source_tokens = units, names
     if join:
-        source_words, target_words = whitespace_words(line), whitespace_words(output)
-        groups = [[token + 1 for token in group] for group in group_tokens(source_spans, source_words)]
+        target_words = whitespace_words(output)
+        groups = [[token + 1 for token in group] for group in group_tokens(source_spans, units)]
         groups = [[0], *groups, [weights_TS.shape[1] - 1]]
         weights_TS = join_subwords(weights_TS, groups, group_tokens(target_spans, target_words))
-        source_spans, source_tokens = source_words, [line[start:end] for start, end in source_words]
+        source_spans, source_tokens = units, names
         target_spans, target_tokens = target_words, [output[start:end] for start, end in target_words]
     return AttentionMap(
         weights_TS, ["<sos>", *source_tokens, "<eos>"], target_tokens, source_spans, target_spans, output

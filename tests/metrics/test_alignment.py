@@ -9,6 +9,7 @@ import pytest
 
 from seq2seq_lab.data.corpus import Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import UNK, WordTokenizer, fit_tokenizers
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
@@ -23,7 +24,6 @@ from seq2seq_lab.metrics.alignment import (
     link_counts,
     oracle_links,
     replace_unknown,
-    whitespace_words,
     word_spans,
 )
 

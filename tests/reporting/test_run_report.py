@@ -13,9 +13,10 @@ from torch import nn
 
 from seq2seq_lab.data.corpus import Corpus, Gold
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, WordTokenizer
-from seq2seq_lab.metrics.alignment import Link, whitespace_words
+from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import Declarations, Measurement
 from seq2seq_lab.reporting.run_report import component_parameters
 from seq2seq_lab.reporting.score_tables import values_line

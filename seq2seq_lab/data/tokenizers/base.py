@@ -16,6 +16,7 @@ import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The threads of the library do not survive the fork of a loader's worker: it would warn, or hang.
@@ -66,6 +67,10 @@ class Tokenizer(ABC):
         Spaces around a word are in no span.
         """
 
+    def units(self, line: str) -> list[tuple[int, int]]:
+        """Return the (start, end) of what a picture of attention may join tokens to: the words, separated by white space."""
+        return whitespace_words(line)
+
     @abstractmethod
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of `decode`, and the (start, end) in it of each id; empty if an id adds no text."""
@@ -97,7 +102,7 @@ class Tokenizer(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self._backend.save(str(folder / f"{name}.json"))
         description = {
-            "class": _name(type(self)),
+            "class": name_of(type(self)),
             "options": self.options(),
             "languages": list(self._labels),
         }
@@ -126,16 +131,11 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
             f"Tokenizer {name!r} not found in {folder}: {Path(error.filename).name} is missing. Give the folder "
             "`tokenizer` of a run that has started to train."
         ) from error
-    # If a file was imported again, the last class of a name is the current one.
-    known = {_name(kind): kind for kind in _subclasses(Tokenizer) if not inspect.isabstract(kind)}
     kind = description["class"]
-    if kind not in known:
-        raise UserError(
-            f"{path}: class={kind!r} is not a known tokenizer.{did_you_mean(kind, known)} Values: "
-            f"{', '.join(sorted(known))}. Import the module that defines the class first."
-        )
     try:
-        tokenizer = known[kind](**description["options"])
+        tokenizer = tokenizer_class(kind)(**description["options"])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except TypeError as error:
         raise UserError(
             f"{path} does not match class={kind}: {error}. Use the version of the class that the run was trained with."
@@ -146,7 +146,24 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
     return tokenizer
 
 
-def _name(kind: type) -> str:
+def tokenizer_class(name: str) -> Callable[..., Tokenizer]:
+    """Return the imported subclass of `Tokenizer` with this name, as `name_of` returns it.
+
+    Raises:
+        UserError: there is none.
+    """
+    # If a file was imported again, the last class of a name is the current one.
+    known = {name_of(kind): kind for kind in _subclasses(Tokenizer) if not inspect.isabstract(kind)}
+    if name not in known:
+        raise UserError(
+            f"class={name!r} is not a known tokenizer.{did_you_mean(name, known)} Values: {', '.join(sorted(known))}. "
+            "Import the module that defines the class first."
+        )
+    return known[name]
+
+
+def name_of(kind: type) -> str:
+    """Return the module and the name of a class."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

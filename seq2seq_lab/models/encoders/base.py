@@ -41,7 +41,7 @@ class Encoder(nn.Module, ABC):
     """Reads the embedded source.
 
     Attributes:
-        reads: what the source is: `tokens` or `images`.
+        reads: what the source is: `tokens`, `turns` (tokens, with `<eos>` at the end of each turn) or `images`.
     """
 
     sizes: EncoderSizes

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
-from seq2seq_lab.metrics.alignment import group_tokens, whitespace_words
+from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.metrics.base import Array, Metric, measure
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.pointing import pointing_counts

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seq2seq_lab import plots
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.metrics.alignment import whitespace_words
 from seq2seq_lab.metrics.bleu import sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.search.base import Hypothesis

@@ -14,11 +14,12 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Index, on_device
 from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.tokenizers.base import load_tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.metrics.alignment import group_tokens, whitespace_words
+from seq2seq_lab.metrics.alignment import group_tokens
 
 NAME = "source"  # of the tokenizer's files
 CLASSES = "classes.json"

@@ -1,11 +1,11 @@
 """The evaluation splits of a translation corpus."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
-from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.tasks.translation.evaluation import Split
 
@@ -36,10 +36,6 @@ def prefixes_of_tests(corpus: Corpus) -> dict[str, str]:
 
 def _first_sentences(split: Split, count: int) -> Split:
     text = split.text
-    cut = ParallelText(
-        text.source[:count],
-        text.target[:count],
-        None if text.gold is None else text.gold[:count],
-        None if text.phenomena is None else text.phenomena[:count],
-    )
+    columns = {field.name: getattr(text, field.name) for field in fields(text)}
+    cut = replace(text, **{name: column and column[:count] for name, column in columns.items()})
     return replace(split, text=cut, tokens=split.tokens.select(torch.arange(min(count, len(text)))))

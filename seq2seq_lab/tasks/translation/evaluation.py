@@ -13,6 +13,7 @@ import torch
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
@@ -27,10 +28,9 @@ from seq2seq_lab.metrics.alignment import (
     link_counts,
     oracle_links,
     replace_unknown,
-    whitespace_words,
     word_spans,
 )
-from seq2seq_lab.metrics.base import Array, Declarations, Grouping, Metric, measure
+from seq2seq_lab.metrics.base import Array, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS, TEXT_METRICS, UNKNOWN_REPLACED
@@ -103,7 +103,7 @@ def groupings(length_bounds: Sequence[int]) -> tuple[Grouping, ...]:
 
     return (
         Grouping("length", "source length in words", Bleu(), by_length),
-        Grouping("phenomenon", "phenomenon", ExactMatch(), _by_phenomenon, ordered=False),
+        BY_PHENOMENON,
     )
 
 
@@ -115,6 +115,9 @@ def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
         for name in outputs.text.phenomena[pair]:
             groups.setdefault(name, []).append(number)
     return dict(sorted(groups.items()))
+
+
+BY_PHENOMENON = Grouping("phenomenon", "phenomenon", ExactMatch(), _by_phenomenon, ordered=False)
 
 
 @dataclass(frozen=True)
@@ -213,11 +216,6 @@ class TranslationEvaluator:
                 split.prefix,
                 UNKNOWN,
             )
-
-    @property
-    def declarations(self) -> Declarations:
-        """What `result.json` records of the metrics."""
-        return Declarations.of(self.metrics, self.groupings, PRIMARY)
 
     @torch.no_grad()  # not inference_mode, under which autocast casts every weight again at every step
     def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
@@ -375,6 +373,10 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
         raise UserError(
             "replace_unknown (--replace-unknown) needs a model with attention: unknown words are replaced by the source "
             "word of highest attention weight. Leave it out."
+        )
+    if hypothesis.weights_TS.shape[1] != len(tokenizers.source.spans(line)) + 2:
+        raise UserError(
+            "replace_unknown (--replace-unknown) needs attention to words, and encoder.outputs=turns has none. Leave it out."
         )
     return replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens).translate(LINE_BREAKS)
 

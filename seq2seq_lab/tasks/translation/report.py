@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
+from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically
@@ -18,7 +19,6 @@ from seq2seq_lab.metrics.alignment import (
     Span,
     attention_map,
     group_tokens,
-    whitespace_words,
     word_spans,
 )
 from seq2seq_lab.metrics.bleu import sentence_bleu

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -58,7 +58,16 @@ class TranslationTask(Task):
         samples: number of validation sentences whose translation and attention are shown at each validation.
         join_subwords: draw attention over words instead of subwords.
         monitor: the monitored metric as configured; None for the primary one.
+
+    Attributes:
+        name: the value of the group `task`.
+        corpus_type: the type of corpus that the data set returns.
+        reads: what encoders of the task may read; see `Encoder.reads`.
     """
+
+    name: ClassVar[str] = "translation"
+    corpus_type: ClassVar[type[Corpus]] = Corpus
+    reads: ClassVar[tuple[str, ...]] = ("tokens",)
 
     uses = frozenset(
         (
@@ -66,7 +75,7 @@ class TranslationTask(Task):
             *("teacher_forcing", "search"),
         )
     )
-    settings = (
+    settings: ClassVar[tuple[str, ...]] = (
         *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
         *("eval_batch_size", "length_bounds", "multi_reference", "samples", "join_subwords"),
     )
@@ -126,10 +135,15 @@ class TranslationTask(Task):
 
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
-        check_corpus(self.parts.dataset(), Corpus, "translation")
+        check_corpus(self.parts.dataset(), self.corpus_type, self.name)
         tokenizer = self.parts.tokenizer()
         with torch.device("meta"):
             model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
+        if model.encoder.reads not in self.reads:
+            raise UserError(
+                f"encoder._target_={type(model.encoder).__name__} reads {model.encoder.reads}, which task={self.name} does "
+                f"not have. Choose another encoder, or another task."
+            )
         attention = self.parts.attention.settings["_target_"]
         if model.longest_source is not None and tokenizer.stochastic:
             raise UserError(
@@ -148,11 +162,11 @@ class TranslationTask(Task):
             )
 
     def data_record(self) -> dict[str, Any]:
-        return corpus_record(load_corpus(self.parts.dataset(), Corpus, "translation"))
+        return corpus_record(load_corpus(self.parts.dataset(), self.corpus_type, self.name))
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
-        corpus = load_corpus(self.parts.dataset(), Corpus, "translation")
+        corpus = load_corpus(self.parts.dataset(), self.corpus_type, self.name)
         sizes = {name: len(text) for name, text in splits_of(corpus).items()}
         if 0 in sizes.values() or not corpus.tests:
             raise UserError(

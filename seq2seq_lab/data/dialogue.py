@@ -1,0 +1,215 @@
+"""Dialogues of several turns: generated ones whose answer depends on an earlier turn, or files of JSON lines."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.text import find_problem, list_folder, new_counts, read_lines
+from seq2seq_lab.data.tokenizers.turns import TURN
+from seq2seq_lab.errors import UserError, require
+
+SPLITS = ("train", "validation", "test")
+NAMES = ("anna", "ben", "carla", "david", "emma", "felix")
+PLACES = ("kitchen", "garden", "office", "library", "school", "station")
+COLOURS = ("red", "green", "blue", "white", "black", "yellow")
+NUMBERS = ("two", "three", "four", "five", "six", "seven")
+
+
+class Topic(NamedTuple):
+    """What a fact is about: its values, its statement, and a question with its answer."""
+
+    values: tuple[str, ...]
+    statement: str
+    question: str
+    answer: str
+
+
+TOPICS = (
+    Topic(PLACES, "{name} is in the {value} .", "where is {name} ?", "in the {value} ."),
+    Topic(COLOURS, "the car of {name} is {value} .", "what colour is the car of {name} ?", "it is {value} ."),
+    Topic(NUMBERS, "{name} has {value} books .", "how many books has {name} ?", "{value} books ."),
+)
+REMARKS = (
+    "how are you today ?",
+    "it is raining again .",
+    "i slept very well .",
+    "did you see the match ?",
+    "dinner is almost ready .",
+    "the train was late .",
+    "my phone does not work .",
+    "we should go soon .",
+    "that is good .",
+    "tell me more .",
+)
+
+REMARKED = 0.6  # share of remarks among the turns that do not state the fact
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueText(ParallelText):
+    """Dialogues of one split: `source` is the context, turns separated by `TURN`, and `target` the response to it.
+
+    `distances[i]` is the number of turns from the turn that decides the response to the end of the context: 0 for the last
+    turn of the context. None if the data set does not know it.
+    """
+
+    distances: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueCorpus(Corpus):
+    """Dialogues in splits, each of them a `DialogueText`."""
+
+
+class Example(NamedTuple):
+    """A generated dialogue."""
+
+    context: tuple[str, ...]
+    response: str
+    distance: int
+    phenomenon: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialogue:
+    """Contexts of several turns with the response to them.
+
+    A generated dialogue states facts about people (where they are, the colour of their car, the number of their books),
+    makes unrelated remarks, and ends with a question about one fact. The last statement of this fact is the deciding turn;
+    it is 1 to `max_distance` turns before the question. In some dialogues (`overwritten`) an earlier turn states the same
+    fact with another value.
+
+    Args:
+        path: a folder with the files train.jsonl, validation.jsonl and test.jsonl, plain or .gz; see `read_dialogues`. None
+            to generate dialogues.
+        train: the number of generated dialogues; also `validation` and `test`.
+        max_distance: the greatest distance of the deciding turn from the question.
+        overwritten: the share of dialogues in which the fact has another value earlier, if there is an earlier turn.
+        seed: of the generated dialogues.
+
+    Raises:
+        UserError: a value out of range.
+    """
+
+    path: str | None
+    train: int
+    validation: int
+    test: int
+    max_distance: int
+    overwritten: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        for key in (*SPLITS, "max_distance"):
+            require(getattr(self, key) >= 1, f"dataset.{key}", getattr(self, key), "1 or more")
+        require(0 <= self.overwritten <= 1, "dataset.overwritten", self.overwritten, "0 to 1")
+
+    def load(self) -> DialogueCorpus:
+        """Read or generate the dialogues.
+
+        Raises:
+            UserError: a file is missing or cannot be read.
+        """
+        train, validation, test = (self._split(name) for name in SPLITS)
+        return DialogueCorpus("en", "en", train, validation, {"test": test})
+
+    def _split(self, name: str) -> DialogueText:
+        if self.path is not None:
+            pairs = [*read_dialogues(find_split(Path(self.path).expanduser(), name))]
+            return DialogueText([context for context, _ in pairs], [response for _, response in pairs])
+        random = Random(f"{self.seed} {name}")  # so that the size of one split does not change the others
+        examples = [self.draw(random) for _ in range(getattr(self, name))]
+        return DialogueText(
+            [TURN.join(one.context) for one in examples],
+            [one.response for one in examples],
+            phenomena=[frozenset({one.phenomenon}) for one in examples],
+            distances=[one.distance for one in examples],
+        )
+
+    def draw(self, random: Random) -> Example:
+        """Return a dialogue."""
+        topic, name = random.choice(TOPICS), random.choice(NAMES)
+        value, other = random.sample(topic.values, 2)
+        distance = random.randint(1, self.max_distance)
+        before = random.randint(0, self.max_distance - distance)
+        turns = [draw_turn(random, topic, name) for _ in range(before + distance)]
+        turns[before] = topic.statement.format(name=name, value=value)
+        overwritten = before > 0 and random.random() < self.overwritten
+        if overwritten:
+            turns[random.randrange(before)] = topic.statement.format(name=name, value=other)
+        context = (*turns, topic.question.format(name=name))
+        phenomenon = "overwritten" if overwritten else "stated once"
+        return Example(context, topic.answer.format(value=value), distance, phenomenon)
+
+
+def draw_turn(random: Random, topic: Topic, name: str) -> str:
+    """Return a remark, or a fact other than that of a topic and a name."""
+    if random.random() < REMARKED:
+        return random.choice(REMARKS)
+    facts = [(one, person) for one in TOPICS for person in NAMES if (one, person) != (topic, name)]
+    other, person = random.choice(facts)
+    return other.statement.format(name=person, value=random.choice(other.values))
+
+
+def find_split(folder: Path, name: str) -> Path:
+    """Return the file of a split, plain or .gz.
+
+    Raises:
+        UserError: the folder has no such file.
+    """
+    for path in (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz"):
+        if path.is_file():
+            return path
+    raise UserError(
+        f"dataset.path={folder}: {name}.jsonl not found; {list_folder(folder)}. Give a folder with train.jsonl, "
+        f"validation.jsonl and test.jsonl, or dataset.path=null for generated dialogues."
+    )
+
+
+def read_dialogues(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (context, response) for each turn but the first of each dialogue.
+
+    Each line of the file is a dialogue: a JSON array of at least two turns. A turn is a text, or an object with the text as
+    `text` and the name of its speaker as `speaker`, which then precedes the text in contexts: "ann: how are you?".
+
+    Raises:
+        UserError: a line has another format.
+    """
+    for number, (line, problem) in enumerate(read_lines(path, new_counts()), start=1):
+        try:
+            turns = parse(line) if not problem else None
+        except ValueError as error:
+            turns, problem = None, str(error)
+        if turns is None:
+            raise UserError(
+                f"{path}, line {number}: {problem}. Write one dialogue per line, for example "
+                f'["how are you?", "fine."], or with speakers [{{"speaker": "ann", "text": "how are you?"}}, …].'
+            )
+        context = [f"{speaker}: {text}" if speaker else text for speaker, text in turns]
+        for end in range(1, len(turns)):
+            yield TURN.join(context[:end]), turns[end][1]
+
+
+def parse(line: str) -> list[tuple[str, str]]:
+    """Return (speaker or "", text) of each turn of a dialogue in JSON; runs of white space become one space.
+
+    Raises:
+        ValueError: the line has another format.
+    """
+    dialogue = json.loads(line)
+    if not isinstance(dialogue, list) or len(dialogue) < 2:
+        raise ValueError("the line is not an array of two or more turns")
+    turns = []
+    for number, turn in enumerate(dialogue, start=1):
+        entry = {"text": turn} if isinstance(turn, str) else turn
+        if not isinstance(entry, dict) or not {"text"} <= entry.keys() <= {"text", "speaker"}:
+            raise ValueError(f"turn {number} is neither a text nor an object with text and speaker")
+        for key, value in entry.items():
+            if wrong := find_problem(value if not isinstance(value, str) else " ".join(value.split())):
+                raise ValueError(f"turn {number}, {key}: {wrong}")
+        turns.append((" ".join(entry.get("speaker", "").split()), " ".join(entry["text"].split())))
+    return turns

@@ -1,0 +1,129 @@
+"""An encoder of dialogues: an RNN over the words of each turn, and an RNN over the turns."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.data.tokenizers import EOS, PAD
+from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
+
+
+class HierarchicalEncoder(Encoder):
+    """Hierarchical recurrent encoder (Serban 2016, arXiv:1507.04808, §3.2).
+
+    The first RNN reads each turn, from its first token to its `<eos>`. The second RNN reads the final states of the first
+    one, a state per turn; its final state is that of the encoder.
+
+    The encoder outputs, to which the decoder attends, are one of
+
+    - `words`: the states of the first RNN, an output per token
+    - `turns`: the states of the second RNN, an output per turn
+    - `both`: for each token its state, and the state of its turn, concatenated. With a score that is linear in these
+      (`dot`, `multiplicative`, `scaled_dot`), the weights are the product of attention to words and attention to turns,
+      renormalised, as in hierarchical attention (Nallapati 2016, arXiv:1602.06023, §2.4).
+
+    Args:
+        input_size: E, the size of an embedding.
+        recurrent: of both RNNs.
+        bidirectional: of both RNNs.
+        outputs: the encoder outputs.
+        encoder_output_dropout: probability on the encoder outputs.
+    """
+
+    reads = "turns"
+
+    def __init__(
+        self,
+        *,
+        input_size: int,
+        recurrent: RecurrentSpec,
+        bidirectional: bool,
+        outputs: Literal["words", "turns", "both"],
+        encoder_output_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.words = RecurrentLayers(recurrent, input_size, bidirectional)
+        size = self.words.output_size
+        self.turns = RecurrentLayers(recurrent, size, bidirectional)
+        self.state_dropout = Dropout(recurrent.dropout, recurrent.locked_dropout)
+        self.encoder_output_dropout = Dropout(encoder_output_dropout, recurrent.locked_dropout)
+        output_size = 2 * size if outputs == "both" else size
+        self.sizes = EncoderSizes(output_size, final_size=size, num_layers=recurrent.num_layers)
+
+    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        """Encode the source of a batch, in which `<eos>` ends each turn."""
+        source_NW, lengths, turns = split_turns(batch.source_BS, batch.source_lengths)
+        return self(embed(source_NW), lengths, turns)
+
+    def forward(
+        self, embedded_NWE: Tensor, lengths: Sequence[int], turns: Sequence[int] | None = None
+    ) -> EncoderOutputs:
+        """Encode B dialogues, given as their N turns in one batch.
+
+        Args:
+            embedded_NWE: the turns of the first dialogue, then those of the second, and so on; W tokens each, padded.
+            lengths: the number of tokens of each turn.
+            turns: the number of turns of each dialogue; None for one turn each.
+        """
+        lengths_N = torch.tensor(lengths)
+        turns_B = torch.tensor([1] * len(lengths) if turns is None else turns)
+        words_NWM, final = self.words.read(embedded_NWE, lengths)
+        last_NM = self.state_dropout(final.hidden_LBH[-1])
+        turn_BU = padded(torch.arange(len(lengths)), turns_B)
+        turns_BUM, final = self.turns.read(select_rows(last_NM, turn_BU), turns_B.tolist())
+        if self.outputs == "turns":
+            return EncoderOutputs(self.encoder_output_dropout(turns_BUM), turns_B.tolist(), final)
+        tokens_B = torch.stack([part.sum() for part in torch.split(lengths_N, turns_B.tolist())])
+        token_BS = padded(places(lengths_N, words_NWM.shape[1]), tokens_B)
+        outputs_BSM = select_rows(words_NWM.flatten(0, 1), token_BS)
+        if self.outputs == "both":
+            turn_BS = padded(places(turns_B, turns_BUM.shape[1]).repeat_interleave(lengths_N), tokens_B)
+            outputs_BSM = torch.cat([outputs_BSM, select_rows(turns_BUM.flatten(0, 1), turn_BS)], -1)
+        return EncoderOutputs(self.encoder_output_dropout(outputs_BSM), tokens_B.tolist(), final)
+
+
+def split_turns(source_BS: Tensor, lengths: Sequence[int]) -> tuple[Tensor, list[int], list[int]]:
+    """Return the N turns of B dialogues: (source_NW, padded; their numbers of tokens; the number of turns of each dialogue).
+
+    Args:
+        source_BS: ids; `<eos>` ends each turn.
+        lengths: the number of tokens of each dialogue.
+    """
+    token_R = places(torch.tensor(lengths), source_BS.shape[1])
+    ends_R = (source_BS.flatten() == EOS).cpu()[token_R]
+    ends_N = ends_R.nonzero()[:, 0]
+    lengths_N = ends_N.diff(prepend=ends_N.new_tensor([-1]))
+    turns = [int(part.sum()) for part in torch.split(ends_R, [*lengths])]
+    source_NW = select_rows(source_BS.flatten(), padded(token_R, lengths_N), PAD)
+    return source_NW, lengths_N.tolist(), turns
+
+
+def places(lengths_N: Tensor, width: int) -> Tensor:
+    """Return the numbers of the R rows of a padded batch [N, width] that are not padding, with its rows counted in order."""
+    return (torch.arange(width) < lengths_N[:, None]).flatten().nonzero()[:, 0]
+
+
+def padded(numbers_R: Tensor, lengths_N: Tensor) -> Tensor:
+    """Return N sequences of numbers, given one after another, as numbers_NW with -1 as padding."""
+    real_NW = torch.arange(int(lengths_N.max())) < lengths_N[:, None]
+    numbers_NW = torch.full(real_NW.shape, -1)
+    numbers_NW[real_NW] = numbers_R
+    return numbers_NW
+
+
+def select_rows(rows: Tensor, number_NW: Tensor, padding: int = 0) -> Tensor:
+    """Return the rows with these numbers as a batch [N, W] or [N, W, M]; `padding` for the number -1.
+
+    Args:
+        rows: [R] or [R, M].
+        number_NW: on the host.
+    """
+    number_NW = number_NW.to(rows.device)
+    batch = rows.index_select(0, number_NW.flatten().clamp(min=0)).view(*number_NW.shape, *rows.shape[1:])
+    real_NW = number_NW >= 0
+    return torch.where(real_NW if rows.dim() == 1 else real_NW[..., None], batch, padding)

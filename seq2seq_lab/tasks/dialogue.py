@@ -1,0 +1,73 @@
+"""Dialogue as a task: translation from the turns of a context to the response."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from seq2seq_lab.data.dialogue import DialogueCorpus, DialogueText
+from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
+from seq2seq_lab.metrics.accuracy import ExactMatch
+from seq2seq_lab.metrics.base import Grouping
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
+from seq2seq_lab.tasks.base import Part, Parts
+from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs
+from seq2seq_lab.tasks.translation.task import TranslationTask
+
+
+class ResponseAccuracy(ExactMatch):
+    """The share of responses that equal the reference."""
+
+    confidence = True
+
+
+def _by_distance(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
+    text = outputs.text
+    if not isinstance(text, DialogueText) or text.distances is None:
+        return None
+    groups: dict[int, list[int]] = {}
+    for number, pair in enumerate(outputs.references.pairs):
+        groups.setdefault(text.distances[pair], []).append(number)
+    return {str(distance): groups[distance] for distance in sorted(groups)}
+
+
+class DialogueTask(TranslationTask):
+    """The response to a context of several turns.
+
+    The source is the context: the tokens of all turns, with `<eos>` between two turns. Every encoder reads it; those that
+    read `turns` split it again. All else is as in translation.
+
+    Args:
+        parts: see `TranslationTask`.
+        settings: those of `TranslationTask` that `settings` names, and the seed.
+    """
+
+    settings = tuple(
+        name for name in TranslationTask.settings if name not in ("length_bounds", "join_subwords")
+    )
+    name, corpus_type = "dialogue", DialogueCorpus
+    reads = ("tokens", "turns")
+    metrics = (
+        *(ResponseAccuracy(), Bleu()),
+        MeanLoss("teacher_forced", "teacher-forced loss"),
+        MeanLoss("free_running", "free-running loss"),
+        Perplexity("teacher_forced", "teacher-forced perplexity"),
+    )
+    primary = "accuracy"
+    commands = {  # noqa: RUF012  (a constant)
+        "answer dialogues, one per line with tabs between the turns": ("seq2seq_lab.translate", "RUN"),
+        **TranslationTask.commands,
+    }
+
+    def __init__(self, *, parts: Parts, **settings: Any) -> None:
+        tokenizer = parts.tokenizer
+        of_turns = Part(
+            "tokenizer", lambda: TurnTokenizer.of(tokenizer()), {**tokenizer.settings, "turns": True}
+        )
+        super().__init__(
+            parts=replace(parts, tokenizer=of_turns), length_bounds=[], join_subwords=True, **settings
+        )
+        self.groupings = (
+            Grouping("distance", "distance of the deciding turn", self.metrics[0], _by_distance),
+            replace(BY_PHENOMENON, metric=self.metrics[0]),
+        )

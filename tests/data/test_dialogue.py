@@ -1,0 +1,127 @@
+"""Generated dialogues, whose answer follows from the deciding turn, and files of dialogues."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2seq_lab.data.dialogue import REMARKS, TOPICS, Dialogue, DialogueCorpus, DialogueText
+from seq2seq_lab.data.tokenizers.turns import TURN
+from seq2seq_lab.errors import UserError
+
+
+def dialogues(**settings: Any) -> Dialogue:
+    given = {"path": None, "train": 400, "validation": 5, "test": 5, "max_distance": 5, "overwritten": 0.5}
+    return Dialogue(**{**given, "seed": 1, **settings})
+
+
+def pattern(template: str) -> str:
+    return (
+        re.escape(template)
+        .replace(r"\{name\}", "(?P<name>[a-z]+)")
+        .replace(r"\{value\}", "(?P<value>[a-z]+)")
+    )
+
+
+def answer(turns: list[str]) -> tuple[str, int, set[str]]:
+    """Return the answer to the last turn, its distance to the deciding turn, and all stated values."""
+    (topic, question), *more = [
+        (topic, found) for topic in TOPICS if (found := re.fullmatch(pattern(topic.question), turns[-1]))
+    ]
+    assert not more
+    stated = [
+        (number, found["value"])
+        for number, turn in enumerate(turns)
+        if (found := re.fullmatch(pattern(topic.statement), turn)) and found["name"] == question["name"]
+    ]
+    number, value = stated[-1]
+    return topic.answer.format(value=value), len(turns) - 1 - number, {value for _, value in stated}
+
+
+def test_the_answer_follows_from_the_deciding_turn() -> None:
+    text = dialogues().load().train
+    assert isinstance(text, DialogueText)
+    assert text.distances is not None
+    assert text.phenomena is not None
+    kinds: Counter[str] = Counter()
+    for context, response, distance, phenomena in zip(
+        text.source, text.target, text.distances, text.phenomena, strict=True
+    ):
+        turns = context.split(TURN)
+        found, found_distance, values = answer(turns)
+        assert (found, found_distance) == (response, distance)
+        assert phenomena == {"overwritten" if len(values) > 1 else "stated once"}
+        kinds.update(phenomena)
+        kinds["remark"] += any(turn in REMARKS for turn in turns)
+        kinds["other fact"] += sum(turn not in REMARKS for turn in turns) > 2
+    assert min(kinds["overwritten"], kinds["stated once"], kinds["remark"], kinds["other fact"]) > 50
+    assert set(text.distances) == {1, 2, 3, 4, 5}
+
+
+def test_dialogues_are_a_function_of_the_seed_and_not_of_other_splits() -> None:
+    first, again, other = dialogues().load(), dialogues(train=3).load(), dialogues(seed=2).load()
+    assert first.validation == again.validation
+    assert first.train.source[:3] == again.train.source
+    assert first.validation.source != other.validation.source
+
+
+@pytest.mark.parametrize("setting", [{"train": 0}, {"max_distance": 0}, {"overwritten": 1.5}])
+def test_values_out_of_range_are_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"dataset.{next(iter(setting))}"):
+        dialogues(**setting)
+
+
+LINES = [
+    json.dumps(["how are  you ?", "fine .", "good ."]),
+    json.dumps([{"speaker": "ann", "text": "hi"}, {"speaker": "bob", "text": "hello"}, {"text": "bye"}]),
+]
+
+
+def read(folder: Path, lines: list[str]) -> DialogueCorpus:
+    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    (folder / "validation.jsonl").write_text(f"{LINES[0]}\n", "utf-8")
+    with gzip.open(folder / "test.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write(f"{LINES[1]}\n")
+    return dialogues(path=str(folder)).load()
+
+
+def test_each_turn_but_the_first_is_a_response(tmp_path: Path) -> None:
+    corpus = read(tmp_path, LINES)
+    assert list(zip(corpus.train.source, corpus.train.target, strict=True)) == [
+        ("how are you ?", "fine ."),
+        (f"how are you ?{TURN}fine .", "good ."),
+        ("ann: hi", "hello"),
+        (f"ann: hi{TURN}bob: hello", "bye"),
+    ]
+    assert corpus.tests["test"].target == ["hello", "bye"]
+    assert isinstance(corpus.train, DialogueText)
+    assert corpus.train.distances is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "how are you ?",
+        json.dumps({"turns": ["a", "b"]}),
+        json.dumps(["alone"]),
+        json.dumps(["a", 3]),
+        json.dumps(["a", " "]),
+        json.dumps(["a", {"speaker": "ann"}]),
+        json.dumps(["a", {"text": "b", "mood": "good"}]),
+        json.dumps(["a", {"text": "b", "speaker": 1}]),
+        "",
+    ],
+)
+def test_a_line_of_another_format_is_named(line: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.jsonl, line 3"):
+        read(tmp_path, [*LINES, line])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(LINES[0])
+    with pytest.raises(UserError, match=r"validation\.jsonl not found"):
+        dialogues(path=str(tmp_path)).load()

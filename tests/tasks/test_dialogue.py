@@ -1,0 +1,167 @@
+"""Dialogues as a task: whole runs, their reports, and programs that open them."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import command_line
+import numpy as np
+import pytest
+from forked_ranks import forked_ranks
+
+import seq2seq_lab
+from seq2seq_lab import evaluate, translate
+from seq2seq_lab.data.tokenizers.turns import TURN
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.training.trainer import Trainer
+
+SMALL = (
+    *("experiment=dialogue", "dataset.train=24", "dataset.validation=6", "dataset.test=9", "logger=none"),
+    *(
+        "model.embedding_size=8",
+        "model.encoder_hidden_size=4",
+        "model.hidden_size=8",
+        "dataset.max_distance=3",
+    ),
+    *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0"),
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run without interruption."""
+    folder = tmp_path_factory.mktemp("dialogue") / "run"
+    assert command_line.run(*SMALL, f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def of_turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with attention to turns."""
+    folder = tmp_path_factory.mktemp("dialogue") / "turns"
+    assert command_line.run(*SMALL, "encoder.outputs=turns", f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
+    return content
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """Return the training loss of each step."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return {row["step"]: row["train/loss"] for row in rows if "train/loss" in row}
+
+
+def test_a_run_reports_accuracy_by_distance(whole: Path) -> None:
+    result = result_of(whole)
+    rows = [json.loads(line) for line in (whole / "translations.test.jsonl").read_text("utf-8").splitlines()]
+    correct = [row["hypothesis"] == row["reference"] for row in rows]
+    assert result["test/accuracy"] == pytest.approx(np.mean(correct))
+    groups = result["test/accuracy_by_distance"]
+    assert [group["group"] for group in groups] == ["1", "2", "3"]
+    assert sum(group["count"] for group in groups) == 9
+    assert sum(group["count"] for group in result["test/accuracy_by_phenomenon"]) == 9
+    assert result["metrics"]["primary"] == "accuracy"
+    assert (whole / "accuracy_by_distance.png").stat().st_size > 0
+    assert (whole / "attention/sample_1.png").stat().st_size > 0
+
+
+def test_a_killed_run_resumes_with_identical_losses(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer.step
+
+    def killed(trainer: Trainer, number: int) -> Any:
+        if trainer.state.step == 4:
+            raise KeyboardInterrupt
+        return step(trainer, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", killed)
+        assert command_line.run(*SMALL, f"hydra.run.dir={tmp_path}") == 130
+    assert command_line.run(f"resume={tmp_path}") == 0
+    assert losses(tmp_path) == losses(whole)
+    assert result_of(tmp_path)["test/bleu"] == result_of(whole)["test/bleu"]
+
+
+def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path) -> None:
+    with forked_ranks():
+        assert command_line.run(*SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
+    assert losses(tmp_path) == pytest.approx(losses(whole), rel=1e-4)
+
+
+def test_a_few_dialogues_are_learned(tmp_path: Path) -> None:
+    settings = (
+        *("dataset.train=4", "model.embedding_size=16", "model.encoder_hidden_size=16", "model.hidden_size=16"),
+        *("optimizer.lr=0.03", "schedule=constant", "trainer.max_epochs=40", "trainer.validate_every=40"),
+        *("teacher_forcing.ratio=1.0", "tokenizer.min_frequency=1"),
+    )
+    assert command_line.run(*SMALL, *settings, f"hydra.run.dir={tmp_path}") == 0
+    assert [*losses(tmp_path).values()][-1] < 0.1
+
+
+def test_a_flat_encoder_reads_the_same_dialogues(tmp_path: Path) -> None:
+    assert command_line.run(*SMALL, "encoder=bigru", f"hydra.run.dir={tmp_path}") == 0
+    run = seq2seq_lab.load(tmp_path, device="cpu")
+    context = TURN.join(("anna is in the kitchen .", "where is anna ?"))
+    assert run.translate([context])[0].source_tokens.count("<eos>") == 2
+    (joined,) = run.translate([context], join_subwords=True)
+    assert joined.source_tokens == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
+    assert joined.attention is not None
+    assert joined.attention.sum(1) == pytest.approx(1, abs=1e-5)
+
+
+def test_attention_to_turns_is_named_by_turns(of_turns: Path) -> None:
+    run = seq2seq_lab.load(of_turns, device="cpu")
+    (answer,) = run.translate([TURN.join(("anna is in the kitchen .", "where is anna ?"))])
+    assert answer.source_tokens == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
+    assert answer.attention is not None
+    assert answer.attention[:, [0, 3]].sum() == 0
+    assert answer.attention.sum(1) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(UserError, match="replace_unknown"):
+        run.nbest(["where is anna ?"], replace_unknown=True)
+
+
+def test_programs_open_a_run_of_dialogues(
+    of_turns: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    line = TURN.join(("anna has two books .", "how many books has anna ?"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{line}\n".encode())))
+    translate.main([str(of_turns), "search=beam", "--alignments", "--device=cpu"])
+    output, alignment = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert {pair.partition("-")[0] for pair in alignment.split()} <= {"0", "1"}
+    assert len(alignment.split()) >= len(output.split())
+    evaluate.main([str(of_turns), f"--output={tmp_path / 'again'}", "--device=cpu", "--precision=fp32"])
+    again, first = result_of(tmp_path / "again"), result_of(of_turns)
+    assert again["test/accuracy_by_distance"] == first["test/accuracy_by_distance"]
+    assert again["metrics"]["primary"] == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("dataset=grammar", "task=dialogue"),
+        ("encoder=convolutional model.bridge=mean", "encoder._target_"),
+        ("encoder.outputs=utterances", "encoder.outputs=utterances"),
+        ("trainer.length_bounds=[3]", "trainer.length_bounds"),
+        ("+task.samples=3", "task.samples"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    override: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"hydra.run.dir={tmp_path / 'run'}"
+    assert command_line.run("task=dialogue", *override.split(), "logger=none", folder) == 2
+    assert key in capsys.readouterr().err
+
+
+def test_an_encoder_of_turns_is_refused_for_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run("encoder=hierarchical", "logger=none", f"hydra.run.dir={tmp_path}") == 2
+    assert "encoder._target_" in capsys.readouterr().err
