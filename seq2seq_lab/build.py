@@ -482,10 +482,7 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
     if (encoder.reads == "images") != (source_vocabulary is None):
-        raise UserError(
-            f"encoder._target_={encoder_slot.get('_target_')} reads {encoder.reads}, and task._target_="
-            f"{config.task['_target_']} has another kind of source. Choose another encoder, or another task."
-        )
+        raise other_source(config, encoder)
     made = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
@@ -502,6 +499,14 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
     return made
 
 
+def other_source(config: Config, encoder: Encoder) -> UserError:
+    """Return the error for an encoder that reads something else than the task's source."""
+    return UserError(
+        f"encoder._target_={(config.encoder or {}).get('_target_')} reads {encoder.reads}, and task._target_="
+        f"{config.task['_target_']} has another kind of source. Choose another encoder, or another task."
+    )
+
+
 def classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
     """Return the classifier, with weights drawn from torch's global generator.
 
@@ -511,6 +516,8 @@ def classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
     sizes, source = config.model, config.embedding.source
     check_tables(config, joint=True)
     encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
+    if encoder.reads != "tokens":
+        raise other_source(config, encoder)
     pooling: Pooling = part("pooling", config.pooling)(
         input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
     )

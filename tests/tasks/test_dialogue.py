@@ -97,7 +97,12 @@ def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path
 
 def test_a_few_dialogues_are_learned(tmp_path: Path) -> None:
     settings = (
-        *("dataset.train=4", "model.embedding_size=16", "model.encoder_hidden_size=16", "model.hidden_size=16"),
+        *(
+            "dataset.train=4",
+            "model.embedding_size=16",
+            "model.encoder_hidden_size=16",
+            "model.hidden_size=16",
+        ),
         *("optimizer.lr=0.03", "schedule=constant", "trainer.max_epochs=40", "trainer.validate_every=40"),
         *("teacher_forcing.ratio=1.0", "tokenizer.min_frequency=1"),
     )
@@ -160,8 +165,10 @@ def test_what_does_not_fit_is_refused(
     assert key in capsys.readouterr().err
 
 
-def test_an_encoder_of_turns_is_refused_for_sentences(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("task", ["translation", "classification", "language_model"])
+def test_an_encoder_of_turns_is_refused_for_other_tasks(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.run("encoder=hierarchical", "logger=none", f"hydra.run.dir={tmp_path}") == 2
-    assert "encoder._target_" in capsys.readouterr().err
+    settings = (f"task={task}", "encoder=hierarchical", "logger=none", f"hydra.run.dir={tmp_path}")
+    assert command_line.run(*settings) == 2
+    assert "encoder" in capsys.readouterr().err
