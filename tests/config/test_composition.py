@@ -45,6 +45,8 @@ COMPANIONS = {
     ("model", "captions"): ["task=captions"],
     ("dataset", "scenes"): ["task=captions"],
     ("dataset", "image_folder"): ["task=captions", "dataset.path=images"],
+    **{("encoder", "hierarchical"): ["task=dialogue"], ("model", "dialogue"): ["task=dialogue"]},
+    ("dataset", "dialogue"): ["task=dialogue"],
     ("attention", "dot"): ["encoder=gru"],
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
