@@ -16,6 +16,7 @@ from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
+from seq2seq_lab.data.captions import read_image
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer, TokenizerPair
@@ -31,6 +32,9 @@ from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tasks.captions.evaluation import Caption
+from seq2seq_lab.tasks.captions.report import draw_caption
+from seq2seq_lab.tasks.captions.task import CaptionTask
 from seq2seq_lab.tasks.classification.evaluation import Prediction
 from seq2seq_lab.tasks.classification.task import ClassificationTask
 from seq2seq_lab.tasks.language_model import evaluation as language_model
@@ -172,9 +176,7 @@ class LoadedRun:
             translation.target_tokens,
             f"{translation.source} → {translation.text}",
         )
-        # Jupyter shows a figure by this method, which a figure without pyplot lacks.
-        figure._repr_png_ = functools.partial(plots.render_png, figure, 100)  # type: ignore[attr-defined]
-        return figure
+        return _displayed(figure)
 
     @torch.no_grad()
     def plot_attention_maps(self, sentence: str) -> dict[str, "Figure"]:
@@ -278,7 +280,8 @@ def train(
     """Train a run as the command line with the same settings does, and open it.
 
     Returns:
-        The `LoadedRun`, `LoadedLanguageModel` or `LoadedClassifier` of the run; for other tasks its `OpenedRun`.
+        The `LoadedRun`, `LoadedLanguageModel`, `LoadedClassifier` or `LoadedCaptioner` of the run; for other tasks its
+        `OpenedRun`.
 
     Args:
         overrides: settings as on the command line: `["model=vanilla", "trainer.max_epochs=3"]`.
@@ -305,6 +308,7 @@ def train(
         (TranslationTask, load),
         (LanguageModelTask, load_language_model),
         (ClassificationTask, load_classifier),
+        (CaptionTask, load_captioner),
     ):
         if issubclass(task, kind):
             return opener(target, config_dir, device=device)
@@ -509,6 +513,66 @@ def load_classifier(
     )
 
 
+@dataclass(frozen=True)
+class LoadedCaptioner:
+    """A trained model that describes images, as `load_captioner` returns it."""
+
+    run: OpenedRun[CaptionTask]
+
+    def caption(self, paths: Sequence[str | Path]) -> list[Caption]:
+        """Return a caption of each image.
+
+        Args:
+            paths: files of images, which are cropped at their centre and resized to the size of the training images.
+
+        Raises:
+            UserError: `paths` is not a list, or a file cannot be read.
+        """
+        if isinstance(paths, str | Path):
+            raise UserError(f"caption takes a list of files, not one file. Write [{str(paths)!r}].")
+        if not paths:
+            return []
+        images = [read_image(Path(path), *self.run.task.size) for path in paths]
+        return self.run.task.caption(self.run.model, np.stack(images), self.run.compute)
+
+    def plot_attention(self, caption: Caption) -> "Figure":
+        """Return the attention of each word over the image as a figure, which a notebook displays.
+
+        Raises:
+            UserError: the model does not attend, or the caption is empty.
+        """
+        if caption.attention_WYX is None:
+            raise UserError(
+                f"The model of {self.run.folder} has no attention to plot. Train one that has, for example "
+                f"attention=additive."
+            )
+        if not caption.words:
+            raise UserError("An empty caption has no attention to plot.")
+        return _displayed(draw_caption(caption, {}))
+
+
+def load_captioner(
+    folder: str | Path,
+    config_dir: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    changes: Sequence[str] = (),
+    checkpoint: str | None = None,
+) -> LoadedCaptioner:
+    """Open a run of task=captions; see `load`."""
+    return LoadedCaptioner(
+        open_run(
+            folder,
+            CaptionTask,
+            config_dir=config_dir,
+            device=device,
+            precision=precision,
+            changes=changes,
+            checkpoint=checkpoint,
+        )
+    )
+
+
 def load_language_model(
     folder: str | Path,
     config_dir: str | Path | None = None,
@@ -552,6 +616,12 @@ def ensemble(runs: Sequence[LoadedRun]) -> LoadedRun:
     model = Ensemble(members).to(first.device).eval()
     names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in runs)
     return replace(first, model=model, checkpoint=names)
+
+
+def _displayed(figure: "Figure") -> "Figure":
+    """Return a figure with the method by which Jupyter displays it, which a figure without pyplot lacks."""
+    figure._repr_png_ = functools.partial(plots.render_png, figure, 100)  # type: ignore[attr-defined]
+    return figure
 
 
 def _vocabulary(pair: TokenizerPair) -> list[object]:

@@ -245,7 +245,7 @@ SIZES = ("dataset.train=40", "dataset.validation=20", "dataset.test=20")
     [
         (["experiment=names", "dataset.names=80"], seq2seq_lab.api.LoadedClassifier),
         (["experiment=language_model", *SIZES], seq2seq_lab.api.LoadedLanguageModel),
-        (["experiment=captions", *SIZES], seq2seq_lab.api.OpenedRun),
+        (["experiment=captions", *SIZES], seq2seq_lab.api.LoadedCaptioner),
     ],
 )
 def test_train_opens_the_run_of_any_task(settings: list[str], kind: type, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class ImageFolder:
                     f"tabs: {', '.join(SPLITS)}; the file of the image; a caption."
                 )
         pixels = {
-            name: read_image(folder / name, self.size)
+            name: read_image(folder / name, self.size, self.size)
             for name in progress(
                 sorted({row[1] for row in rows}), "Reading images", len({row[1] for row in rows})
             )
@@ -126,8 +126,8 @@ class ImageFolder:
         return CaptionCorpus(self.language, split("train"), split("validation"), {"test": split("test")})
 
 
-def read_image(path: Path, size: int) -> npt.NDArray[np.uint8]:
-    """Return an image as RGB values of shape 3HW, cropped to a square at its centre and resized.
+def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Return an image as RGB values of shape 3HW, cropped at its centre to the shape of `height` and `width` and resized.
 
     Raises:
         UserError: the file cannot be read, or Pillow is not installed.
@@ -140,9 +140,9 @@ def read_image(path: Path, size: int) -> npt.NDArray[np.uint8]:
         ) from error
     try:
         with Image.open(path) as image:
-            square = ImageOps.fit(image.convert("RGB"), (size, size))
+            fitted = ImageOps.fit(image.convert("RGB"), (width, height))
     except OSError as error:
         raise UserError(
-            f"The image {path} cannot be read ({error}). Replace it, or remove it from captions.tsv."
+            f"The image {path} cannot be read ({error}). Replace the file, or leave it out."
         ) from error
-    return np.asarray(square, np.uint8).transpose(2, 0, 1)
+    return np.asarray(fitted, np.uint8).transpose(2, 0, 1)

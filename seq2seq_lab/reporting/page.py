@@ -216,7 +216,7 @@ def examples(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def attention(table: Table) -> dict[str, Any]:
-    """Return the heatmaps of each example by run; if there are many runs, only of the median runs."""
+    """Return the heatmap or picture of each example by run; if there are many runs, only of the median runs."""
     maps: dict[str, dict[str, Any]] = {}
     names = names_of(table.groups)
     for group in table.groups:
@@ -228,4 +228,6 @@ def attention(table: Table) -> dict[str, Any]:
                     "y": row["rows"],
                     "z": row["weights"],
                 }
+            for row in run.pictures:
+                maps.setdefault(row["title"], {})[names[run.folder]] = {"picture": row["picture"]}
     return maps

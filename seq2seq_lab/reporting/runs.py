@@ -100,6 +100,11 @@ class Run:
         """The attention weights of some outputs: "title", names of "columns" and "rows", "weights"."""
         return self._rows("heatmaps")
 
+    @functools.cached_property
+    def pictures(self) -> list[dict[str, Any]]:
+        """Pictures of attention for inputs that are not sequences of tokens: "title", "picture" (PNG in base64)."""
+        return self._rows("pictures")
+
     def _rows(self, kind: str) -> list[dict[str, Any]]:
         entry = self.result.get("page", {}).get(kind)
         if entry is None or not (path := self.folder / entry["file"]).is_file():

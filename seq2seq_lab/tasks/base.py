@@ -139,7 +139,7 @@ class Report:
     """What a task adds to the report of a run; rank 0 calls it. This one adds nothing.
 
     Attributes:
-        page: the files of examples and heatmaps that the page of the comparison shows; see `reporting.page`.
+        page: the files of examples, heatmaps and pictures that the page of the comparison shows; see `reporting.runs.Run`.
     """
 
     page: Mapping[str, Any] = {}

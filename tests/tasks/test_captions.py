@@ -1,6 +1,8 @@
-"""Captioning: batches, the penalty, pointing, and whole runs."""
+"""Captioning: batches, the penalty, pointing, whole runs, the page of the comparison, and captions of new images."""
 
+import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,22 @@ import numpy as np
 import pytest
 import torch
 from forked_ranks import forked_ranks
+from PIL import Image
 
+import seq2seq_lab
+from seq2seq_lab import caption
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.scenes import Scenes
-from seq2seq_lab.data.tokenizers import WordTokenizer
+from seq2seq_lab.data.tokenizers import BpeTokenizer, WordTokenizer
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.pointing import pointing_counts
 from seq2seq_lab.models.encoders import ConvolutionalEncoder
+from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting.runs import find_runs, group_runs
+from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, region_shares
-from seq2seq_lab.tasks.captions.evaluation import word_attention
+from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.trainer import Trainer
@@ -33,6 +42,7 @@ SMALL = (
         "encoder.strides=[2,2]",
     ),
     *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("search.max_length_factor=1.0", "search.max_length_extra=1"),  # untrained models generate long captions
     *("task.doubly_stochastic=0.1", "teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0"),
 )
 
@@ -98,6 +108,24 @@ def test_the_attention_of_a_word_is_the_mean_of_its_tokens() -> None:
     np.testing.assert_allclose(found[2], weights_TS[len(tokens) - 1])
 
 
+def test_the_attention_of_a_caption_is_that_of_the_generated_tokens() -> None:
+    tokenizer = BpeTokenizer(joint=False, lowercase=False, vocab_size=300, min_frequency=1, dropout=1.0)
+    tokenizer.use_languages("en")
+    tokenizer.train(["red red a red"])
+    (tokens,) = tokenizer.sample(["red a"], np.random.default_rng(1))
+    assert len(tokens) > len(tokenizer.encode(["red a"])[0])  # not the segmentation of `encode`
+    text, spans = tokenizer.decode_spans(tokens)
+    assert text == "red a"
+    weights_TS = np.random.default_rng(2).random((len(tokens) + 1, 4), np.float32)
+    image_3HW = np.zeros((3, 2, 6), np.uint8)
+    found = caption_of(Hypothesis(tokens, -1.0, -1.0, weights_TS), tokenizer, image_3HW, (2, 2))
+    assert (found.text, found.words, found.image_HWC.shape) == ("red a", ["red", "a"], (2, 6, 3))
+    assert found.attention_WYX is not None
+    for word, (start, end) in enumerate([(0, 3), (4, 5)]):
+        rows = [weights_TS[i] for i, span in enumerate(spans) if start <= span[0] < span[1] <= end]
+        np.testing.assert_allclose(found.attention_WYX[word].ravel(), np.mean(rows, 0), rtol=1e-5)
+
+
 @pytest.mark.parametrize("height", [32, 33])
 def test_the_grid_is_that_of_the_feature_map(height: int) -> None:
     encoder = ConvolutionalEncoder(
@@ -124,6 +152,66 @@ def test_a_run_writes_captions_and_pictures(whole: Path) -> None:
     assert (whole / "attention/sample_1.png").stat().st_size > 0
     captions = [json.loads(line) for line in (whole / "captions.test.jsonl").read_text("utf-8").splitlines()]
     assert [row["image"] for row in captions] == [f"test {i}" for i in range(6)]
+
+
+def test_the_page_shows_the_overlays(whole: Path) -> None:
+    text = page.page(comparison.compare(group_runs(find_runs([whole])[0]), None), "page")
+    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
+    ((title, runs),) = data["attention"].items()
+    assert title.startswith("validation 0: a ")
+    (shown,) = runs.values()
+    assert base64.b64decode(shown["picture"]).startswith(b"\x89PNG")
+    assert len(data["examples"]["inputs"]) == 6
+
+
+def save_images(folder: Path) -> list[Path]:
+    """Write the validation images of the run to files."""
+    images = scenes(train=24, validation=6, test=6, max_shapes=2).load().validation.images
+    paths = [folder / f"{number}.png" for number in range(len(images))]
+    for image_3HW, path in zip(images, paths, strict=True):
+        Image.fromarray(image_3HW.transpose(1, 2, 0)).save(path)
+    return paths
+
+
+def test_the_program_writes_the_captions_of_the_run(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = save_images(tmp_path)
+    caption.main([str(whole), *map(str, paths), "--attention", str(tmp_path / "overlays/of.png")])
+    expected = [
+        json.loads(line)["caption"] for line in (whole / "captions.val.jsonl").read_text("utf-8").splitlines()
+    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{path}\t{text}" for path, text in zip(paths, expected, strict=True)]
+    assert len([*(tmp_path / "overlays").iterdir()]) == sum(map(bool, expected))
+
+
+def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
+    run = seq2seq_lab.load_captioner(whole, changes=["search=beam", "search.size=2"])
+    one, two = run.caption(save_images(tmp_path)[:2])
+    assert one.log_prob < 0
+    assert one.attention_WYX is not None
+    assert one.attention_WYX.shape == (len(one.words), 8, 8)
+    np.testing.assert_allclose(one.attention_WYX.sum((1, 2)), 1, rtol=1e-5)
+    assert not np.array_equal(one.image_HWC, two.image_HWC)
+    assert run.caption([]) == []
+    run.plot_attention(one)
+    with pytest.raises(UserError, match="list"):
+        run.caption("image.png")
+    with pytest.raises(UserError, match="empty"):
+        run.plot_attention(replace(one, words=[]))
+    with pytest.raises(UserError, match="no attention"):
+        run.plot_attention(replace(one, attention_WYX=None))
+
+
+@pytest.mark.parametrize("inputs", [["search=beam"], ["nothing.png"], ["result.json"]])
+def test_missing_and_unreadable_images_are_refused(
+    inputs: list[str], whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(whole)
+    with pytest.raises(SystemExit, match="2"):
+        caption.main([str(whole), *inputs])
+    assert ("No image" if "=" in inputs[0] else inputs[0]) in capsys.readouterr().err
 
 
 def test_a_killed_run_resumes_with_identical_losses(

@@ -1,16 +1,18 @@
 """Scoring a captioning model on a split."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
-from seq2seq_lab.metrics.alignment import group_tokens
+from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.metrics.base import Array, Metric, measure
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.pointing import pointing_counts
@@ -25,7 +27,6 @@ from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.captions.data import CaptionBatch, CaptionBatches, CaptionSplit, region_shares
 from seq2seq_lab.tasks.translation import loss
 
-KEPT_ATTENTION = 20  # captions of each split whose attention the final evaluation keeps
 LOSSES = ("teacher_forced", "free_running")
 PRIMARY = "bleu"
 METRICS: tuple[Metric, ...] = (
@@ -52,13 +53,32 @@ class CaptionOutputs(TextOutputs):
 
 
 @dataclass(frozen=True)
+class Caption:
+    """A caption of an image by a model.
+
+    Attributes:
+        text: the caption.
+        log_prob: natural logarithm of its probability, including `<eos>`.
+        words: the words of the caption.
+        attention_WYX: the attention weights of each word on a grid over the image; None without attention.
+        image_HWC: the RGB values that the model read, uint8.
+    """
+
+    text: str
+    log_prob: float
+    words: list[str] = field(repr=False)
+    attention_WYX: Array | None = field(repr=False)
+    image_HWC: npt.NDArray[np.uint8] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Evaluation(base.Evaluation):
     """The result of scoring a split.
 
     Attributes:
         captions: plain text in the order of the split.
         samples: the numbers of the pairs that the report of a validation shows.
-        hypotheses: the hypotheses of the pairs whose attention is kept, among them the samples.
+        hypotheses: the hypotheses of the samples, with their attention weights.
     """
 
     captions: list[str]
@@ -115,27 +135,27 @@ class CaptionEvaluator:
     def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
         """Score the split; see `tasks.base.Evaluator`."""
         self.model.eval()
-        share, kept = _Share(), {*self.samples, *(range(KEPT_ATTENTION) if final else ())}
+        share = _Share()
         for number, index in enumerate(self._plan, start=1):
-            self._score(self._batches(index), index.tolist(), kept, share)
+            self._score(self._batches(index), index.tolist(), share)
             if counted is not None:
                 counted(number, len(self._plan))
         shares = self.compute.ranks.gather(share)
         return self.compute.ranks.broadcast(lambda: self._evaluation(shares, final))
 
-    def _score(self, batch: CaptionBatch, index: Sequence[int], kept: set[int], share: _Share) -> None:
+    def _score(self, batch: CaptionBatch, index: Sequence[int], share: _Share) -> None:
         """Describe the images of a batch and add the results to a rank's share."""
         with autocast(self.compute.precision, self.compute.device):
             model = Encoded(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
             free_running = loss.free_running(model, batch)
-            hypotheses = self.search(model, batch, not kept.isdisjoint(index))
+            hypotheses = self.search(model, batch, not set(self.samples).isdisjoint(index))
         share.losses["teacher_forced"] += float(to_host(teacher_forced))
         share.losses["free_running"] += float(to_host(free_running))
         share.tokens += batch.target_tokens
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
-            share.captions[i] = self.tokenizer.decode(hypothesis.tokens).replace("\n", " ")
-            if i in kept:
+            share.captions[i] = text_of(self.tokenizer, hypothesis)
+            if i in self.samples:
                 share.kept[i] = hypothesis
         if self.split.pairs.regions is not None and weights_BTS is not None:
             for i, weights_TS in zip(index, to_host(weights_BTS.float()), strict=True):
@@ -173,6 +193,30 @@ class CaptionEvaluator:
             samples=self.samples,
             hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
         )
+
+
+def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:
+    """Return the text of a hypothesis, on one line."""
+    return tokenizer.decode(hypothesis.tokens).replace("\n", " ")
+
+
+def caption_of(
+    hypothesis: Hypothesis, tokenizer: Tokenizer, image_3HW: npt.NDArray[np.uint8], grid: tuple[int, int]
+) -> Caption:
+    """Return the caption that a hypothesis is.
+
+    Args:
+        grid: the number of rows and columns of the feature map.
+    """
+    _, token_spans = tokenizer.decode_spans(hypothesis.tokens)
+    text, attention_WYX = text_of(tokenizer, hypothesis), None
+    spans = whitespace_words(text)
+    if hypothesis.weights_TS is not None:
+        positions = [[position] for position in range(math.prod(grid))]
+        weights_WS = join_subwords(hypothesis.weights_TS, positions, group_tokens(token_spans, spans))
+        attention_WYX = weights_WS.reshape(-1, *grid)
+    words = [text[start:end] for start, end in spans]
+    return Caption(text, hypothesis.log_prob, words, attention_WYX, image_3HW.transpose(1, 2, 0))
 
 
 def word_attention(weights_TS: Array, tokenizer: Tokenizer, caption: str) -> dict[int, Array]:

@@ -1,21 +1,26 @@
 """The report of captioning: sample captions, and the attention of each word drawn over the image."""
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seq2seq_lab import plots
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.captions import Box
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.bleu import sentence_bleu
 from seq2seq_lab.runtime import console
-from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.captions.data import CaptionSplit
-from seq2seq_lab.tasks.captions.evaluation import Evaluation, word_attention
+from seq2seq_lab.tasks.captions.evaluation import Caption, Evaluation, caption_of
 from seq2seq_lab.tracking import Tracker
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE_DOTS_PER_INCH = 100
 COLUMNS = ("image", "reference", "caption", "sentence BLEU")
 
 
@@ -31,6 +36,10 @@ class CaptionReport(Report):
                 "output": "caption",
                 "score": "sentence_bleu",
             },
+        },
+        "pictures": {
+            "file": "attention.val.jsonl",
+            "columns": {"title": "title", "picture": "picture"},
         },
     }
 
@@ -49,7 +58,8 @@ class CaptionReport(Report):
         self.tracker.log_table("val/captions", COLUMNS, rows, step)
         for number, i in enumerate(evaluation.samples, start=1):
             path = self.folder / f"attention/sample_{number}_step_{step:08d}.png"
-            if self._draw(split, evaluation.hypotheses[i], i, path):
+            if (figure := self._draw(split, evaluation, i)) is not None:
+                plots.save_figure(figure, path)
                 self.tracker.log_images(f"val/attention/{number}", [path], [split.pairs.captions[i]], step)
 
     def end(self, evaluations: Sequence[tuple[CaptionSplit, Evaluation]], step: int) -> None:
@@ -62,32 +72,45 @@ class CaptionReport(Report):
             write_atomically(self.folder / f"captions.{name}.jsonl", "\n".join([*lines, ""]))
             if split.prefix != "val":
                 self.tracker.log_table(f"{split.prefix}/captions", COLUMNS, rows, step)
-            for number, i in enumerate(evaluation.samples, start=1):
-                path = self.folder / f"attention/sample_{number}.png"
-                self._draw(split, evaluation.hypotheses[i], i, path)
+            if evaluation.samples:
+                self._draw_samples(split, evaluation)
 
     def _row(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> list[str | float]:
         caption, reference = evaluation.captions[i], split.pairs.captions[i]
-        return [split.pairs.names[i], reference, caption, sentence_bleu(caption, reference)]
+        return [split.pairs.names[i], reference, caption, round(sentence_bleu(caption, reference), 2)]
 
-    def _draw(self, split: CaptionSplit, hypothesis: Hypothesis, i: int, path: Path) -> bool:
-        """Draw the attention of each word of a caption over its image; return False without attention or words.
+    def _draw_samples(self, split: CaptionSplit, evaluation: Evaluation) -> None:
+        """Draw the attention of the samples, and write the pictures for the page of the comparison."""
+        lines = []
+        for number, i in enumerate(evaluation.samples, start=1):
+            if (figure := self._draw(split, evaluation, i)) is not None:
+                plots.save_figure(figure, self.folder / f"attention/sample_{number}.png")
+                picture = base64.b64encode(plots.render_png(figure, PAGE_DOTS_PER_INCH)).decode()
+                title = f"{split.pairs.names[i]}: {split.pairs.captions[i]}"
+                lines.append(json.dumps({"title": title, "picture": picture}, ensure_ascii=False))
+        write_atomically(self.folder / f"attention.{split.prefix}.jsonl", "\n".join([*lines, ""]))
+
+    def _draw(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> "Figure | None":
+        """Return the attention of a caption as a figure; None without attention or words.
 
         The regions of words are outlined if the caption equals the reference.
         """
-        caption = self.tokenizer.decode(hypothesis.tokens)
-        if hypothesis.weights_TS is None or not caption:
-            return False
-        attention = word_attention(hypothesis.weights_TS, self.tokenizer, caption)
-        regions = split.pairs.regions
-        boxes = regions[i] if regions is not None and caption == split.pairs.captions[i] else {}
-        words = [caption[start:end] for start, end in whitespace_words(caption)]
-        figure = plots.draw_overlays(
-            split.pairs.images[i].transpose(1, 2, 0),
-            [
-                (words[number], weights_S.reshape(split.grid), boxes.get(number))
-                for number, weights_S in attention.items()
-            ],
-        )
-        plots.save_figure(figure, path)
-        return True
+        hypothesis, regions = evaluation.hypotheses[i], split.pairs.regions
+        caption = caption_of(hypothesis, self.tokenizer, split.pairs.images[i], split.grid)
+        boxes = regions[i] if regions is not None and caption.text == split.pairs.captions[i] else {}
+        return draw_caption(caption, boxes) if caption.words and caption.attention_WYX is not None else None
+
+
+def draw_caption(caption: Caption, boxes: Mapping[int, Box]) -> "Figure":
+    """Return the attention of each word of a caption, drawn over the image.
+
+    Args:
+        caption: of a model with attention, with at least one word.
+        boxes: the region to outline of each word, by the number of the word.
+    """
+    assert caption.attention_WYX is not None
+    words = zip(caption.words, caption.attention_WYX, strict=True)
+    return plots.draw_overlays(
+        caption.image_HWC,
+        [(word, weights_YX, boxes.get(number)) for number, (word, weights_YX) in enumerate(words)],
+    )

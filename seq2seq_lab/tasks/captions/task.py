@@ -1,27 +1,32 @@
 """Captioning as a task: images, a convolutional encoder, attention to the positions of its feature map."""
 
 import hashlib
+import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batching import Unit
+from seq2seq_lab.data.batching import Unit, plan_evaluation
 from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import Tokenizer, load_tokenizer
 from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
 from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.device import autocast
 from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.captions.data import (
     CaptionBatch,
@@ -29,13 +34,15 @@ from seq2seq_lab.tasks.captions.data import (
     CaptionExamples,
     CaptionSplit,
 )
-from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, CaptionEvaluator
+from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, Caption, CaptionEvaluator, caption_of
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
+
+INPUTS = "inputs.json"  # what a saved run needs to describe new images
 
 
 class CaptionTask(Task):
@@ -68,10 +75,15 @@ class CaptionTask(Task):
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
     unit = "target_tokens"
-    files = ("tokenizer",)
+    files = ("tokenizer", INPUTS)
+    commands = {  # noqa: RUF012  (a constant)
+        "describe images": ("seq2seq_lab.caption", "RUN", "IMAGE.png"),
+    }
 
     tokenizer: Tokenizer
     corpus: CaptionCorpus
+    size: tuple[int, int]  # height and width of the images in pixels
+    longest: int  # the number of tokens of the longest training caption
 
     def __init__(
         self,
@@ -136,11 +148,10 @@ class CaptionTask(Task):
             self.tokenizer.train(progress(lines, "Learning the vocabulary", len(lines)))
         else:
             self.open(saved)
-        with torch.device("meta"):
-            encoder = self.parts.encoder(input_size=1)
-        assert isinstance(encoder, ConvolutionalEncoder)
-        grid = encoder.grid(*corpus.train.images.shape[2:])
         train = self._training_examples(corpus.train)
+        height, width = corpus.train.images.shape[2:]
+        self.size, self.longest = (height, width), train.longest
+        grid = self._grid()
 
         def split(prefix: str, pairs: CaptionedImages) -> CaptionSplit:
             pairs = pairs if limit is None else pairs.first(limit)
@@ -163,6 +174,13 @@ class CaptionTask(Task):
                 "the vocabulary": digest(self.tokenizer.tokens(range(self.tokenizer.size))),
             },
         )
+
+    def _grid(self) -> tuple[int, int]:
+        """Return the number of rows and columns of the feature map."""
+        with torch.device("meta"):
+            encoder = self.parts.encoder(input_size=1)
+        assert isinstance(encoder, ConvolutionalEncoder)
+        return encoder.grid(*self.size)
 
     def _tokenize(self, pairs: CaptionedImages, name: str) -> Ragged:
         return Ragged.encoded(self.tokenizer.encode, pairs.captions, f"Tokenising {name}")
@@ -191,9 +209,14 @@ class CaptionTask(Task):
 
     def open(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(folder / "tokenizer", "target")
+        inputs = read_json_object(folder / INPUTS)
+        self.size, self.longest = (inputs["height"], inputs["width"]), inputs["longest_caption"]
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / "tokenizer", "target")
+        height, width = self.size
+        inputs = {"height": height, "width": width, "longest_caption": self.longest}
+        write_atomically(folder / INPUTS, json.dumps(inputs) + "\n")
 
     def model(self) -> Seq2Seq:
         return self.parts.seq2seq(None, self.tokenizer.size, False)
@@ -221,6 +244,25 @@ class CaptionTask(Task):
             metrics=self.metrics,
             also=also,
         )
+
+    @torch.no_grad()
+    def caption(self, model: Seq2Seq, image_NCHW: npt.NDArray[np.uint8], compute: Compute) -> list[Caption]:
+        """Return a caption of each image.
+
+        Args:
+            image_NCHW: RGB values of images of the height and width `size`.
+        """
+        examples = CaptionExamples(
+            torch.from_numpy(image_NCHW), Ragged.of([[]] * len(image_NCHW)), self.longest
+        )
+        batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
+        found: dict[int, Caption] = {}
+        for index in plan_evaluation(examples, self.eval_batch_size):
+            with autocast(compute.precision, compute.device):
+                hypotheses = search(model, batches(index), True)
+            for i, (best, *_) in zip(index.tolist(), hypotheses, strict=True):
+                found[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
+        return [found[i] for i in range(len(image_NCHW))]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
         return CaptionReport(folder, self.tokenizer, tracker)
