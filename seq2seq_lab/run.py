@@ -337,6 +337,7 @@ def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any
         "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
         "steps": state.step,
+        "train/skipped_steps": state.skipped,
         "unit": unit,
         f"train/{unit}_per_second": round(state.units_per_second, 1) or None,
         "train/seconds": round(state.seconds, 1),

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +74,12 @@ def composed(overrides: tuple[str, ...]) -> Any:
         return OmegaConf.to_container(hydra.compose("config", [*SETTINGS, *overrides]), resolve=True)
 
 
-def train(case: Any, ranks: Ranks) -> Trained:
-    """Train for an epoch in float64 and score the validation split."""
+def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
+    """Train for an epoch in float64 and score the validation split.
+
+    Args:
+        spoiled: the step whose loss is NaN on rank 1.
+    """
     corpus = GRAMMAR.load()
     tokenized: TokenizedCorpus = tokenize_corpus(corpus, word, {}, None)
     whole: Any = OmegaConf.merge(OmegaConf.structured(Config), case)
@@ -90,7 +95,8 @@ def train(case: Any, ranks: Ranks) -> Trained:
     def noting(model: Any, batch: Any, step: StepInfo) -> Any:
         sentences.extend(batch.index_B.tolist())
         seeds.add(torch.initial_seed())
-        return loss(model, batch, step)
+        factor = math.nan if ranks.rank == 1 and step.step == spoiled else 1.0
+        return loss(model, batch, step) * factor
 
     task.loss = noting  # type: ignore[method-assign]
     trainer = Trainer(
@@ -146,6 +152,12 @@ def on_a_rank(cases: list[Any]) -> list[Trained]:
     """Train each of the cases together with the other ranks."""
     with join_ranks() as ranks:
         return [train(case, ranks) for case in cases]
+
+
+def not_finite_on_rank_1(case: Any, step: int) -> Trained:
+    """Train together with the other ranks; the loss of rank 1 is NaN in one step."""
+    with join_ranks() as ranks:
+        return train(case, ranks, step)
 
 
 def refused_on_rank_1() -> None:

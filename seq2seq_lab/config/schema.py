@@ -155,6 +155,7 @@ class TrainerConfig:
     r_drop: float
     stop_at_eos: bool
     clip_norm: float | None
+    max_skipped_steps: int
     validate_every: float
     validate_unit: ValidateUnit
     eval_batch_size: int
@@ -279,7 +280,7 @@ ABOVE_ZERO = (
     *("trainer.max_steps", "trainer.batch_size", "trainer.micro_batches", "trainer.max_length"),
     *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
     *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
-    "trainer.log_every_steps",
+    *("trainer.log_every_steps", "trainer.max_skipped_steps"),
 )
 BELOW_ONE = (
     *("model.dropout", "model.state_dropout", "embedding.source.dropout", "embedding.target.dropout"),

@@ -21,7 +21,7 @@ from seq2seq_lab.files import flush, sha256
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 FILES = ("model.safetensors", "optimizer.safetensors", "task.safetensors", "state.json")
 
 

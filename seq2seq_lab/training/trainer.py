@@ -32,6 +32,7 @@ from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import STEP, Profile
 from seq2seq_lab.training.schedules import Schedule
+from seq2seq_lab.training.update import decides_on_device, start_momentum, step_if
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class TrainerSettings:
     checkpoint_every_steps: int | None
     keep_checkpoints: int
     log_every_steps: int
+    max_skipped_steps: int
     fast_dev_run: bool
     overfit_batches: int
 
@@ -73,12 +75,14 @@ class TrainState:
         step: optimizer steps completed.
         position: optimizer steps completed in the current epoch.
         history: the monitored metric at each validation, negated if a smaller value is better.
-        pending_losses: summed losses of the steps since the last log line.
-        pending_count: units of these steps on all ranks.
+        pending_losses: summed loss of each step since the last log line; None if it is not finite.
+        pending_counts: units of each of these steps on all ranks.
         pending_examples: examples of these steps on rank 0.
         counted_seconds: seconds of the steps that the throughput counts.
         counted_units: units of these steps.
         validated: the step of the last validation.
+        skipped: steps without an update of the weights, because the loss or the gradient norm was not finite.
+        skipped_in_a_row: those since the last update.
     """
 
     step: int = 0
@@ -86,14 +90,16 @@ class TrainState:
     position: int = 0
     history: list[float] = field(default_factory=list)
     best: str | None = None
-    pending_losses: list[float] = field(default_factory=list)
-    pending_count: int = 0
+    pending_losses: list[float | None] = field(default_factory=list)
+    pending_counts: list[int] = field(default_factory=list)
     pending_examples: int = 0
     seconds: float = 0.0
     validation_seconds: float = 0.0
     counted_seconds: float = 0.0
     counted_units: int = 0
     validated: int | None = None
+    skipped: int = 0
+    skipped_in_a_row: int = 0
     scaler: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -146,8 +152,9 @@ class Trainer:
         self.profile = profile
         self.compute = compute
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision is Precision.fp16)
-        if self.scaler.is_enabled():
-            _start_momentum(optimizer)
+        self._skips_on_device = decides_on_device(optimizer, compute.device)
+        if self._skips_on_device:
+            start_momentum(optimizer)
         self.state = TrainState()
         self._loss = compute.ranks.data_parallel(_Loss(task, model), compute.device)
         self._pending = _Pending()
@@ -178,7 +185,8 @@ class Trainer:
         """Train from `self.state` until `max_epochs`, `max_steps` or `patience` ends the training.
 
         Raises:
-            UserError: the loss or the monitored metric is not finite, or the disk is full.
+            UserError: `max_skipped_steps` steps in a row were skipped, a weight or the monitored metric is not finite, or
+                the disk is full.
         """
         state = self.state
         epochs = math.ceil(self.total / self.epoch_steps)  # the last one can be partial
@@ -229,8 +237,8 @@ class Trainer:
     def step(self, number: int) -> tuple[Tensor, Tensor, int]:
         """Perform an optimizer step of the current epoch; return (summed loss, gradient norm, units).
 
-        Loss and norm stay on the device. With float16 the scaler skips a step whose gradient is not finite. The schedule
-        still counts that step, since the host would have to wait for the device to know.
+        Loss and norm stay on the device. If the loss or the norm is not finite on any rank, no rank updates its weights.
+        The schedule still counts that step, since the host would have to wait for the device to know.
         """
         assert self.plan is not None, "open_epoch comes first"
         state, ranks = self.state, self.compute.ranks
@@ -262,21 +270,21 @@ class Trainer:
                             self.scaler.scale(loss_sum * ranks.size / units).backward()
                     losses.append(loss_sum.detach())
             sums.append(torch.stack(losses).sum())
-        total = ranks.all_reduce(torch.stack(sums).sum())
         self._pending.examples += sum(len(index) for plan in own.values() for index in plan)
-        return total, self._update_weights(), units
+        return *self._update_weights(torch.stack(sums).sum()), units
 
-    def _update_weights(self) -> Tensor:
-        """Clip the gradients, update the weights and return the gradient norm."""
+    def _update_weights(self, loss_sum: Tensor) -> tuple[Tensor, Tensor]:
+        """Clip the gradients and update the weights; return the summed loss of all ranks and the gradient norm."""
         with record_function("gradient norm"):
             self.scaler.unscale_(self.optimizer)
             limit = math.inf if self.settings.clip_norm is None else self.settings.clip_norm
             norm = nn.utils.clip_grad_norm_(self._parameters, limit)
+            sums = self.compute.ranks.all_reduce(torch.stack([loss_sum, norm]))
         with record_function("optimizer"):
-            self.scaler.step(self.optimizer)
+            step_if(torch.isfinite(sums).all(), self.optimizer, self._skips_on_device)
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
-        return norm
+        return sums[0], norm
 
     @contextmanager
     def _separate_gradients(self) -> Iterator[None]:
@@ -320,7 +328,7 @@ class Trainer:
         self.state = state
         self.scaler.load_state_dict(state.scaler)
         self._pending.restore(
-            state.pending_losses, state.pending_count, state.pending_examples, self.compute.device
+            state.pending_losses, state.pending_counts, state.pending_examples, self.compute.device
         )
         log.info("Resuming from step %s.", f"{state.step:,}")
         if saved["total"] != self.total:
@@ -357,12 +365,13 @@ class Trainer:
                 group["momentum"] = momentum
 
     def _log(self) -> None:
-        self._check_losses()
+        self._count_skipped()
         values = {
             "loss": self._pending.mean_loss(),
             "gradient_norm": self._pending.last_norm(),
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "epoch": self.state.step / self.epoch_steps,
+            "skipped_steps": self.state.skipped,
             f"{self.task.unit}_per_second": self.state.units_per_second,
             "examples_per_rank": self._pending.examples_per_step(),
             "memory_mib": memory_in_use(self.compute.device) / 2**20,
@@ -372,18 +381,55 @@ class Trainer:
         self.tracker.log_metrics({f"train/{name}": value for name, value in values.items()}, self.state.step)
         self._pending.clear()
 
-    def _check_losses(self) -> None:
-        if self._pending.losses():
-            self._check_finite("training loss", self._pending.mean_loss())
+    def _count_skipped(self) -> None:
+        """Count the skipped steps that have not been counted yet.
 
-    def _check_finite(self, what: str, value: float) -> None:
-        if not math.isfinite(value):
-            clip = self.settings.clip_norm
-            raise UserError(
-                f"The {what} is {value} at step {self.state.step}: the training has diverged. Use a smaller optimizer.lr "
-                f"(now {max(self._rates):g}), a smaller trainer.clip_norm (now {'null' if clip is None else clip}), or "
-                f"trainer.precision=fp32 (now {self.compute.precision.value})."
+        With float16, a gradient that overflows lowers the scale of the loss; it counts only if the scale is below 1.
+
+        Raises:
+            UserError: `max_skipped_steps` steps in a row were skipped.
+        """
+        state, limit = self.state, self.settings.max_skipped_steps
+        before, longest = state.skipped, 0
+        backs_off = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
+        for loss, norm in self._pending.take_uncounted():
+            skipped = not (math.isfinite(loss) and (backs_off or math.isfinite(norm)))
+            state.skipped += skipped
+            state.skipped_in_a_row = state.skipped_in_a_row + 1 if skipped else 0
+            longest = max(longest, state.skipped_in_a_row)
+        if longest >= limit:
+            raise self._diverged(
+                f"trainer.max_skipped_steps={limit}: loss or gradient norm were not finite in {longest} steps in a row,"
             )
+        if state.skipped > before:
+            log.warning(
+                "Up to step %s, %s steps were skipped: their loss or gradient norm was not finite. The training stops after "
+                "%s in a row (trainer.max_skipped_steps).",
+                f"{state.step:,}",
+                f"{state.skipped:,}",
+                limit,
+            )
+
+    def _check_weights(self) -> None:
+        """Refuse weights and moments that are not finite."""
+        named = [*self.model.named_parameters()]
+        moments = [
+            (name, tensor)
+            for name, weight in named
+            for tensor in self.optimizer.state.get(weight, {}).values()
+        ]
+        for name, tensor in (*named, *moments):
+            # A sum is finite if and only if its terms are, except for an overflow. The host reads it only for a checkpoint.
+            if isinstance(tensor, Tensor) and not math.isfinite(to_host(tensor.sum())):
+                raise self._diverged(f"The weight {name}, or its state in the optimizer, is not finite")
+
+    def _diverged(self, problem: str) -> UserError:
+        clip = self.settings.clip_norm
+        return UserError(
+            f"{problem} at step {self.state.step}: the training has diverged. Earlier checkpoints are not changed. Start a "
+            f"new run with a smaller optimizer.lr (now {max(self._rates):g}), a smaller trainer.clip_norm (now "
+            f"{'null' if clip is None else clip}), or trainer.precision=fp32 (now {self.compute.precision.value})."
+        )
 
     def _validation_due(self) -> bool:
         step, interval = self.state.step, self.settings.validate_every
@@ -397,7 +443,8 @@ class Trainer:
         return step == self.total or count(step) > count(step - 1)
 
     def _validate(self, counted: Counted) -> None:
-        self._check_losses()
+        self._count_skipped()
+        self._check_weights()
         start = time.perf_counter()
         values = self.validate(self.state.step, counted)
         self.state.validation_seconds += time.perf_counter() - start
@@ -407,7 +454,8 @@ class Trainer:
                 f"trainer.monitor={monitor}: this validation split or model does not have this metric. Values: "
                 f"{', '.join(values)}."
             )
-        self._check_finite(monitor, values[monitor])
+        if not math.isfinite(values[monitor]):
+            raise self._diverged(f"{monitor}={values[monitor]}")
         value = values[monitor] if self.settings.higher_is_better else -values[monitor]
         if not self.state.history or value > max(self.state.history):
             self.state.best = self._name()
@@ -416,10 +464,11 @@ class Trainer:
         self._save()
 
     def _save(self) -> None:
-        self._check_losses()
+        self._count_skipped()
+        self._check_weights()
         state = self.state
         state.scaler = self.scaler.state_dict()
-        state.pending_losses, state.pending_count = self._pending.losses(), self._pending.count
+        state.pending_losses, state.pending_counts = self._pending.losses(), self._pending.counts
         state.pending_examples = self._pending.examples
         task_state = self.task.state_dict(self.compute.ranks)
         if not self.compute.ranks.main:
@@ -461,19 +510,6 @@ class _Loss(nn.Module):
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
 
 
-def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Set the momentum of SGD to 0.
-
-    Its fused step allocates the buffers without a value and sets them in the first step only: if the scaler skips that
-    step, the next one reads uninitialised memory.
-    """
-    if isinstance(optimizer, torch.optim.SGD):
-        for group in optimizer.param_groups:
-            if group["momentum"]:
-                for parameter in group["params"]:
-                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-
 def _mixed(*numbers: int) -> int:
     """Return a 64-bit seed that depends on all of the numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
@@ -487,34 +523,52 @@ class _Pending:
         self.clear()
 
     def clear(self) -> None:
-        self.count = 0
+        self.counts: list[int] = []
         self.examples = 0  # of this rank
         self._losses: list[Tensor] = []
-        self._norm: Tensor | None = None
+        self._norms: list[Tensor] = []  # of the steps of this start
+        self._uncounted = 0  # steps that `take_uncounted` has not returned
 
-    def restore(self, losses: Sequence[float], count: int, examples: int, device: torch.device) -> None:
-        self.count = count
+    def restore(
+        self, losses: Sequence[float | None], counts: Sequence[int], examples: int, device: torch.device
+    ) -> None:
+        self.counts = [*counts]
         self.examples = examples
-        self._losses = [torch.tensor(loss, device=device) for loss in losses]
+        self._losses = [torch.tensor(math.nan if loss is None else loss, device=device) for loss in losses]
 
     def add(self, loss_sum: Tensor, norm: Tensor, count: int) -> None:
         self.steps_this_start += 1
-        self.count += count
+        self.counts.append(count)
         self._losses.append(loss_sum)
-        self._norm = norm
+        self._norms.append(norm)
+        self._uncounted += 1
 
     def examples_per_step(self) -> float:
         return self.examples / len(self._losses)
 
-    def losses(self) -> list[float]:
-        """Return the loss of each step, read by the host."""
-        return to_host(torch.stack(self._losses)).tolist() if self._losses else []
+    def take_uncounted(self) -> list[tuple[float, float]]:
+        """Return loss and gradient norm of the steps since the last call, read by the host."""
+        new = self._uncounted
+        self._uncounted = 0
+        if not new:
+            return []
+        losses, norms = (
+            to_host(torch.stack(values[-new:])).tolist() for values in (self._losses, self._norms)
+        )
+        return [*zip(losses, norms, strict=True)]
+
+    def losses(self) -> list[float | None]:
+        """Return the loss of each step, read by the host; None for a loss that is not finite."""
+        values = to_host(torch.stack(self._losses)).tolist() if self._losses else []
+        return [loss if math.isfinite(loss) else None for loss in values]
 
     def mean_loss(self) -> float:
-        """Return the mean loss, read by the host."""
-        return float(to_host(torch.stack(self._losses).sum())) / self.count
+        """Return the mean loss of the steps with a finite one, read by the host; NaN if there are none."""
+        losses = to_host(torch.stack(self._losses))
+        finite = np.isfinite(losses)
+        count = int(np.array(self.counts)[finite].sum())
+        return float(torch.from_numpy(losses[finite]).sum()) / count if count else math.nan
 
     def last_norm(self) -> float:
         """Return the last gradient norm, read by the host."""
-        assert self._norm is not None
-        return float(to_host(self._norm))
+        return float(to_host(self._norms[-1]))

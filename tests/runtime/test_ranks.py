@@ -1,12 +1,21 @@
 """Several ranks compute what one process computes."""
 
+import math
 import signal
 from typing import Any
 
 import pytest
 import torch
 from forked_ranks import forked_ranks
-from parallel_training import Trained, aborted_at_its_end, composed, on_a_rank, refused_on_rank_1, train
+from parallel_training import (
+    Trained,
+    aborted_at_its_end,
+    composed,
+    not_finite_on_rank_1,
+    on_a_rank,
+    refused_on_rank_1,
+    train,
+)
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.launch import spawn
@@ -71,6 +80,15 @@ def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() 
         assert rank.losses == alone.losses
         assert rank.norms == alone.norms
     assert set().union(*(rank.seeds for (rank,) in ranks)) == alone.seeds
+
+
+def test_all_ranks_skip_a_step_that_is_not_finite_on_one() -> None:
+    with forked_ranks():
+        ranks = spawn(2, not_finite_on_rank_1, composed(("trainer.batch_size=16",)), 1)
+    for rank in ranks:
+        assert [math.isfinite(loss) for loss in rank.losses] == [True, False, True]
+        assert rank.weights.isfinite().all()
+        assert torch.equal(rank.weights, ranks[0].weights)
 
 
 def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> None:

@@ -30,8 +30,10 @@ from seq2seq_lab.tasks.base import Counted, StepInfo
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
+from seq2seq_lab.training import trainer as trainer_module
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Trainer, TrainState
+from seq2seq_lab.training.update import start_momentum
 
 PAIRS, BATCH = 70, 16
 STEPS = 5  # of an epoch
@@ -322,14 +324,178 @@ def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[.
     assert plan(overfitting, 0) == plan(overfitting, 1)
 
 
-def test_not_finite_is_refused_and_not_saved(make: Callable[..., Trainer]) -> None:
-    trainer = make(log_every_steps=100)
-    with torch.no_grad():
-        next(trainer.model.parameters()).fill_(math.nan)
-    with pytest.raises(UserError, match=r"training loss is nan at step 5.*optimizer\.lr \(now 0\.002\)"):
+def spoil(trainer: Trainer, where: str, *steps: int) -> None:
+    """Make the loss, or one element of the gradient, NaN in these steps."""
+    loss = trainer.task.loss
+
+    def spoiled(model: nn.Module, batch: Batch, step: StepInfo) -> torch.Tensor:
+        value = loss(model, batch, step)
+        if step.step not in steps:
+            return value
+        if where == "loss":
+            return value + math.nan
+        element = next(model.parameters()).flatten()[0] * 0
+        element.register_hook(lambda gradient: gradient * math.nan)  # type: ignore[no-untyped-call]
+        return value + element
+
+    trainer.task.loss = spoiled  # type: ignore[method-assign]
+
+
+def optimizer_settings(name: str) -> Any:
+    group, _, momentum = name.partition(" with ")
+    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+        return hydra.compose(
+            "config", [f"optimizer={group}", *(["optimizer.momentum=0.9"] if momentum else [])]
+        ).optimizer
+
+
+def tensors(trainer: Trainer) -> list[torch.Tensor]:
+    """Return copies of the weights and of the optimizer's tensors."""
+    state = trainer.optimizer.state_dict()["state"]
+    moments = [value.clone() for _, values in sorted(state.items()) for _, value in sorted(values.items())]
+    return [weights(trainer).clone(), *moments]
+
+
+def skip_on_device(trainer: Trainer) -> None:
+    """Skip steps in the fused kernel, as on a GPU."""
+    trainer._skips_on_device = True
+    start_momentum(trainer.optimizer)
+
+
+@pytest.mark.parametrize(("where", "on_device"), [("loss", False), ("gradient", True)])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "sgd with momentum"])
+def test_a_step_that_is_not_finite_changes_nothing(
+    name: str, where: str, on_device: bool, make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(optimizer=optimizer_settings(name))
+    # Memory that is not initialized holds anything.
+    monkeypatch.setattr(torch, "empty_like", lambda x, **of: torch.full_like(x, 3, **of))
+    if on_device:
+        skip_on_device(trainer)
+    spoil(trainer, where, 0, 2)
+    before = weights(trainer)
+    trainer.step(0)
+    assert torch.equal(weights(trainer), before)
+    trainer.state.step = 1
+    trainer.step(1)
+    after_one = tensors(trainer)
+    assert not torch.equal(after_one[0], before)
+    trainer.state.step = 2
+    trainer.step(2)
+    assert all(map(torch.equal, tensors(trainer), after_one))
+    # The step after the skipped one is the first of the optimizer.
+    other = make(optimizer=optimizer_settings(name), folder="b")
+    other.state.step = 1
+    other.step(1)
+    assert all(map(torch.equal, tensors(other), after_one))
+
+
+@pytest.mark.parametrize(
+    ("name", "on_device", "precision"),
+    [
+        ("adam", False, Precision.fp32),
+        ("adamw", True, Precision.fp32),
+        ("adam", True, Precision.bf16),
+        ("sgd", False, Precision.fp16),
+        ("sgd", True, Precision.fp32),
+    ],
+)
+def test_finite_steps_are_those_of_the_optimizer(
+    name: str,
+    on_device: bool,
+    precision: Precision,
+    make: Callable[..., Trainer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The possibility to skip a step changes no bit of a loss, a weight or a moment."""
+    guarded, plain = (
+        make(optimizer=optimizer_settings(name), precision=precision, folder=f, max_epochs=1)
+        for f in ("a", "b")
+    )
+    if on_device:
+        skip_on_device(guarded)
+    guarded.fit()
+    monkeypatch.setattr(trainer_module, "step_if", lambda finite, optimizer, on_device: optimizer.step())
+    plain.fit()
+    for one, other in zip(rows(guarded), rows(plain), strict=True):
+        assert one[1]["train/loss"].hex() == other[1]["train/loss"].hex()
+        assert one[1]["train/skipped_steps"] == 0
+    assert all(map(torch.equal, tensors(guarded), tensors(plain)))
+
+
+def test_skipped_steps_are_counted_and_left_out_of_the_loss(
+    make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    each, mean = make(folder="each"), make(log_every_steps=5)
+    for trainer in (each, mean):
+        spoil(trainer, "loss", 1, 2, 6)
         trainer.fit()
-    assert not trainer.folder.exists()
-    with pytest.raises(UserError, match=r"val/bleu is nan.*clip_norm \(now 1\.0\).*precision=fp32"):
+    counts = [row["train/skipped_steps"] for _, row in rows(each)]
+    assert counts == [0, 1, 2, 2, 2, 2, 3, 3, 3, 3]
+    assert [step for step, row in rows(each) if math.isnan(row["train/loss"])] == [2, 3, 7]
+    assert all(math.isfinite(row["train/loss"]) for _, row in rows(mean))
+    assert mean.state.skipped == 3
+    assert "Up to step 5, 2 steps were skipped" in caplog.text
+    assert weights(mean).isfinite().all()
+    assert torch.equal(weights(mean), weights(each))
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 7])
+def test_a_resumed_run_counts_the_same_skipped_steps(stop: int, make: Callable[..., Trainer]) -> None:
+    settings = {"log_every_steps": 4, "checkpoint_every_steps": 1, "keep_checkpoints": 99}
+    whole, again = make(folder="whole", **settings), make(folder="again", **settings)
+    for trainer in (whole, again):
+        spoil(trainer, "gradient", 1)
+        spoil(trainer, "loss", 2, 6)
+    whole.fit()
+    again.load(whole.folder / f"step_{stop:08d}")
+    again.fit()
+    assert again.state.skipped == whole.state.skipped == 3
+    expected = [(step, row["train/loss"].hex()) for step, row in rows(whole) if step > stop]
+    assert [(step, row["train/loss"].hex()) for step, row in rows(again)] == expected
+    assert all(map(torch.equal, tensors(again), tensors(whole)))
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "log_every", "stops"),
+    [((0, 1, 3, 4), 1, None), ((3, 4, 5), 1, 6), ((0, 1, 2), 4, 4), ((6, 7, 8), 100, 10)],
+)
+def test_many_skipped_steps_in_a_row_end_the_training(
+    spoiled: tuple[int, ...], log_every: int, stops: int | None, make: Callable[..., Trainer]
+) -> None:
+    trainer = make(max_skipped_steps=3, log_every_steps=log_every, optimizer=optimizer_settings("adam"))
+    spoil(trainer, "loss", *spoiled)
+    if stops is None:
+        trainer.fit()
+        return
+    with pytest.raises(UserError, match=r"trainer\.max_skipped_steps=3.*optimizer\.lr \(now 0\.002\)"):
+        trainer.fit()
+    assert trainer.state.step == stops
+    assert [path.name for path in trainer.folder.glob("*")] == (["step_00000005"] if stops > 5 else [])
+
+
+@pytest.mark.parametrize("what", ["weight", "moment"])
+def test_weights_that_are_not_finite_are_not_saved(what: str, make: Callable[..., Trainer]) -> None:
+    trainer = make(checkpoint_every_steps=1, keep_checkpoints=9)
+    trainer.settings = replace(trainer.settings, max_skipped_steps=100)
+    step = trainer.step
+
+    def damaging(number: int) -> Any:
+        done = step(number)
+        if trainer.state.step == 6:
+            weight = next(trainer.model.parameters())
+            damaged = weight if what == "weight" else trainer.optimizer.state[weight]["exp_avg"]
+            damaged.data[0, 0] = math.inf
+        return done
+
+    trainer.step = damaging  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"source_embedding\.table\.weight.*at step 7.*optimizer\.lr"):
+        trainer.fit()
+    assert saved(trainer) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_monitored_metric_that_is_not_finite_ends_the_training(make: Callable[..., Trainer]) -> None:
+    with pytest.raises(UserError, match=r"val/bleu=nan.*clip_norm \(now 1\.0\).*precision=fp32"):
         make((math.nan,)).fit()
 
 
@@ -353,33 +519,17 @@ def test_half_precision_trains_about_alike(precision: Precision, make: Callable[
         assert again.scaler.state_dict() == trainer.scaler.state_dict()
 
 
-@pytest.mark.parametrize("name", [*config.group_values("optimizer"), "sgd with momentum"])
-def test_a_skipped_step_of_fp16_leaves_no_trace(
-    name: str, make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It halves the loss's scale; weights, moments and the optimizer's count of steps stay, so the next one is the first."""
-    group, _, momentum = name.partition(" with ")
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
-        more = ["optimizer.momentum=0.9"] if momentum else []
-        optimizer = hydra.compose("config", [f"optimizer={group}", *more]).optimizer
-    skipped, never = (make(precision=Precision.fp16, optimizer=optimizer) for _ in range(2))
-    before = nn.utils.parameters_to_vector(skipped.model.parameters()).detach()
-    loss = skipped.task.loss
-    with monkeypatch.context() as patch:
-        patch.setattr(skipped.task, "loss", lambda *of: loss(*of) * math.inf)
-        # Recorder that is not initialized holds anything.
-        patch.setattr(torch, "empty_like", lambda x, **of: torch.full_like(x, 3, **of))
-        skipped.step(0)
-    assert torch.equal(nn.utils.parameters_to_vector(skipped.model.parameters()), before)
-    assert skipped.scaler.get_scale() == 2.0**15
-    never.scaler.load_state_dict(never.scaler.state_dict() | {"scale": 2.0**15})
-    skipped.step(0)
-    never.step(0)
-    states = [trainer.optimizer.state_dict()["state"] for trainer in (skipped, never)]
-    for one, other in zip(*(state.values() for state in states), strict=True):
-        assert one.keys() == other.keys()
-        for key in one:
-            torch.testing.assert_close(one[key], other[key], msg=key)
+def test_an_overflow_of_fp16_halves_the_scale_and_does_not_count(make: Callable[..., Trainer]) -> None:
+    trainer = make(precision=Precision.fp16)
+    spoil(trainer, "gradient", 0, 7)
+    trainer.fit()
+    assert trainer.scaler.get_scale() == 2.0**14
+    assert trainer.state.skipped == 0
+    lost = make(precision=Precision.fp16, folder="b")
+    lost.scaler = torch.amp.GradScaler("cpu", init_scale=0.5)
+    spoil(lost, "gradient", 7)
+    lost.fit()
+    assert lost.state.skipped == 1
 
 
 def test_gradients_are_clipped_after_the_scale_is_taken_off(make: Callable[..., Trainer]) -> None:

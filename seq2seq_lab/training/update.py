@@ -1,0 +1,37 @@
+"""An optimizer step that is skipped if the loss or the gradient is not finite."""
+
+import torch
+from torch import Tensor
+
+
+def decides_on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
+    """Return whether the optimizer can skip a step without the host: the fused optimizers on a GPU."""
+    return device.type == "cuda" and bool(optimizer.defaults.get("fused"))
+
+
+def step_if(finite: Tensor, optimizer: torch.optim.Optimizer, on_device: bool) -> None:
+    """Perform an optimizer step if `finite` is true; otherwise change neither the weights nor the optimizer's state.
+
+    Args:
+        finite: a bool, on the device of the weights.
+        on_device: pass the decision to the fused kernel as `torch.amp.GradScaler` does. Otherwise the host reads it.
+    """
+    if on_device:
+        optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        optimizer.step()
+        del optimizer.found_inf  # type: ignore[attr-defined]
+    elif finite:
+        optimizer.step()
+
+
+def start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Set the momentum of SGD to 0.
+
+    Its fused kernel allocates the buffers without a value and sets them in the first step only: if that step is skipped,
+    the next one reads uninitialised memory.
+    """
+    if isinstance(optimizer, torch.optim.SGD):
+        for group in optimizer.param_groups:
+            if group["momentum"]:
+                for parameter in group["params"]:
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
