@@ -96,7 +96,7 @@ def test_greedy_translations_are_those_of_the_runs_test(run: LoadedRun) -> None:
     ]
 
 
-def test_many_sentences_keep_their_order_and_their_own_figures(run: LoadedRun) -> None:
+def test_many_sentences_keep_their_order_and_scores(run: LoadedRun) -> None:
     sentences = [
         "Mary sleeps .",
         "John gave Mary a red book .",
@@ -187,7 +187,7 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None
         (lambda folder: seq2seq_lab.train(folder=folder), ["already contains a run"]),
     ],
 )
-def test_mistakes_are_told(
+def test_invalid_arguments_are_refused(
     run: LoadedRun, monkeypatch: pytest.MonkeyPatch, call: Any, said: list[str]
 ) -> None:
     monkeypatch.chdir(run.folder.parent)

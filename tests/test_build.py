@@ -134,7 +134,7 @@ def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
         assert str(raised.value).startswith(said)
 
 
-def test_a_part_is_made_of_its_settings_and_what_is_known_at_run_time(config: Config, tmp_path: Path) -> None:
+def test_a_part_is_built_from_its_settings_and_run_time_arguments(config: Config, tmp_path: Path) -> None:
     made = build.part("attention", config.attention)(query_size=4, encoder_output_size=6)
     assert isinstance(made, AdditiveAttention)
     assert (made.query_size, made.encoder_output_size, made.key.out_features) == (
@@ -178,9 +178,7 @@ def test_every_setting_that_translation_reads_is_refused_for_other_tasks() -> No
     assert set(TASK_SETTINGS) == set(TranslationTask.settings) - {"monitor"}
 
 
-def test_the_figures_that_may_be_monitored_are_those_a_validation_gives(
-    config: Config, tmp_path: Path
-) -> None:
+def test_the_metrics_of_a_validation_can_be_monitored(config: Config, tmp_path: Path) -> None:
     """The metrics are declared without a model, so that a misspelt `trainer.monitor` is refused early."""
     config.dataset |= {"train": 30, "validation": 4, "test": 4, "test_compositional": 0, "max_depth": 1}
     corpus = build.dataset(config).load()

@@ -52,7 +52,9 @@ def scored(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def test_it_finds_what_the_run_found(run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_again_returns_the_scores_of_the_run(
+    run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run.result is not None
     again = scored(str(run.folder), "--validation")
     assert again["checkpoint"] == run.result["best_checkpoint"]

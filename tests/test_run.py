@@ -584,7 +584,7 @@ class TestEnd:
         assert go_on(tmp_path)["status"] == "finished"
         assert codes == [1, 0]
 
-    def test_diverged_training_is_said_and_not_saved(
+    def test_diverged_training_is_an_error_and_not_saved(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         step = Trainer.step
@@ -598,7 +598,7 @@ class TestEnd:
             start(tmp_path, "trainer.max_skipped_steps=3")
         assert not (tmp_path / "checkpoints").exists()
 
-    def test_infinite_figures_are_null_in_the_result(self, tmp_path: Path) -> None:
+    def test_infinite_metrics_are_null_in_the_result(self, tmp_path: Path) -> None:
         run.write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
         assert result_of(tmp_path) == {"a": None, "b": None, "c": 1.5}
 

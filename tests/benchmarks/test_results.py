@@ -105,7 +105,7 @@ def test_the_lines_are_sorted_and_unique() -> None:
 @pytest.mark.parametrize(
     "line", [line for line in CURRENT if line.settings], ids=lambda line: f"{line.experiment}-{line.seed}"
 )
-def test_a_command_still_gives_the_measured_settings(line: Line) -> None:
+def test_a_command_still_composes_the_measured_settings(line: Line) -> None:
     """If this fails, an experiment or a default has changed: measure it again, or remove its line."""
     settings, experiment = results.composed(line.command)
     assert experiment == str(line.experiment)
@@ -205,7 +205,7 @@ def test_a_command_of_another_run_is_refused(run: Path, command: str, named: str
         add(run, command)
 
 
-def test_the_commit_is_recorded_or_given(tmp_path: Path) -> None:
+def test_the_commit_comes_from_the_record_or_the_option(tmp_path: Path) -> None:
     clean, dirty = {"commit": COMMIT, "dirty": False}, {"commit": COMMIT, "dirty": True}
     assert results.commit_of(tmp_path, clean, None) == COMMIT
     assert results.commit_of(tmp_path, clean, COMMIT[:7]) == COMMIT

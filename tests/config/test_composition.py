@@ -121,13 +121,13 @@ def dropouts(part: nn.Module) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("encoder", RECURRENT_ENCODERS)
-def test_an_encoder_drops_what_the_model_says(encoder: str) -> None:
+def test_an_encoder_uses_the_dropout_rates_of_the_model(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
     made = build.model(config, 8, 8, joint=False).encoder
     assert dropouts(made) == {"layers.dropout": BETWEEN, "encoder_output_dropout": STATES}
 
 
-def test_a_transformer_drops_what_the_model_says() -> None:
+def test_a_transformer_uses_the_dropout_rates_of_the_model() -> None:
     config, _, _ = compose("model=transformer", *DROPOUTS)
     model = build.model(config, 8, 8, joint=False)
     for part, count in ((model.encoder, 2), (model.decoder, 3)):
@@ -137,13 +137,13 @@ def test_a_transformer_drops_what_the_model_says() -> None:
 
 
 @pytest.mark.parametrize("encoder", ["rnn", "gru", "lstm"])
-def test_an_encoder_reads_in_the_order_that_the_model_says(encoder: str) -> None:
+def test_an_encoder_reads_in_the_order_of_model_reverse_source(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", "model.reverse_source=true")
     assert config.encoder["reverse"] is True
 
 
 @pytest.mark.parametrize("decoder", RECURRENT_DECODERS)
-def test_a_decoder_drops_what_the_model_says(decoder: str) -> None:
+def test_a_decoder_uses_the_dropout_rates_of_the_model(decoder: str) -> None:
     config, _, _ = compose(f"decoder={decoder}", *COMPANIONS.get(("decoder", decoder), []), *DROPOUTS)
     found = dropouts(build.model(config, 8, 8, joint=False).decoder)
     between = {name for name in found if name.endswith("layers.dropout")}
@@ -194,7 +194,7 @@ def test_every_slot_of_every_file_names_one_class() -> None:
         assert isinstance(load(base).get("_target_"), str), path
 
 
-def test_every_default_stands_in_the_files() -> None:
+def test_every_default_is_in_the_files() -> None:
     """Neither the classes that slots name nor the dataclasses of the closed sections have defaults."""
     targets = {load(path).get("_target_") for path in FILES} - {None}
     ours = {str(target) for target in targets if str(target).startswith("seq2seq_lab.")}
@@ -224,7 +224,7 @@ TRANSLATION = [
 
 
 @pytest.mark.parametrize("experiment", TRANSLATION)
-def test_a_part_chosen_beside_an_experiment_is_what_one_gets(experiment: str) -> None:
+def test_a_component_chosen_with_an_experiment_replaces_its_component(experiment: str) -> None:
     given = COMPANIONS.get(("experiment", experiment), [])
     _, of_experiment, _ = compose(f"experiment={experiment}", *given)
     for model in some("model", experiment):
@@ -279,7 +279,7 @@ def test_sizes_that_parts_share_have_one_node() -> None:
     assert config.encoder["num_layers"] == config.decoder["num_layers"] == 3
 
 
-def test_vanilla_has_no_attention_said_or_unsaid() -> None:
+def test_vanilla_has_the_plain_decoder_without_attention() -> None:
     config, values, choices = compose("model=vanilla")
     assert (config.attention["_target_"].rpartition(".")[2], choices["attention"]) == ("NoAttention", "none")
     assert compose("model=vanilla", "attention=none")[1] == values

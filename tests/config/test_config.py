@@ -53,7 +53,7 @@ def test_typed_gives_dataclasses_of_plain_values(node: DictConfig) -> None:
     assert type(config.optimizer["betas"]) is list
 
 
-def test_typed_refuses_what_hydra_lets_pass(node: DictConfig) -> None:
+def test_typed_refuses_keys_and_values_that_hydra_accepts(node: DictConfig) -> None:
     for change, error in (
         ({"foo": 1}, ConfigKeyError),
         ({"trainer": {"foo": 1}}, ConfigKeyError),

@@ -58,7 +58,7 @@ def located(folder: Path, target: str = "my_part.Mine") -> type:
         return build.locate("attention", {"_target_": target})
 
 
-def test_the_folder_given_is_trusted_and_only_while_it_is_given(folder: Path) -> None:
+def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
     check(folder, "attention=mine")
     with pytest.raises(UserError, match=r"refused.*--config-dir FOLDER.*SEQ2SEQ_LAB_TRUST=my_part "):
         build.locate("attention", {"_target_": "my_part.Mine"})
@@ -128,7 +128,7 @@ def test_the_examples_are_checked_as_the_programs_own(overrides: list[str], said
         ),
     ],
 )
-def test_mistakes_in_the_file_are_told_with_file_and_line(folder: Path, code: str, said: list[str]) -> None:
+def test_errors_in_the_file_name_file_and_line(folder: Path, code: str, said: list[str]) -> None:
     (folder / "my_part.py").write_text(code)
     (folder / "my_other.py").write_text("\nlen(3)\n")
     with pytest.raises(UserError) as raised:
@@ -202,7 +202,7 @@ def test_a_value_with_the_name_of_the_programs_own_is_refused(folder: Path, name
         check(folder, "attention=mine")
 
 
-def test_a_changed_file_is_read_anew_and_each_folder_has_its_own(folder: Path) -> None:
+def test_a_changed_file_is_imported_again_and_folders_are_separate(folder: Path) -> None:
     assert not hasattr(located(folder), "changed")
     (folder / "my_part.py").write_text(GOOD + "    changed = True\n")
     assert hasattr(located(folder), "changed")

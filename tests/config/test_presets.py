@@ -140,7 +140,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("experiment", PRESETS)
-def test_a_preset_is_what_its_paper_says(experiment: str) -> None:
+def test_a_preset_matches_its_paper(experiment: str) -> None:
     with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         config = plain(hydra.compose("config", [f"experiment={experiment}"]))
     found = {key: node(config, key) for key in PRESETS[experiment]}

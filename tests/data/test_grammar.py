@@ -310,7 +310,7 @@ def test_lengths_are_spread_and_the_test_split_has_long_sentences(corpus: Corpus
     assert 150 <= sum(length > 18 for length in lengths) <= 180
 
 
-def test_each_phenomenon_is_met_in_the_test_split(corpus: Corpus) -> None:
+def test_each_phenomenon_occurs_in_the_test_split(corpus: Corpus) -> None:
     shown = corpus.tests["test"].phenomena
     assert shown is not None
     counts = Counter(name for names in shown for name in names)
@@ -450,7 +450,7 @@ def test_more_depth_makes_longer_sentences() -> None:
     assert means == sorted(set(means))
 
 
-def test_every_word_of_the_lexicon_is_met_often_enough_to_learn(corpus: Corpus) -> None:
+def test_every_word_of_the_lexicon_occurs_often_enough_to_learn(corpus: Corpus) -> None:
     # A participle that agrees is one of four forms; the word tokenizer keeps what comes twice.
     participles = {form for row in (*verbs_of_lexicon(), lexicon.BIRTH, lexicon.DEATH)
                    for forms in row.participle for form in forms}  # fmt: skip

@@ -94,7 +94,7 @@ def test_unusual_lines_of_the_real_files_are_kept(tmp_path):
     assert corpus.train.target == [f"en train {n}" for n in range(5)]
 
 
-def test_bad_pairs_are_an_error_unless_they_may_be_dropped(tmp_path):
+def test_bad_pairs_are_an_error_by_default(tmp_path):
     raw_files(tmp_path)
     (tmp_path / "val.en").write_text("\nen val 1\n")
     with pytest.raises(UserError, match=r"val\.en line 1: the sentence is empty"):
@@ -105,7 +105,7 @@ def test_bad_pairs_are_an_error_unless_they_may_be_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["train.de", "val.en", "test_2016_flickr.de", "test_2016_flickr.en"])
-def test_a_missing_file_is_named_with_what_is_there(tmp_path, name):
+def test_the_error_of_a_missing_file_lists_the_files_of_the_folder(tmp_path, name):
     raw_files(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(

@@ -337,7 +337,7 @@ def test_wrong_arguments_are_refused_before_anything_is_read(changes, message):
         parallel(**changes)
 
 
-def test_a_missing_file_is_named_with_what_is_there(tmp_path):
+def test_the_error_of_a_missing_file_lists_the_files_of_the_folder(tmp_path):
     train = write(tmp_path / "train.tsv", table(PAIRS))
     for changes, message in (
         (
@@ -464,7 +464,7 @@ def hub(tmp_path, monkeypatch):
     return folder
 
 
-def test_splits_of_the_hub_are_read_and_missing_ones_are_cut(hub, tmp_path):
+def test_splits_of_the_hub_are_read_and_missing_ones_are_cut_from_training(hub, tmp_path):
     corpus = parallel(hub=str(hub), columns=["pair.q", "pair.a"]).load()
     assert pairs_of(corpus.validation) == [("dev q0", "dev a0"), ("dev q1", "dev a1")]
     assert 5 <= len(corpus.tests["test"]) <= 50

@@ -43,7 +43,7 @@ def test_short_work_is_not_drawn(screen, monkeypatch):
     assert screen.getvalue() == ""
 
 
-def test_a_quiet_rank_draws_nothing(screen, monkeypatch):
+def test_a_quiet_rank_prints_nothing(screen, monkeypatch):
     monkeypatch.setattr(console.console(), "quiet", True)
     assert list(progress("abcd", "Reading", 4)) == list("abcd")
     assert screen.getvalue() == ""

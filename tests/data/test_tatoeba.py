@@ -104,7 +104,7 @@ def test_a_gzipped_file_with_a_third_column_is_read(file, tmp_path):
     assert tatoeba(path=str(packed)).load() == tatoeba(path=str(file)).load()
 
 
-def test_bad_lines_are_an_error_unless_they_may_be_dropped(file):
+def test_bad_lines_are_an_error_by_default(file):
     file.write_bytes(table(PAIRS) + b"no tab\n")
     with pytest.raises(UserError, match=r"eng-fra\.txt line 2001: 1 columns instead of 2"):
         tatoeba(path=str(file)).load()

@@ -207,7 +207,7 @@ def test_a_hostile_experiment_file_calls_nothing(
         ("trainer: [\n", ["mine.yaml", "line 3"]),
     ],
 )
-def test_mistakes_in_a_file_are_told_with_its_name(
+def test_errors_in_a_file_name_the_file(
     program: Program, tmp_path: Path, content: str, said: list[str]
 ) -> None:
     (tmp_path / "experiment").mkdir()
@@ -286,7 +286,7 @@ def test_two_jobs_do_not_share_a_folder(program: Program) -> None:
     assert [job.plain["seed"] for job in program.jobs] == [1]
 
 
-def test_a_failing_job_of_a_multirun_is_told_and_the_others_run(program: Program) -> None:
+def test_a_failing_job_of_a_multirun_is_reported_and_the_others_run(program: Program) -> None:
     program.error["multiplicative"] = UserError("no such file: x.txt")
     status, _, error = program("-m", "attention=additive,multiplicative,scaled_dot")
     assert status == 2
@@ -369,7 +369,7 @@ def finished(configuration_of_a_run: str, tmp_path: Path) -> Path:
     return folder
 
 
-def test_resume_goes_on_with_a_run(program: Program, finished: Path) -> None:
+def test_resume_continues_a_run(program: Program, finished: Path) -> None:
     changes = ("trainer.max_epochs=9", "trainer.patience=null", "logger.tags=[a]")
     assert program(f"resume={finished}", *changes)[0] == 0
     (job,) = program.jobs
@@ -529,7 +529,7 @@ def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
     os.close(writer)
 
 
-def test_options_may_stand_between_settings(program: Program, tmp_path: Path) -> None:
+def test_options_between_settings_are_accepted(program: Program, tmp_path: Path) -> None:
     assert (
         program("seed=3", "--config-dir", str(tmp_path), "encoder=gru", "-m", "attention=additive,dot")[0]
         == 0

@@ -116,7 +116,7 @@ def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
         ("0", ["trainer.devices=2"], "Leave trainer.devices out"),
     ],
 )
-def test_what_a_launcher_cannot_run_ends_and_is_said_once(
+def test_an_error_under_a_launcher_is_printed_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -90,7 +90,7 @@ def folder_of(program: Program, seed: int) -> Path:
     return next(job.folder for job in program.jobs if job.config.seed == seed)
 
 
-def test_a_study_started_again_does_what_is_left(
+def test_a_study_started_again_runs_the_remaining_jobs(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ("-m", "seed=1,2,3", "study.name=mine")
@@ -180,7 +180,7 @@ class TestChanged:
         assert program(*LINE, "study.changed=rerun") == [1, 2]
         assert first.with_name(f"{first.name}.stale-2").is_dir()
 
-    def test_keep_takes_results_as_they_are_and_reads_no_data(
+    def test_keep_accepts_results_and_reads_no_data(
         self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         program.words = ["x"]
@@ -344,7 +344,7 @@ def test_without_a_name_a_study_is_named_by_its_time(program: Program, tmp_path:
         assert folder_of(program, 1).parts[:-3] == (tmp_path / "sweeps").parts
 
 
-def test_the_logger_is_told_group_name_and_tags(program: Program) -> None:
+def test_the_logger_receives_group_name_and_tags(program: Program) -> None:
     program("-m", "seed=1,2", "attention=multiplicative,additive", "study.name=mine", "logger=wandb")
     logger = program.jobs[1].config.logger
     assert (logger["group"], logger["name"]) == ("mine", "seed=1 attention=additive")

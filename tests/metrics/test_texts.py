@@ -104,7 +104,7 @@ def test_bleu_minds_case_and_separates_punctuation() -> None:
     assert score(Bleu(), ["the cat sat here."], ["The cat sat here."]).value < 80
 
 
-def test_corpus_of_short_references_is_scored_with_effective_order_and_says_so() -> None:
+def test_short_references_are_scored_with_effective_order_in_the_signature() -> None:
     found = score(Bleu(), ["Jean aime Marie"], ["Jean aime Marie"])
     assert found.value == pytest.approx(100)
     assert "eff:yes" in found.signature

@@ -155,7 +155,7 @@ def test_the_walk_is_not_empty() -> None:
 
 
 @every_file
-def test_each_file_draws_as_it_says(path: Path) -> None:
+def test_each_file_draws_its_documented_distribution(path: Path) -> None:
     check(initialization(path), EXPECTED[path.stem])
 
 

@@ -92,9 +92,7 @@ def test_the_command_reads_text_with_odd_line_separators(
         assert "\x85" in run.examples[0]["reference"]
 
 
-def test_evaluations_are_compared_where_they_are_given(
-    recorded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluations_are_compared_when_named(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = sorted(recorded.glob("sweeps/mine/*/"))
     evaluate.main([str(first), "search=beam", "search.size=2"])
     evaluate.main([str(first), "--ensemble", str(second)])

@@ -275,7 +275,7 @@ def test_parameters_of_the_components_add_up(tied: bool) -> None:
     assert sum(row[0] for row in rows.values()) == sum(p.numel() for p in model.parameters())
 
 
-def test_description_leaves_out_counts_of_nothing(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+def test_description_omits_counts_of_zero(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
     text = corpus.validation
     corpus = replace(corpus, tests={**corpus.tests, "test_more": text})

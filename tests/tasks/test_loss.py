@@ -123,7 +123,7 @@ def test_golden() -> None:
     assert loss.cross_entropy(certain_113, torch.tensor([[0]]), 0.0).item() == 0
 
 
-def test_only_padding_costs_nothing() -> None:
+def test_padding_has_no_loss_and_no_gradient() -> None:
     logits_BTV = torch.randn(B, T, V, requires_grad=True)
     total = loss.cross_entropy(logits_BTV, torch.full((B, T), PAD), 0.1)
     assert total.item() == 0
@@ -184,7 +184,7 @@ def naive_free_running(model: Bigrams, batch: Batch) -> float:
     return total
 
 
-def test_free_running_equals_a_naive_loop_and_goes_on_after_eos() -> None:
+def test_free_running_equals_a_naive_loop_and_continues_after_eos() -> None:
     model, batch = Bigrams(), ragged_batch()
     found = loss.free_running(cast(Seq2Seq, model), batch)
     assert found.item() == pytest.approx(naive_free_running(model, batch), rel=1e-5)

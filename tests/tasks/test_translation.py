@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
+import command_line
 import hydra
 import pytest
 import sacrebleu
@@ -202,7 +204,7 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     assert kl > 1
 
 
-def test_a_free_running_loss_may_stop_at_the_models_own_end(
+def test_a_free_running_loss_can_stop_at_a_predicted_eos(
     tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
 ) -> None:
     model = deepcopy(model).eval()
@@ -436,3 +438,15 @@ def test_exact_matches_are_counted_for_every_phenomenon_of_a_sentence(
     for row in rows:
         hits = [hit for hit, names in zip(exact, text.phenomena, strict=True) if row.group in names]
         assert (row.count, row.value) == (len(hits), pytest.approx(sum(hits) / len(hits)))
+
+
+def test_empty_splits_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test.tsv").write_text("a\tb\n")
+    settings = [
+        "dataset=parallel",
+        f"dataset.test={tmp_path}/test.tsv",
+        "logger=none",
+        f"cache_dir={tmp_path}",
+    ]
+    assert command_line.run(*settings, f"hydra.run.dir={tmp_path}/run") == 2
+    assert "'train': 0, 'validation': 0, 'test': 1" in capsys.readouterr().err

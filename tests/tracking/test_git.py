@@ -44,7 +44,7 @@ def test_the_commit_and_whether_it_was_changed(package: Path, monkeypatch: pytes
     assert "+changed" in (git.git_diff() or "")
 
 
-def test_a_checkout_that_does_not_hold_the_package_is_not_its_own(package: Path) -> None:
+def test_a_checkout_without_the_package_has_no_commit(package: Path) -> None:
     assert _run(package, "rev-parse", "HEAD")
     assert (git.git_commit(), git.git_is_dirty()) == (None, None)
 

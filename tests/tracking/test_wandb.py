@@ -307,7 +307,7 @@ def test_refused_data_do_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCapt
     assert read_offline_run(tmp_path).values("train/loss") == [2.0]
 
 
-def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_wandb_disabled_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     tracker = _build(tmp_path, mode="auto")
     (tmp_path / "best").mkdir()

@@ -166,7 +166,7 @@ def test_crash_within_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("where", ["rename", "save_file"])
-def test_full_disk_is_said_and_the_old_one_kept(
+def test_full_disk_is_an_error_and_the_old_checkpoint_remains(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = write(tmp_path, 1)
@@ -181,7 +181,7 @@ def test_full_disk_is_said_and_the_old_one_kept(
     assert checkpoint.newest(tmp_path) == old
 
 
-def test_full_disk_met_by_safetensors_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_in_safetensors_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(tensors: dict[str, torch.Tensor], path: Path) -> None:
         save_file(tensors, path.parent / "no folder" / "file")
 

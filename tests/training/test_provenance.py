@@ -57,7 +57,7 @@ def test_the_record_of_the_data() -> None:
     assert again["tests"] == found["tests"]
 
 
-def test_a_difference_says_what_changed() -> None:
+def test_a_difference_names_what_changed() -> None:
     test = ParallelText(["e", "F"], ["u", "v"])
     fewer = corpus_record(replace(CORPUS, train=HELD_OUT, tests={"one": test, "two": HELD_OUT}))
     now = record_of(data=fewer, components={"a.py": "2", "b.py": "1"}, source="t")

@@ -116,7 +116,9 @@ EVERY = [
 
 @pytest.mark.parametrize("schedule", EVERY, ids=lambda schedule: type(schedule).__name__)
 @pytest.mark.parametrize("total", [1, 2, 10, 20, 1000])
-def test_the_first_update_moves_and_none_goes_beyond_the_rate(schedule: Schedule, total: int) -> None:
+def test_the_first_step_has_a_positive_rate_and_none_exceeds_the_maximum(
+    schedule: Schedule, total: int
+) -> None:
     """At 10 steps, where a tenth of warm-up is the first, torch's own OneCycleLR divides by 0."""
     factors = [schedule.factor(step, total, []) for step in range(total)]
     assert factors[0] > 0

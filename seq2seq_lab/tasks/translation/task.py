@@ -170,8 +170,8 @@ class TranslationTask(Task):
         sizes = {name: len(text) for name, text in splits_of(corpus).items()}
         if 0 in sizes.values() or not corpus.tests:
             raise UserError(
-                f"The data set has no pairs in some splits: {sizes}. Training, validation and at least one test set need "
-                f"some. Give it more text (for example dataset=parallel dataset.train=FILE), or change how it is split."
+                f"The data set has empty splits: {sizes}. The training split, the validation split and at least one test "
+                f"set need examples. Add data, or change how it is split."
             )
         if self.monitors_alignment and corpus.validation.gold is None:
             raise UserError(
