@@ -21,6 +21,7 @@ from seq2seq_lab.config.compose import Composed, Request, composer, read_command
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.launching import study
+from seq2seq_lab.launching.side_by_side import end_with_launcher
 from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
 RESUME = "resume="
@@ -32,6 +33,7 @@ def main() -> None:
     A `UserError` is printed without a traceback; the exit status is 2. Any other exception is printed with its traceback;
     the exit status is 1. A multirun continues after a failed job.
     """
+    end_with_launcher()
     with report_errors():
         if "--version" in sys.argv[1:]:
             print(describe_versions())

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from types import FrameType
 
 POLL_SECONDS = 0.2
 TIMEOUT_SECONDS = 60  # after an interrupt, before a process is killed
+LAUNCHER = (
+    "SEQ2SEQ_LAB_LAUNCHER"  # the environment variable with the id of the process that started a command
+)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def _start(command: Command, devices: Devices, taken: Sequence[int]) -> subproce
     with command.log.open("ab") as log, _on_cores(taken if devices.kind == "cpu" else cores()):
         return subprocess.Popen(
             [sys.executable, *command.arguments],
-            env={**os.environ, **devices.environment(taken, command.devices)},
+            env={**os.environ, **devices.environment(taken, command.devices), LAUNCHER: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -161,6 +165,19 @@ def _on_cores(ids: Iterable[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def end_with_launcher() -> None:
+    """If `side_by_side` started this process, send it SIGTERM when that process has ended, even if it was killed."""
+    launcher = int(os.environ.pop(LAUNCHER, "0"))
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if launcher:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:

@@ -2,10 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -46,6 +50,38 @@ time.sleep(0.3)
     own = "threads 1 own session True\n"
     logs = {command.log.stem: command.log.read_text("utf-8") for command in commands}
     assert logs == {"a": own, "b": own, "bad": "no luck\n", "killed": "", "last": "True\n"}
+
+
+def test_a_process_ends_when_its_launcher_is_killed(tmp_path: Path) -> None:
+    job = """
+from seq2seq_lab.launching.side_by_side import end_with_launcher
+end_with_launcher()
+(folder / "pid").write_text(str(os.getpid()))
+time.sleep(60)
+"""
+    command = command_of(tmp_path, "job", job)
+    launcher = f"""
+from pathlib import Path
+from seq2seq_lab.launching.side_by_side import Command, Devices, side_by_side
+[*side_by_side([Command({command.arguments[1:]!r}, Path({str(command.log)!r}))], Devices("cpu", [{cores()[0]}], 1))]
+"""
+    process = subprocess.Popen([sys.executable, "-c", launcher])
+    job_id = int(wait_for(lambda: text_of(tmp_path / "pid")))
+    process.kill()
+    process.wait()
+    wait_for(lambda: not Path(f"/proc/{job_id}").exists())
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def wait_for(value: Callable[[], Any]) -> Any:
+    until = time.monotonic() + 30
+    while not (found := value()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
 
 
 @pytest.mark.parametrize(
