@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_atomically
+from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_covered
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
@@ -172,15 +172,14 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
     from seq2seq_lab.data.download import cache_folder
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
-    from seq2seq_lab.tasks.translation.data import evaluation_splits
-    from seq2seq_lab.tasks.translation.task import corpus_record
+    from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
+    from seq2seq_lab.tasks.translation.task import corpus_record, splits_of
     from seq2seq_lab.training.provenance import provenance
 
     assert run.config.dataset is not None, "TranslationTask uses the group"
     with extensions.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
-        corpus = with_near_duplicates(build.dataset(run.config).load(), cache_folder(run.config.cache_dir))
-        origin = provenance(run.config, corpus_record(corpus), run.device, 1)
+        corpus = build.dataset(run.config).load()
         run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
     if options.validation and not corpus.validation:
         raise UserError(
@@ -189,6 +188,11 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
     corpus = with_languages(corpus, run)
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
+    for name, tokens in {"validation": validation, **tests}.items():
+        check_lengths(name, splits_of(corpus)[name], tokens, run.config.trainer.max_eval_length)
+    corpus = with_near_duplicates(corpus, cache_folder(run.config.cache_dir))
+    with extensions.using(options.config_dir):
+        origin = provenance(run.config, corpus_record(corpus), run.device, 1)
     splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
     for split in splits:
         run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
@@ -226,8 +230,8 @@ def write_settings(
         **origin,
     }
     config = OmegaConf.create(plain(OmegaConf.structured(run.config)))
-    write_atomically(folder / "config.yaml", OmegaConf.to_yaml(config))
-    write_atomically(folder / "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")
+    write_covered(folder, "run", "config.yaml", OmegaConf.to_yaml(config))
+    write_covered(folder, "run", "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")
 
 
 def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":

@@ -1,20 +1,34 @@
-"""Atomic writes, checksums, JSON files and locks of run folders."""
+"""Atomic writes, checksums, JSON files and locks of run folders.
+
+`manifest.json` of a run folder lists the SHA-256 of the files that programs read, in two parts: "run", from which a run is
+opened, and "result", which the end of a run writes. Checkpoints have manifests of their own, the rows of `metrics.jsonl`
+checksums.
+"""
 
 import fcntl
 import hashlib
 import itertools
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seq2seq_lab.errors import UserError
 
 LOCK = ".lock"
-RUN_FORMAT = 2  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
+MANIFEST = "manifest.json"
+CHECKSUM = "crc32"  # of a line of JSON without this key
+RUN_FORMAT = 3  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
+
+Part = Literal["run", "result"]
+Listing = dict[str, dict[str, list[str]]]  # the accepted digests of each file, by the part of the manifest
+
+log = logging.getLogger(__name__)
 
 
 class FolderInUseError(UserError):
@@ -47,13 +61,160 @@ def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or an empty one if the file does not exist."""
-    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    """Return the object in a JSON file, or an empty one if the file does not exist.
+
+    Raises:
+        UserError: the file does not contain a JSON object, or an object has a key twice.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        content = parse_json(path.read_bytes())
+        if isinstance(content, dict):
+            return content
+        problem = "it is not a JSON object"
+    except ValueError as error:
+        problem = str(error)
+    raise UserError(f"{path} is damaged: {problem}. Restore the file from a copy.")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON in UTF-8, or an object has a key twice.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+            raise ValueError(f"the key {repeated!r} appears twice in an object")
+        return content
+
+    return json.loads(text if isinstance(text, str) else text.decode(), object_pairs_hook=unique)
+
+
+def find_damage(folder: Path, part: Part, *names: str) -> dict[str, str]:
+    """Return what is wrong with files of a part of the manifest, by name: "is missing" or "is damaged".
+
+    If the manifest itself cannot be used, it is the only name.
+
+    Args:
+        names: of the files to check; none for all of the part.
+    """
+    try:
+        listed = read_manifest(folder)[part]
+    except FileNotFoundError:
+        return {MANIFEST: "is missing"}
+    except ValueError:
+        return {MANIFEST: "is damaged"}
+    checked = names or tuple(listed)
+    missing = {name: "is missing" for name in checked if not (folder / name).is_file()}
+    return missing | {
+        name: "is damaged"
+        for name in checked
+        if name not in missing and sha256(folder / name) not in listed.get(name, ())
+    }
+
+
+def check_run_files(folder: Path) -> None:
+    """Refuse a run if a file that it is opened from is not as the run wrote it.
+
+    Raises:
+        UserError: names the file, or another version wrote the run.
+    """
+    if not (folder / MANIFEST).is_file():
+        read_record(folder)  # a run of an earlier format has no manifest
+    for name, problem in find_damage(folder, "run").items():
+        raise UserError(
+            f"{folder / name} {problem}: its SHA-256 is not that of the file that the run wrote. Restore the file from a "
+            f"copy of the run, or start a new run."
+        )
+
+
+def read_manifest(folder: Path) -> Listing:
+    """Return the accepted SHA-256 digests of the files in a manifest, by part and name.
+
+    Raises:
+        FileNotFoundError: the folder has no manifest.
+        ValueError: the manifest is damaged.
+    """
+    content = parse_json((folder / MANIFEST).read_bytes())
+    if not isinstance(content, dict) or content.pop("sha256", None) != _digest(content):
+        raise ValueError(f"{folder / MANIFEST} is damaged")
     return content
 
 
+def write_manifest(folder: Path, parts: Mapping[str, Iterable[str]]) -> None:
+    """Write a manifest of the current contents of files, given by part and name."""
+    _write_listing(
+        folder, {part: {name: [sha256(folder / name)] for name in names} for part, names in parts.items()}
+    )
+
+
+def cover(folder: Path, part: Part, names: Iterable[str]) -> None:
+    """Make the current contents of files, and of the files in folders, a part of the manifest."""
+    listed = _listing(folder)
+    paths = [path for name in names for path in (folder / name, *sorted((folder / name).rglob("*")))]
+    listed[part] = {path.relative_to(folder).as_posix(): [sha256(path)] for path in paths if path.is_file()}
+    _write_listing(folder, listed)
+
+
+def write_covered(folder: Path, part: Part, name: str, text: str) -> None:
+    """Write a file of a run folder and its digest.
+
+    The manifest accepts both contents until the file is replaced: a crash at any time leaves a valid folder.
+    """
+    new = hashlib.sha256(text.encode()).hexdigest()
+    listed = _listing(folder)
+    before = listed[part].get(name, [])
+    listed[part][name] = [*before, new]
+    _write_listing(folder, listed)
+    write_atomically(folder / name, text)
+    listed[part][name] = [new]
+    _write_listing(folder, listed)
+
+
+def _listing(folder: Path) -> Listing:
+    """Return the content of the manifest, empty if the folder has none."""
+    try:
+        return read_manifest(folder)
+    except FileNotFoundError:
+        return {"run": {}, "result": {}}
+    except ValueError:
+        raise UserError(f"{folder / MANIFEST} is damaged. Restore it from a copy of the run.") from None
+
+
+def _write_listing(folder: Path, listed: Listing) -> None:
+    content = {"sha256": _digest(listed), **listed}
+    write_atomically(folder / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _digest(listed: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()
+
+
+def set_file_aside(path: Path, problem: str) -> None:
+    """Rename a damaged file to NAME.damaged-N, and log a warning."""
+    aside = next(
+        one
+        for number in itertools.count(1)
+        if not (one := path.with_name(f"{path.name}.damaged-{number}")).exists()
+    )
+    path.rename(aside)
+    log.warning("%s %s. It is now %s.", path, problem, aside.name)
+
+
 def read_result(folder: Path) -> dict[str, Any]:
-    """Return the content of a run's `result.json`, empty if it does not exist."""
+    """Return the content of a run's `result.json`, empty if it does not exist.
+
+    The status of a damaged file is "damaged".
+    """
+    if not (folder / "result.json").is_file():
+        return {}
+    for name, problem in find_damage(folder, "result", "result.json").items():
+        return {"status": "damaged", "error": f"{name} {problem}"}
     return read_json_object(folder / "result.json")
 
 
@@ -67,7 +228,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not record:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it again.")
     if (found := record.get("format")) != RUN_FORMAT:
-        version = "0.1" if found is None else "a newer version"
+        version = {None: "0.1", 2: "an earlier commit"}.get(found, "a newer version")
         raise UserError(
             f"{folder}: format={found} of run.json is not supported; this version reads format {RUN_FORMAT}. Use {version} "
             f"of seq2seq_lab to read this run."
@@ -93,6 +254,26 @@ def read_lines(path: Path) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
+def checked_line(row: Mapping[str, Any]) -> str:
+    """Return an object as a line of JSON with the checksum of its other text; see `parse_checked_line`."""
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    return f'{text[:-1]}, "{CHECKSUM}": "{zlib.crc32(text.encode()):08x}"}}\n'
+
+
+def parse_checked_line(line: bytes) -> dict[str, Any]:
+    """Return the object of a line that `checked_line` wrote, without the checksum.
+
+    Raises:
+        ValueError: the line is damaged.
+    """
+    row = parse_json(line)
+    if isinstance(row, dict) and CHECKSUM in row:
+        del row[CHECKSUM]
+        if row and checked_line(row).encode() == line + b"\n":
+            return row
+    raise ValueError("the checksum does not match")
+
+
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a JSON lines file, without a last line that a crash cut off.
 
@@ -103,7 +284,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     lines = read_lines(path)
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             if number == len(lines) and not path.read_bytes().endswith(b"\n"):
                 break

@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,20 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from seq2seq_lab import build
+from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import RUN_FORMAT, read_finished_result, read_record, write_atomically
+from seq2seq_lab.files import (
+    RUN_FORMAT,
+    cover,
+    read_finished_result,
+    read_record,
+    read_result,
+    set_file_aside,
+    write_atomically,
+    write_covered,
+)
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
@@ -125,7 +135,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
     resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
-    with tracking(job, began, resumed, ranks) as (tracker, logger):
+    with tracking(job, task.files, began, resumed, ranks) as (tracker, logger):
         report = run_report.RunReport(task, data, folder, tracker)
         tracker.declare_metrics(report.declared.directions())
         trainer = make_trainer(
@@ -144,7 +154,7 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 )
         if result is None or not trainer.done:
             if ranks.main:
-                (folder / "result.json").unlink(missing_ok=True)
+                remove_result(folder)
             trainer.fit()
             best = load_best(trainer)
             with console.progress_bar("scoring, batches") as counted:
@@ -250,30 +260,37 @@ def make_trainer(
         tracker=tracker,
         folder=job.folder / "checkpoints",
         seed=job.config.seed,
-        identity={**data.identity, "trainer.precision": compute.precision.value},
+        identity={
+            **data.identity,
+            **computed_settings(job.plain),
+            "trainer.precision": compute.precision.value,
+        },
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
         compute=compute,
     )
 
 
 def load_best(trainer: Trainer) -> Path:
-    """Load the weights of the best checkpoint into the model and return the checkpoint."""
-    assert trainer.state.best is not None, "a run that ends has validated"
+    """Load the weights of the best checkpoint, or of the best that is left, into the model and return the checkpoint."""
+    trainer.replace_lost_best()
+    if trainer.state.best is None:  # no checkpoint that was validated is left
+        best = trainer.compute.ranks.broadcast(lambda: checkpoint.newest(trainer.folder))
+        trainer.state.best = best.name
     best = trainer.folder / trainer.state.best
-    trainer.compute.ranks.barrier()  # wait until rank 0 has written it
     checkpoint.load_weights(best, trainer.model)
     return best
 
 
 @contextmanager
 def tracking(
-    job: Job, began: Mapping[str, Any], resumed: Path | None, ranks: Ranks
+    job: Job, task_files: Sequence[str], began: Mapping[str, Any], resumed: Path | None, ranks: Ranks
 ) -> Iterator[tuple[Tracker, Logger]]:
     """Open the trackers of a run, and write `run.json`. Ranks other than 0 have none.
 
     The trackers are closed at the end, with exit code 1 after an error.
 
     Args:
+        task_files: see `Task.files`.
         began: what `run.json` records, besides choices and run id.
         resumed: the checkpoint that the run resumes from.
     """
@@ -287,10 +304,12 @@ def tracking(
     exit_code = 1
     try:
         noted = {"format": RUN_FORMAT, "choices": job.choices, **began, "run_id": logger.run_id}
-        write_atomically(job.folder / "run.json", json.dumps(noted, indent=2) + "\n")
-        if resumed is None and (changes := git_diff()):
-            write_atomically(job.folder / "uncommitted.diff", changes)
-        opened.append(FileTracker(job.folder, step))
+        if resumed is None:
+            cover(job.folder, "run", ["config.yaml", *task_files])
+            if changes := git_diff():
+                write_atomically(job.folder / "uncommitted.diff", changes)
+        write_covered(job.folder, "run", "run.json", json.dumps(noted, indent=2) + "\n")
+        opened.append(FileTracker(job.folder, step, read_finished_result(job.folder) is not None))
         yield Trackers(opened), logger
         exit_code = 0
     finally:
@@ -336,6 +355,7 @@ def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
+        **({"lost_checkpoints": state.lost} if state.lost else {}),
         "steps": state.step,
         "train/skipped_steps": state.skipped,
         "unit": unit,
@@ -372,7 +392,15 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_config(job: Job) -> None:
     """Write `config.yaml`. For a resumed run this is done after its checkpoint has been accepted."""
-    write_atomically(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
+    write_covered(job.folder, "run", "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
+
+
+def remove_result(folder: Path) -> None:
+    """Remove the `result.json` of a run that continues or starts again; a damaged one is set aside."""
+    result = read_result(folder)
+    if result.get("status") == "damaged":
+        set_file_aside(folder / "result.json", f"is not used ({result['error']})")
+    (folder / "result.json").unlink(missing_ok=True)
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> None:
@@ -382,4 +410,6 @@ def write_result(folder: Path, result: Mapping[str, Any]) -> None:
         for name, value in result.items()
     }
     text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
-    write_atomically(folder / "result.json", text + "\n")
+    tables = [path.name for path in folder.glob("*.jsonl") if path.name != METRICS_FILE]
+    cover(folder, "result", ["scored", *tables])
+    write_covered(folder, "result", "result.json", text + "\n")

@@ -7,8 +7,10 @@ from typing import Any
 
 import command_line
 import pytest
+from rewriting import rewrite
 
 from seq2seq_lab.config import extensions
+from seq2seq_lab.files import RUN_FORMAT
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.run import Job
@@ -30,9 +32,8 @@ class Program:
     def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
         self.jobs.append(job)
         self.trusted.append(extensions.folder())
-        (job.folder / "run.json").write_text(
-            json.dumps({"format": 2, "choices": job.choices, "run_id": None})
-        )
+        record = {"format": RUN_FORMAT, "choices": job.choices, "run_id": None}
+        rewrite(job.folder / "run.json", json.dumps(record))
         if error := self.error.get(job.choices["attention"]):
             raise error
         origin = {
@@ -48,7 +49,7 @@ class Program:
             **{"provenance": {"test_precision": "fp32", **origin}},
             **Declarations.of([Bleu()], [], "bleu").result(),
         }
-        (job.folder / "result.json").write_text(json.dumps(result))
+        rewrite(job.folder / "result.json", json.dumps(result))
         return result
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import command_line
 import pytest
 import torch
+from rewriting import rewrite
 
 import seq2seq_lab
 from seq2seq_lab import evaluate
@@ -207,8 +208,8 @@ def test_a_run_of_another_format_is_refused_before_its_settings_are_read(
     shutil.copytree(run.folder, old)
     record = json.loads((old / "run.json").read_text("utf-8"))
     del record["format"]
-    (old / "run.json").write_text(json.dumps(record))
-    (old / "config.yaml").write_text("trainer: {micro_batch_size: 5}")
+    rewrite(old / "run.json", json.dumps(record))
+    rewrite(old / "config.yaml", "trainer: {micro_batch_size: 5}")
     with pytest.raises(UserError, match=r"format=None of run\.json.*0\.1"):
         seq2seq_lab.load(old)
 

@@ -1,6 +1,5 @@
 """A run that is trained again has the same numbers, and a difference is found."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 
 from seq2seq_lab import reproduce
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.tracking.files import METRICS_FILE
+from seq2seq_lab.tracking.files import METRICS_FILE, FileTracker, read_metrics
 
 SETTINGS = (
     *("dataset.train=24", "dataset.validation=6", "dataset.test=6", "dataset.test_compositional=0"),
@@ -38,10 +37,14 @@ def test_the_first_difference_is_reported(run: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="0"):
         reproduce.main([*again, str(run.with_name("same"))])
     assert "identical" in capsys.readouterr().out
-    path = run / METRICS_FILE
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = read_metrics(run / METRICS_FILE)
     rows[1]["train/loss"] += 1e-12
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    tracker = FileTracker(run, None)
+    for row in rows:
+        tracker.log_metrics(
+            {name: row[name] for name in row if name not in ("step", "time")}, int(row["step"])
+        )
+    tracker.finish(0)
     with pytest.raises(SystemExit, match="1"):
         reproduce.main([*again, str(run.with_name("other"))])
     printed = capsys.readouterr().out

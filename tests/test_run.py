@@ -4,6 +4,8 @@ import io
 import json
 import math
 import os
+import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -35,8 +37,10 @@ from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_record
+from seq2seq_lab.files import find_damage, read_record
+from seq2seq_lab.launching.start import resume_run
 from seq2seq_lab.reporting import run_report
+from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.data import evaluation_splits
 from seq2seq_lab.tasks.translation.task import TranslationTask
@@ -196,7 +200,15 @@ class TestFolder:
         folder, _ = recorded
         names = {path.name for path in folder.iterdir()} - {".lock"}
         assert names == {
-            *(".hydra", "config.yaml", "run.json", "run.log", "metrics.jsonl", "attention", "tokenizer"),
+            *(
+                "config.yaml",
+                "manifest.json",
+                "run.json",
+                "run.log",
+                "metrics.jsonl",
+                "attention",
+                "tokenizer",
+            ),
             *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
             *("bleu_by_length.png", "bleu_by_length.pdf", "curves.png", "curves.pdf", "scored"),
             "translations.test.compositional.jsonl",
@@ -362,7 +374,7 @@ class TestWandb:
         best = f"checkpoints/{result['best_checkpoint']}"
         assert {entry.path for entry in artifact.manifest.contents} == {
             *(f"{best}/{name}" for name in (*checkpoint.FILES, "manifest.json")),
-            *("config.yaml", "run.json", "result.json", "metrics.jsonl"),
+            *("config.yaml", "manifest.json", "run.json", "result.json", "metrics.jsonl"),
             *(
                 f"tokenizer/{side}{end}"
                 for side in ("source", "target")
@@ -489,9 +501,83 @@ class TestResume:
         for path in ended.glob("checkpoints/*/manifest.json"):
             path.unlink()
         before = (ended / "result.json").read_bytes()
-        with pytest.raises(UserError, match=r"manifest\.json is missing.*Start a new run"):
+        with pytest.raises(UserError, match=r"manifest\.json is missing.*start a new run"):
             go_on(ended)
         assert (ended / "result.json").read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "name", ["config.yaml", "run.json", "tokenizer/source.json", "tokenizer/target.options.json"]
+    )
+    def test_no_program_opens_a_run_with_a_damaged_file(self, ended: Path, name: str) -> None:
+        path = ended / name
+        path.write_bytes(path.read_bytes().replace(b"e", b"d", 1))
+        for opening in (
+            lambda: seq2seq_lab.load(ended),
+            lambda: resume_run(ended, []),
+            lambda: seq2seq_lab.train([f"init_from={ended}"]),
+            lambda: find_runs([ended]),
+            lambda: evaluate.evaluate(evaluate.parser().parse_args([str(ended)])),
+            lambda: translate.translate(translate.parser().parse_args([str(ended)])),
+        ):
+            with pytest.raises(UserError, match=re.escape(name)):
+                opening()
+
+    def test_a_flipped_byte_of_any_file_is_found(self, ended: Path) -> None:
+        harmless = {".png", ".pdf", ".log", ".lock", ".diff"}
+        rng = random.Random(1)
+        paths = [path for path in ended.rglob("*") if path.is_file() and path.suffix not in harmless | {""}]
+        assert {"config.yaml", "metrics.jsonl", "state.json", "source.json", "test.npz"} <= {
+            p.name for p in paths
+        }
+
+        def damaged() -> bool:
+            try:
+                read_metrics(ended / "metrics.jsonl")
+            except UserError:
+                return True
+            return bool(
+                find_damage(ended, "run")
+                or find_damage(ended, "result")
+                or any(checkpoint.damage(one) for one in ended.glob("checkpoints/step_*"))
+            )
+
+        assert not damaged()
+        for path in paths:
+            content = path.read_bytes()
+            for _ in range(4):
+                place = rng.randrange(len(content) - 1)
+                flipped = bytes([content[place] ^ 1 << rng.randrange(8)])
+                path.write_bytes(content[:place] + flipped + content[place + 1 :])
+                assert damaged(), (path, place)
+            path.write_bytes(content)
+
+    def test_a_damaged_result_is_set_aside_and_computed_again(
+        self, ended: Path, finished: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = ended / "result.json"
+        content = path.read_bytes().replace(b"finished", b"finishdd")
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"result\.json is damaged"):
+            find_runs([ended])
+        go_on(ended, "trainer.keep_checkpoints=2")
+        assert path.with_name("result.json.damaged-1").read_bytes() == content
+        assert str(path) in caplog.text
+        assert_same_run(ended, finished)
+
+    def test_damaged_statistics_are_not_compared(self, ended: Path) -> None:
+        with (ended / "scored" / "test.npz").open("r+b") as file:
+            file.seek(-30, os.SEEK_END)
+            file.write(b"x")
+        (one,), skipped = find_runs([ended])
+        assert one.statistics == {}
+        assert skipped == [f"{ended / 'scored/test.npz'}: is damaged"]
+
+    def test_test_scores_after_which_a_run_was_killed_are_recorded_once(
+        self, ended: Path, finished: Path
+    ) -> None:
+        (ended / "result.json").unlink()  # it is written after the rows of the test scores
+        go_on(ended, "trainer.keep_checkpoints=2")
+        assert_same_run(ended, finished)
 
     def test_changed_data_and_precision_are_refused(self, ended: Path) -> None:
         before = {path: path.read_bytes() for path in ended.rglob("*.json")}
@@ -502,6 +588,64 @@ class TestResume:
         with pytest.raises(UserError, match=r"trainer\.precision was fp32 and is now bf16"):
             go_on(ended, "trainer.precision=bf16")
         assert before == {path: path.read_bytes() for path in ended.rglob("*.json")}
+
+    @pytest.mark.parametrize(
+        ("changed", "said"),
+        [
+            ("optimizer.lr=0.5", r"optimizer\.lr was 0\.\d+ and is now 0\.5"),
+            ("trainer.label_smoothing=0.3", r"trainer\.label_smoothing was 0 and is now 0\.3"),
+            ("model.dropout=0.4", r"dropout was 0\.\d+ and is now 0\.4"),
+            ("seed=2", r"seed was 1 and is now 2"),
+            ("+optimizer.decoupled_weight_decay=true", r"weight_decay was not set and is now true"),
+        ],
+    )
+    def test_a_changed_setting_is_refused(self, ended: Path, changed: str, said: str) -> None:
+        with pytest.raises(UserError, match=said):
+            go_on(ended, "trainer.keep_checkpoints=2", changed)
+
+    # The first validation has the greatest loss, which makes its checkpoint the best.
+    WORST = (
+        *("trainer.monitor=val/loss_teacher_forced", "trainer.monitor_mode=max", "optimizer.lr=0.01"),
+        "trainer.checkpoint_every_steps=2",
+    )
+
+    def test_a_lost_best_checkpoint_is_replaced_when_a_run_is_resumed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        best, last = f"step_{STEPS:08d}", f"step_{2 * STEPS:08d}"
+        assert start(tmp_path / "whole", *self.WORST)["best_checkpoint"] == best
+        stop_at(monkeypatch, 8, RuntimeError("power cut"))
+        with pytest.raises(RuntimeError, match="power cut"):
+            start(tmp_path / "parts", *self.WORST)
+        (tmp_path / "parts" / "checkpoints" / best / "model.safetensors").unlink()
+        result = go_on(tmp_path / "parts", *self.WORST)
+        assert "model.safetensors is missing" in caplog.text
+        assert (result["best_checkpoint"], result["lost_checkpoints"]) == (last, [best])
+        weights = [
+            load_file(tmp_path / name / "checkpoints" / last / "model.safetensors")
+            for name in ("whole", "parts")
+        ]
+        assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+    def test_a_best_checkpoint_lost_during_training_is_replaced_at_the_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fit = Trainer.fit
+
+        def losing(trainer: Trainer) -> None:
+            fit(trainer)
+            shutil.rmtree(trainer.folder / str(trainer.state.best))
+
+        monkeypatch.setattr(Trainer, "fit", losing)
+        result = start(tmp_path, *self.WORST)
+        assert result["best_checkpoint"] == f"step_{2 * STEPS:08d}"
+        assert result["lost_checkpoints"] == [f"step_{STEPS:08d}"]
+        (row,) = [
+            row
+            for row in read_metrics(tmp_path / "metrics.jsonl")
+            if row["step"] == 2 * STEPS and "val/bleu" in row
+        ]
+        assert result["val/loss_teacher_forced"] == row["val/loss_teacher_forced"]
 
     def test_precision_auto_is_measured_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         auto = ("trainer.precision=auto", "trainer.fast_dev_run=true")
@@ -686,6 +830,23 @@ class TestSettings:
         assert result["precision"] == precision
         (tmp_path / "result.json").unlink()
         assert steady(go_on(tmp_path, *half)) == steady(result)
+
+    def test_a_held_out_pair_that_is_too_long_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        load = Grammar.load
+
+        def with_a_long_line(grammar: Grammar) -> Corpus:
+            corpus = load(grammar)
+            text = corpus.validation
+            longer = ParallelText([*text.source[:1], "a " * 10_000], [*text.target[:1], "b"])
+            return replace(corpus, validation=longer)
+
+        monkeypatch.setattr(Grammar, "load", with_a_long_line)
+        with pytest.raises(
+            UserError, match=r"validation: the source of pair 2 has 10,000 .*trainer\.max_eval_length=1000"
+        ):
+            start(tmp_path)
 
     def test_too_long_pairs_are_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "seq2seq_lab")

@@ -28,7 +28,7 @@ from seq2seq_lab.config.sweeps import (
 )
 from seq2seq_lab.config.trust import check_hydra
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_evaluated_run, read_record
+from seq2seq_lab.files import check_run_files, read_evaluated_run, read_record
 
 job_hash.register_resolver()
 
@@ -319,21 +319,21 @@ def read_config(folder: Path) -> DictConfig:
     """Return the configuration of a run, with unchecked open slots. Must be called within `composer`.
 
     Raises:
-        UserError: the folder contains no run or an evaluation, or its config.yaml is not valid.
+        UserError: the folder contains no run or an evaluation, or one of its files is damaged or not valid.
     """
     path = folder / "config.yaml"
+    if not path.is_file() and not (folder / "run.json").is_file():
+        raise UserError(
+            f"{folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
+        )
+    check_run_files(folder)
     evaluated = read_evaluated_run(folder)
     if evaluated is not None:
         raise UserError(f"{folder} is an evaluation of {evaluated}. Give the folder of the run.")
-    if (folder / "run.json").is_file():
-        read_record(folder)  # refuses another format, whose config.yaml may have other keys
+    read_record(folder)  # refuses another format, whose config.yaml may have other keys
     try:
         node = OmegaConf.merge(OmegaConf.structured(configuration.Config), OmegaConf.load(path))
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
-        ) from None
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {explain(error, ())}") from error
     except yaml.YAMLError as error:

@@ -25,6 +25,20 @@ def compute_job_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
 
 
+def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that determine what a run computes, as JSON by dotted key, without `MAY_CHANGE`.
+
+    Args:
+        config: the plain configuration.
+    """
+    computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
+    return {
+        key: json.dumps(_normalize(value))
+        for key, value in configuration.dotted_settings(computed)
+        if key not in configuration.MAY_CHANGE
+    }
+
+
 def _normalize(value: object) -> object:
     """Return a value with whole floats as integers: 1 and 1.0 are the same setting."""
     if isinstance(value, Mapping):

@@ -159,6 +159,7 @@ class TrainerConfig:
     validate_every: float
     validate_unit: ValidateUnit
     eval_batch_size: int
+    max_eval_length: int
     monitor: str | None
     monitor_mode: MonitorMode
     patience: int | None
@@ -230,7 +231,10 @@ MAY_CHANGE = (
 
 # Settings that may change when a trained run is loaded.
 OPENED_GROUPS = ("search", "dataset", "metric")
-OPENED_KEYS = ("trainer.eval_batch_size", "trainer.length_bounds", "trainer.multi_reference")
+OPENED_KEYS = (
+    *("trainer.eval_batch_size", "trainer.max_eval_length", "trainer.length_bounds"),
+    "trainer.multi_reference",
+)
 
 SLOTS = tuple(
     name for name, kind in Config.__annotations__.items() if kind in (Slot, OptionalSlot) and name != "metric"
@@ -247,6 +251,7 @@ TASK_SETTINGS = (
         "r_drop",
         "stop_at_eos",
         "eval_batch_size",
+        "max_eval_length",
     ),
     *("samples", "join_subwords", "length_bounds", "multi_reference"),
 )
@@ -280,7 +285,7 @@ ABOVE_ZERO = (
     *("trainer.max_steps", "trainer.batch_size", "trainer.micro_batches", "trainer.max_length"),
     *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
     *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
-    *("trainer.log_every_steps", "trainer.max_skipped_steps"),
+    *("trainer.log_every_steps", "trainer.max_skipped_steps", "trainer.max_eval_length"),
 )
 BELOW_ONE = (
     *("model.dropout", "model.state_dropout", "embedding.source.dropout", "embedding.target.dropout"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import read_pairs
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import checked_line, parse_checked_line, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
     for text in (corpus.train, *held_out.values()):
         digest.update(Lines.of(text.source).digest() + Lines.of(text.target).digest())
     entry = cache / "near_duplicates" / f"{digest.hexdigest()}.json"
-    if entry.exists():
-        counts = json.loads(entry.read_text("utf-8"))
-    else:
+    try:
+        counts = parse_checked_line(entry.read_bytes().removesuffix(b"\n"))
+    except (OSError, ValueError):  # not in the cache, or damaged
         counts = near_duplicates(corpus.train, held_out)
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(entry, json.dumps(counts))
+            write_atomically(entry, checked_line(counts))
         except OSError as error:
             log.warning(
                 "%s cannot be written (%s): the near-duplicates are not cached.", entry, error.strerror
@@ -97,15 +97,18 @@ def _find(
     """
     known: set[Words] = set()
     known_references = set()
+    lengths = set()
     for source, target in held_out:
+        lengths |= {len(source) - 1, len(source), len(source) + 1}
         known.update([source], _replace_one(source), _delete_one(source))
         known_references.add(target)
     same: set[Words] = set()
     shorter: set[Words] = set()
     references: set[Words] = set()
     for source, target in _read_words(train, "Looking for near-duplicates"):
-        same |= known.intersection([source, *_replace_one(source)])
-        shorter |= known.intersection(_delete_one(source))
+        if len(source) in lengths:  # a long sentence has very many variants
+            same |= known.intersection([source, *_replace_one(source)])
+            shorter |= known.intersection(_delete_one(source))
         references |= known_references.intersection([target])
     return same, shorter, references
 

@@ -13,14 +13,16 @@ from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
+    MANIFEST,
     FolderInUseError,
+    check_run_files,
     lock_folder,
     read_finished_result,
     read_record,
 )
 from seq2seq_lab.launching import study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
-from seq2seq_lab.run import Job, write_config
+from seq2seq_lab.run import Job, remove_result, write_config
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.training import checkpoint, provenance
 
@@ -90,13 +92,18 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock_folder(folder):
-            study.check_folder(folder, plain)
             if config.study.number is None:  # otherwise the launcher of the study has added the entry
                 study.append_entry(folder.parent, entry)
+            if (folder / "run.json").is_file():
+                check_run_files(folder)
+            study.check_folder(folder, plain)
             study.refuse_changed(study.settle(folder, config))
             if read_finished_result(folder) is None:
-                resume = checkpoint.any_valid(folder / "checkpoints")
+                remove_result(folder)
+                resume = checkpoint.any_in(folder / "checkpoints")
                 try:
+                    if resume:
+                        study.check_resumable(folder)
                     check_run(config, resume)
                 except UserError as error:
                     record_failure(folder, error)
@@ -177,5 +184,7 @@ def _launch(
     """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself."""
     job = Job(config, plain, dict(chosen), folder, resume)
     if not resume:
+        for name in ("run.json", MANIFEST):  # of a job of a study that failed before its first checkpoint
+            (folder / name).unlink(missing_ok=True)
         write_config(job)
     return launch(job)

@@ -5,7 +5,6 @@ grid grows. A study that is started again skips finished jobs, resumes interrupt
 whose data or code have changed since they began are refused or run again (`study.changed`).
 """
 
-import json
 import re
 import shlex
 import sys
@@ -20,14 +19,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Request
-from seq2seq_lab.config.job_hash import STALE, compute_job_hash
+from seq2seq_lab.config.job_hash import STALE, computed_settings
 from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     LOCK,
     FolderInUseError,
+    checked_line,
+    find_damage,
     lock_folder,
     make_numbered_folder,
+    parse_checked_line,
     read_finished_result,
     read_lines,
     read_record,
@@ -126,8 +128,12 @@ def name_in_logger(node: DictConfig, entry: Entry) -> None:
 
 def append_entry(folder: Path, entry: Entry) -> None:
     """Append an entry to the index of a study."""
-    with (folder / INDEX).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
+    path = folder / INDEX
+    whole = not path.is_file() or path.read_bytes().endswith(
+        b"\n"
+    )  # otherwise a crash truncated the last line
+    with path.open("a", encoding="utf-8") as file:
+        file.write(("" if whole else "\n") + checked_line(asdict(entry)))
 
 
 def read_index(folder: Path, first: int = 0) -> list[Entry]:
@@ -139,9 +145,9 @@ def read_index(folder: Path, first: int = 0) -> list[Entry]:
     entries = {}
     for line in _read_index_lines(folder)[first:]:
         try:
-            entry = Entry(**json.loads(line))
+            entry = Entry(**parse_checked_line(line))
         except (ValueError, TypeError):
-            continue  # a crash truncated this line; the job's folder is complete without it
+            continue  # truncated by a crash, or damaged: the job adds its entry again when it starts
         entries[entry.hash] = entry
     return sorted(entries.values(), key=lambda entry: entry.number)
 
@@ -152,9 +158,11 @@ def _read_index_lines(folder: Path) -> list[bytes]:
 
 
 def status(folder: Path) -> str:
-    """Return the status of a job: not begun, running, finished, failed, interrupted or cut off."""
-    if (known := read_result(folder).get("status")) == "finished" or not folder.is_dir():
-        return known or "not begun"
+    """Return the status of a job: not begun, running, finished, failed, interrupted, cut off or damaged."""
+    if not folder.is_dir():
+        return "not begun"
+    if (known := read_result(folder).get("status")) == "finished":
+        return "damaged" if find_damage(folder, "run") else known
     try:
         with lock_folder(folder, timeout=0):
             return known or "cut off"
@@ -173,24 +181,29 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     """
     path = folder / "config.yaml"
     existing: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
-
-    def hash_fixed(of: Mapping[str, Any]) -> str:
-        fixed = {
-            key: value
-            for key, value in of["trainer"].items()
-            if f"trainer.{key}" not in configuration.MAY_CHANGE
-        }
-        return compute_job_hash({**of, "trainer": fixed})
-
-    if hash_fixed(existing) != hash_fixed(config):
+    if computed_settings(existing) != computed_settings(config):
         raise UserError(
             f"{folder} already contains a run with other settings. Leave hydra.sweep.subdir unchanged, or give the study "
             f"another name with study.name=NAME."
         )
 
 
+def check_resumable(folder: Path) -> None:
+    """Refuse to run a job whose checkpoints are all damaged: it would silently start again.
+
+    Raises:
+        UserError: names the checkpoints.
+    """
+    from seq2seq_lab.training import checkpoint
+
+    try:
+        checkpoint.newest(folder / "checkpoints")
+    except UserError as error:
+        raise UserError(f"{error} To run the job again from its start, move {folder} away.") from error
+
+
 def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
-    """Call `settle` for all jobs that have begun, before any job starts. Running jobs are skipped.
+    """Call `settle` for all jobs that have begun, before any job starts. Running and damaged jobs are skipped.
 
     Raises:
         UserError: data or code of a job have changed, and `study.changed` is `refuse`.
@@ -205,6 +218,8 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
             continue
         if read_finished_result(folder) is None and not checkpoint.any_in(folder / "checkpoints"):
             continue
+        if find_damage(folder, "run"):
+            continue  # the job is refused when it starts; the others run
         provenance.today(config, build.data_record)  # before the lock: loading a large data set takes a while
         with suppress(FolderInUseError), lock_folder(folder, timeout=0):
             found |= settle(folder, config)

@@ -17,7 +17,7 @@ from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Report, Task, TaskData
 from seq2seq_lab.tracking import METRICS_FILE, Tracker
-from seq2seq_lab.tracking.files import read_metrics
+from seq2seq_lab.tracking.files import read_sound_metrics
 from seq2seq_lab.training.profiling import components
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class RunReport:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
         pairs = list(zip(self.splits, evaluations, strict=True))
         result = report_evaluations(self.task_report, pairs, self.declared, self.folder, self.tracker, step)
-        rows = read_metrics(self.folder / METRICS_FILE)
+        rows = read_sound_metrics(self.folder / METRICS_FILE)
 
         def curve(name: str) -> list[plots.Point]:
             return [(row["step"], row[name]) for row in rows if name in row]

@@ -11,10 +11,15 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_finished_result, read_json_lines, read_json_object, read_result
+from seq2seq_lab.files import (
+    find_damage,
+    read_json_lines,
+    read_json_object,
+    read_result,
+)
 from seq2seq_lab.metrics.base import Array, Declarations
 from seq2seq_lab.reporting.score_tables import read_statistics
-from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
+from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
 SEED = "seed"
 SEARCH_SEED = "search.seed"
@@ -35,12 +40,14 @@ class Run:
         settings: the flat keys that W&B groups by, then every dotted key of its configuration.
         result: the contents of `result.json`.
         record: the contents of `run.json`.
+        damaged: what is wrong with the statistics and examples in the folder, by file; these files are not used.
     """
 
     folder: Path
     settings: dict[str, str]
     result: dict[str, Any]
     record: dict[str, Any]
+    damaged: dict[str, str]
 
     @property
     def seed(self) -> str:
@@ -82,13 +89,16 @@ class Run:
     @functools.cached_property
     def statistics(self) -> dict[str, Array]:
         """The statistics per example of its first test set; empty if the folder does not have them."""
-        path = self.folder / "scored" / "test.npz"
-        return read_statistics(path) if path.is_file() else {}
+        name = "scored/test.npz"
+        return read_statistics(self.folder / name) if self._usable(name) else {}
+
+    def _usable(self, name: str) -> bool:
+        return name not in self.damaged and (self.folder / name).is_file()
 
     def metrics(self) -> list[dict[str, float]]:
         """Return the rows of its `metrics.jsonl`; none for an evaluation."""
         path = self.folder / METRICS_FILE
-        return read_metrics(path) if path.is_file() else []
+        return read_sound_metrics(path) if path.is_file() else []
 
     @functools.cached_property
     def examples(self) -> list[dict[str, Any]]:
@@ -107,10 +117,13 @@ class Run:
 
     def _rows(self, kind: str) -> list[dict[str, Any]]:
         entry = self.result.get("page", {}).get(kind)
-        if entry is None or not (path := self.folder / entry["file"]).is_file():
+        if entry is None or not self._usable(entry["file"]):
             return []
         names = entry["columns"].items()
-        return [{name: row[column] for name, column in names} for row in read_json_lines(path)]
+        return [
+            {name: row[column] for name, column in names}
+            for row in read_json_lines(self.folder / entry["file"])
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +168,18 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         if not path.is_dir():
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
-            result = read_finished_result(folder)
-            if result is None:
-                skipped.append(f"{folder}: {read_result(folder).get('status', 'not finished')}")
+            result = read_result(folder)
+            if (status := result.get("status", "not finished")) != "finished":
+                skipped.append(f"{folder}: {result['error'] if status == 'damaged' else status}")
                 continue
             if "metrics" not in result:
                 skipped.append(f"{folder}: a run of seq2seq_lab 0.1; compare it with that version")
                 continue
+            if damaged := find_damage(folder, "run"):
+                skipped += [f"{folder}: {name} {problem}" for name, problem in damaged.items()]
+                continue
             run = read_run(folder, result)
+            skipped += [f"{folder / name}: {problem}" for name, problem in run.damaged.items()]
             run_id = run.record.get("run_id") or str(folder)
             if run_id in runs:
                 # A copy fetched from W&B has no statistics.
@@ -189,8 +206,7 @@ def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
     if (resolved := folder.resolve()) in seen:
         return
     seen.add(resolved)
-    recorded = any((folder / name).is_file() for name in ("run.json", "result.json"))
-    is_run = recorded and (folder / "config.yaml").is_file()
+    is_run = any((folder / name).is_file() for name in ("run.json", "result.json"))
     if is_run:
         yield folder
     for inner in sorted(folder.iterdir()):
@@ -220,7 +236,7 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     settings |= {key: _text(value) for key, value in dotted_settings(computed)}
     if settings.get(SEARCH_SEED) == settings[SEED]:
         settings[SEARCH_SEED] = "seed"  # the default: it differs whenever the seeds of the runs do
-    return Run(folder, settings, result, record)
+    return Run(folder, settings, result, record, find_damage(folder, "result"))
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:

@@ -1,6 +1,6 @@
 """The metrics of a run as one JSON object per line, in the run folder."""
 
-import json
+import logging
 import math
 import os
 import time
@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import damaged_line_error, read_json_lines
+from seq2seq_lab.files import checked_line, damaged_line_error, parse_checked_line, read_lines, set_file_aside
 from seq2seq_lab.tracking.base import Tracker
+
+log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 
 
 class FileTracker(Tracker):
-    """Writes `metrics.jsonl` in the run folder: each row has "step", "time" (Unix time in seconds) and the metrics.
+    """Writes `metrics.jsonl` in the run folder: each row has "step", "time" (Unix time in seconds), metrics and a checksum.
 
     JSON has no NaN and no infinity: they are written as the strings "NaN", "Infinity" and "-Infinity", which
     `read_metrics` converts back.
@@ -23,17 +25,14 @@ class FileTracker(Tracker):
     Args:
         folder: the run folder.
         resume_step: the optimizer step from which a run is resumed. Rows of later steps, and a last line that a
-            crash cut off, are removed. None starts an empty file.
-
-    Raises:
-        UserError: the file of the resumed run is damaged.
+            crash cut off, are removed. A file with damaged lines is set aside; its other rows are kept. None starts an
+            empty file.
+        scored: whether the resumed run has finished: then the test metrics of `resume_step` are kept.
     """
 
-    def __init__(self, folder: Path, resume_step: int | None) -> None:
+    def __init__(self, folder: Path, resume_step: int | None, scored: bool = False) -> None:
         path = folder / METRICS_FILE
-        kept = (
-            [] if resume_step is None else [row for row in read_metrics(path) if row["step"] <= resume_step]
-        )
+        kept = [] if resume_step is None else _rows_before(path, resume_step, scored)
         new = path.with_suffix(".new")
         with new.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(map(_line, kept))
@@ -61,17 +60,54 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist. Check that {path.parent} is a run folder.")
-    rows: list[dict[str, float]] = []
-    for number, row in enumerate(read_json_lines(path), start=1):
-        try:
-            rows.append({name: v if isinstance(v, int) else float(v) for name, v in row.items()})
-        except (ValueError, TypeError):
-            raise damaged_line_error(path, number, str(row)) from None
+    rows, damaged = _read(path)
+    if damaged:
+        raise damaged_line_error(path, damaged[0], str(read_lines(path)[damaged[0] - 1]))
     return rows
 
 
+def read_sound_metrics(path: Path) -> list[dict[str, float]]:
+    """Return the rows of a `metrics.jsonl` without damaged lines, which are logged."""
+    rows, damaged = _read(path)
+    if damaged:
+        log.warning("%s is damaged: lines %s are not used.", path, ", ".join(map(str, damaged)))
+    return rows
+
+
+def _rows_before(path: Path, resume_step: int, scored: bool) -> list[dict[str, float]]:
+    """Return the rows that a resumed run keeps; see `FileTracker`."""
+    if not path.is_file():
+        log.warning("%s is missing: the metrics up to step %s are lost.", path, resume_step)
+        return []
+    rows, damaged = _read(path)
+    if damaged:
+        set_file_aside(path, f"is damaged (lines {', '.join(map(str, damaged))})")
+
+    def computed_again(row: Mapping[str, float]) -> bool:
+        return row["step"] == resume_step and not scored and any(name.startswith("test/") for name in row)
+
+    return [row for row in rows if row["step"] <= resume_step and not computed_again(row)]
+
+
+def _read(path: Path) -> tuple[list[dict[str, float]], list[int]]:
+    """Return the rows of a `metrics.jsonl` and the numbers of its damaged lines, without a last line that was cut off."""
+    lines = read_lines(path)
+    rows: list[dict[str, float]] = []
+    damaged = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = parse_checked_line(line)
+        except ValueError:
+            damaged.append(number)
+            continue
+        rows.append({name: v if isinstance(v, int) else float(v) for name, v in row.items()})
+    if damaged and damaged[-1] == len(lines) and not path.read_bytes().endswith(b"\n"):
+        damaged.pop()
+    return rows, damaged
+
+
 def _line(row: Mapping[str, float]) -> str:
-    return json.dumps({name: _json_number(value) for name, value in row.items()}, allow_nan=False) + "\n"
+    return checked_line({name: _json_number(value) for name, value in row.items()})
 
 
 def _json_number(value: float) -> float | str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from omegaconf import OmegaConf
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import make_numbered_folder
+from seq2seq_lab.files import make_numbered_folder, read_manifest, write_manifest
 from seq2seq_lab.runtime.connectivity import find_connection_problem
 from seq2seq_lab.tracking.base import Logger
 from seq2seq_lab.tracking.git import git_commit
@@ -172,6 +172,11 @@ class WandbTracker(Logger):
             else:
                 os.link(part, place)
         (kept / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(self._config)), "utf-8")
+        listed = read_manifest(self._folder)  # the configuration differs: its secrets are masked
+        write_manifest(
+            kept,
+            {part: [name for name in names if (kept / name).is_file()] for part, names in listed.items()},
+        )
         artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
         # Without "immutable", W&B copies each checkpoint to its folder in the user's home.
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")

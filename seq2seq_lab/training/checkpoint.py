@@ -120,7 +120,9 @@ def newest(folder: Path) -> Path:
         log.warning("The checkpoint %s cannot be used (%s); trying the one before it.", checkpoint, reason)
         damaged.append(f"{checkpoint.name}: {reason}")
     reasons = f" ({'; '.join(damaged)})" if damaged else ""
-    raise UserError(f"{folder} contains no checkpoint that can be used{reasons}. Start a new run.")
+    raise UserError(
+        f"{folder} contains no checkpoint that can be used{reasons}. Restore one from a copy, or start a new run."
+    )
 
 
 def best(folder: Path) -> Path:
@@ -190,7 +192,9 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     """
     reason = damage(checkpoint)
     if reason is not None:
-        raise UserError(f"The checkpoint {checkpoint} cannot be used: {reason}.")
+        raise UserError(
+            f"The checkpoint {checkpoint} cannot be used: {reason}. Restore it from a copy, or use another checkpoint."
+        )
     difference = mismatch(checkpoint, model)
     if difference is not None:
         raise UserError(

@@ -75,6 +75,9 @@ class TrainState:
         step: optimizer steps completed.
         position: optimizer steps completed in the current epoch.
         history: the monitored metric at each validation, negated if a smaller value is better.
+        best: the name of the best checkpoint.
+        best_value: its entry in `history`.
+        lost: the names of checkpoints that were the best and are missing or damaged.
         pending_losses: summed loss of each step since the last log line; None if it is not finite.
         pending_counts: units of each of these steps on all ranks.
         pending_examples: examples of these steps on rank 0.
@@ -90,6 +93,8 @@ class TrainState:
     position: int = 0
     history: list[float] = field(default_factory=list)
     best: str | None = None
+    best_value: float | None = None
+    lost: list[str] = field(default_factory=list)
     pending_losses: list[float | None] = field(default_factory=list)
     pending_counts: list[int] = field(default_factory=list)
     pending_examples: int = 0
@@ -305,14 +310,16 @@ class Trainer:
         """Resume from the newest valid checkpoint.
 
         Raises:
-            UserError: the checkpoint was written with another vocabulary, other data or another precision.
+            UserError: the checkpoint was written with another vocabulary, other data, other settings or another precision.
         """
         saved = checkpoint.load_state(path)
-        for what, value in self.identity.items():
-            if saved["identity"][what] != value:
+        before = saved["identity"]
+        for what in dict.fromkeys((*self.identity, *before)):
+            was, now = (values.get(what, "not set") for values in (before, self.identity))
+            if was != now:
                 raise UserError(
-                    f"Cannot resume from {path}: {what} was {saved['identity'][what]} and is now {value}. Restore it, or "
-                    f"start a new run with init_from=RUN_FOLDER."
+                    f"Cannot resume from {path}: {what} was {was} and is now {now}. Restore it, or start a new run with "
+                    f"init_from=RUN_FOLDER."
                 )
         state = TrainState(**saved["train_state"])
         if self.total < state.step or (self.total == state.step != state.validated):
@@ -330,6 +337,7 @@ class Trainer:
         self._pending.restore(
             state.pending_losses, state.pending_counts, state.pending_examples, self.compute.device
         )
+        self.replace_lost_best()
         log.info("Resuming from step %s.", f"{state.step:,}")
         if saved["total"] != self.total:
             log.info(
@@ -337,6 +345,38 @@ class Trainer:
                 f"{self.total:,}",
                 f"{saved['total']:,}",
             )
+
+    def replace_lost_best(self) -> None:
+        """If the best checkpoint is missing or damaged, make the best one that is left the best, and log a warning.
+
+        If no validated checkpoint is left, the next validation chooses the best one.
+        """
+        state = self.state
+        if state.best is None:
+            return
+        lost = self.folder / state.best
+        problem = self.compute.ranks.broadcast(lambda: checkpoint.damage(lost))
+        if problem is None:
+            return
+        state.lost.append(lost.name)
+        state.best, state.best_value = self.compute.ranks.broadcast(self._best_left)
+        log.warning(
+            "The best checkpoint %s cannot be used (%s). Of the validated checkpoints that are left, %s is the best.",
+            lost,
+            problem,
+            state.best or "none",
+        )
+
+    def _best_left(self) -> tuple[str | None, float | None]:
+        """Return the name and the monitored value of the best checkpoint on disk that is valid and was validated."""
+        left = {}
+        for path in sorted(self.folder.glob("step_*")):
+            if checkpoint.damage(path) is None:
+                saved = TrainState(**checkpoint.load_state(path)["train_state"])
+                if saved.validated == saved.step:
+                    left[path.name] = saved.history[-1]
+        best = max(left, key=left.__getitem__, default=None)
+        return best, left.get(best) if best else None
 
     def _timed_step(self, number: int) -> None:
         start = time.perf_counter()
@@ -457,8 +497,8 @@ class Trainer:
         if not math.isfinite(values[monitor]):
             raise self._diverged(f"{monitor}={values[monitor]}")
         value = values[monitor] if self.settings.higher_is_better else -values[monitor]
-        if not self.state.history or value > max(self.state.history):
-            self.state.best = self._name()
+        if self.state.best_value is None or value > self.state.best_value:
+            self.state.best, self.state.best_value = self._name(), value
         self.state.history.append(value)
         self.state.validated = self.state.step
         self._save()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rewriting import rewrite
 
 import seq2seq_lab
 from benchmarks import result_tables, results
@@ -63,7 +64,7 @@ def add(folder: Path, command: str = COMMAND, *more: str) -> Line:
 
 
 def change(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+    rewrite(path, json.dumps(json.loads(path.read_text("utf-8")) | changes))
 
 
 @pytest.mark.parametrize("page", result_tables.pages(LINES), ids=lambda path: path.name)
@@ -184,7 +185,7 @@ def test_runs_that_measure_nothing_are_refused(run: Path) -> None:
 
 def test_a_trial_is_refused(run: Path) -> None:
     config = run / "config.yaml"
-    config.write_text(config.read_text("utf-8").replace("fast_dev_run: false", "fast_dev_run: true"), "utf-8")
+    rewrite(config, config.read_text("utf-8").replace("fast_dev_run: false", "fast_dev_run: true"))
     with pytest.raises(SystemExit, match=r"trainer\.fast_dev_run"):
         add(run)
 

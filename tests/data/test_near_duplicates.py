@@ -4,6 +4,8 @@ import logging
 import random
 from itertools import product
 
+import pytest
+
 from seq2seq_lab.data import near_duplicates as module
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.near_duplicates import near_duplicates, with_near_duplicates, words
@@ -18,6 +20,22 @@ def test_words_are_normalised() -> None:
     assert words("Don't; won't") == ["do", "not", "will", "not"]
     assert words("L'homme cafe\u0301\u00a0!") == ["l", "homme", "caf\u00e9"]
     assert words("…") == []
+
+
+def test_the_variants_of_a_long_training_sentence_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their size is the square of its length."""
+    replace_one = module._replace_one
+    lengths = []
+
+    def noting(sentence: module.Words) -> list[module.Words]:
+        lengths.append(len(sentence))
+        return replace_one(sentence)
+
+    monkeypatch.setattr(module, "_replace_one", noting)
+    train = text(("a " * 100_000, "b"), ("a b c d", "e"), ("a b c d e", "e"), ("a b", "e"))
+    counts = near_duplicates(train, {"test": text(("a b c", "f"))})
+    assert counts["test/source_within_one_word"] == 1
+    assert set(lengths) == {2, 3, 4}
 
 
 def test_what_is_counted() -> None:
@@ -94,6 +112,11 @@ def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # 
     monkeypatch.setattr(module, "near_duplicates", count)
     assert with_near_duplicates(corpus, tmp_path) == counted
     assert not calls
+    (entry,) = (tmp_path / "near_duplicates").iterdir()
+    entry.write_text(entry.read_text().replace("1", "2", 1))
+    with_near_duplicates(corpus, tmp_path)
+    assert len(calls) == 1
+    calls.clear()
     other = Corpus("en", "fr", train, text(("a c", "x")), {"test": validation})
     with_near_duplicates(other, tmp_path)
     assert len(calls) == 1

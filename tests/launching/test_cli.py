@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import command_line
@@ -14,6 +16,7 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from program import Program, assert_refused
+from rewriting import rewrite
 
 import seq2seq_lab
 from seq2seq_lab import build
@@ -21,6 +24,8 @@ from seq2seq_lab.config import sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.schema import CONF_DIR, group_values, groups, plain
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
+from seq2seq_lab.files import RUN_FORMAT
+from seq2seq_lab.launching import start
 
 MODULE = """
 from torch import Tensor
@@ -360,12 +365,10 @@ def configuration_of_a_run() -> str:
 def finished(configuration_of_a_run: str, tmp_path: Path) -> Path:
     """The folder of a run that has ended."""
     folder = tmp_path / "outputs" / "run"
-    folder.mkdir(parents=True)
+    rewrite(folder / "config.yaml", configuration_of_a_run)
     (folder / ".lock").touch()
-    (folder / "config.yaml").write_text(configuration_of_a_run)
-    (folder / "run.json").write_text(
-        json.dumps({"format": 2, "choices": {"attention": "additive"}, "run_id": None})
-    )
+    record = {"format": RUN_FORMAT, "choices": {"attention": "additive"}, "run_id": None}
+    rewrite(folder / "run.json", json.dumps(record))
     return folder
 
 
@@ -417,7 +420,7 @@ def test_resume_refuses(program: Program, finished: Path, arguments: str, said: 
 def test_resume_refuses_a_configuration_that_is_none(
     program: Program, finished: Path, content: str, said: list[str]
 ) -> None:
-    (finished / "config.yaml").write_text(content)
+    rewrite(finished / "config.yaml", content)
     assert_refused(program, f"resume={finished}", *said)
 
 
@@ -425,7 +428,7 @@ def test_resume_refuses_a_hostile_folder(program: Program, finished: Path) -> No
     saved = (finished / "config.yaml").read_text()
     hostile = saved.replace("seq2seq_lab.data.grammar.Grammar", "os.system")
     assert hostile != saved
-    (finished / "config.yaml").write_text(hostile)
+    rewrite(finished / "config.yaml", hostile)
     assert_refused(program, f"resume={finished}", "dataset._target_=os.system")
 
 
@@ -440,6 +443,24 @@ def test_a_folder_holds_one_run_at_a_time(program: Program, finished: Path) -> N
         fcntl.flock(file, fcntl.LOCK_EX)
         assert_refused(program, f"resume={finished}", str(finished), "is in use")
     assert program(f"resume={finished}")[0] == 0
+
+
+def test_a_run_that_began_before_the_folder_was_locked_is_not_overwritten(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_folder = start.lock_folder
+
+    @contextmanager
+    def lock_late(folder: Path) -> Iterator[None]:
+        with lock_folder(folder):
+            (folder / "config.yaml").touch()
+            yield
+
+    monkeypatch.setattr(start, "lock_folder", lock_late)
+    assert program("hydra.run.dir=run")[0] == 2
+    assert program.jobs == []
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.yaml"}
+    assert (tmp_path / "run" / "config.yaml").read_text() == ""
 
 
 def test_a_run_does_not_overwrite_another(program: Program, finished: Path) -> None:

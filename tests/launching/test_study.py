@@ -14,6 +14,7 @@ import pytest
 import torch
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
+from rewriting import rewrite
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
 from seq2seq_lab import build
@@ -60,13 +61,13 @@ class Program:
             **provenance.today(job.config, build.data_record),
         }
         origin = {"dirty": False, "test_precision": "fp32", "machine": MACHINE, **record}
-        (job.folder / "run.json").write_text(json.dumps(record))
+        rewrite(job.folder / "run.json", json.dumps(record))
         result = {
             **{"status": "finished", "val/bleu": 10.0 + job.config.seed, "test/bleu": 9.0},
             **{"provenance": origin, "test/examples": "0000000"},
             **Declarations.of([Bleu()], [], "bleu").result(),
         }
-        (job.folder / "result.json").write_text(json.dumps(result))
+        rewrite(job.folder / "result.json", json.dumps(result))
         return result
 
     def __call__(self, *arguments: str) -> list[int]:
@@ -164,6 +165,7 @@ class TestChanged:
         assert program(*LINE, "study.changed=rerun") == [1, 2]
         assert sorted(path.name for path in first.iterdir() if path.name[0] != ".") == [
             "config.yaml",
+            "manifest.json",
             "result.json",
             "run.json",
             "run.log",
@@ -244,7 +246,7 @@ class TestChanged:
     ) -> None:
         record = json.loads((jobs[0] / "run.json").read_text("utf-8"))
         del record["format"]
-        (jobs[0] / "run.json").write_text(json.dumps(record))
+        rewrite(jobs[0] / "run.json", json.dumps(record))
         self.refused()
         assert f"{jobs[0].name}: format=None of run.json" in capsys.readouterr().err
 
@@ -314,13 +316,34 @@ def test_a_look_at_a_job_does_not_keep_it_from_running(program: Program) -> None
 def test_what_a_crash_leaves_half_written_stops_no_study(program: Program, tmp_path: Path) -> None:
     program.failing = {2}
     program("-m", "seed=1,2", "study.name=mine")
-    folder = folder_of(program, 2)
-    (folder / "checkpoints" / "step_00000005").mkdir(parents=True)  # damaged: it is empty
     index = tmp_path / "sweeps" / "mine" / "index.jsonl"
     index.write_text(index.read_text() + '{"number": 1, "ha')
     program.failing = set()
     assert program("-m", "seed=1,2", "study.name=mine") == [2]
     assert [job.resume for job in program.jobs] == [False]
+
+
+def test_a_job_without_a_sound_checkpoint_is_refused_and_the_others_run(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("-m", "seed=1,2,3", "study.name=mine")
+    program(*line)
+    folders = [folder_of(program, seed) for seed in (1, 2, 3)]
+    (folders[0] / "checkpoints" / "step_00000005").mkdir(parents=True)  # damaged: it is empty
+    (folders[0] / "result.json").unlink()
+    (folders[1] / "result.json").write_text("{")
+    (folders[2] / "run.json").write_text("{")
+    capsys.readouterr()
+    assert command_line.run(*line) == 2
+    assert [job.config.seed for job in program.jobs] == [1, 2, 3, 2]
+    said = capsys.readouterr()
+    assert f"seed=1 in {folders[0]}: " in said.err
+    assert f"move {folders[0]} away" in said.err
+    assert f"{folders[2]}/run.json is damaged" in said.err
+    assert (folders[1] / "result.json.damaged-1").read_text() == "{"
+    unfinished = said.err.partition("Jobs without a result:\n")[2]
+    assert f"{folders[0].name}: failed: UserError" in unfinished
+    assert f"{folders[2].name}: damaged" in unfinished
 
 
 def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path) -> None:
@@ -333,7 +356,7 @@ def test_a_setting_with_a_line_separator_is_one_line_of_the_index(tmp_path: Path
 def test_a_job_that_was_extended_by_hand_is_still_the_studys(program: Program) -> None:
     program("-m", "seed=1,2", "study.name=mine")
     config = folder_of(program, 1) / "config.yaml"
-    config.write_text(config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
+    rewrite(config, config.read_text().replace("max_epochs: 5", "max_epochs: 9"))
     (config.parent / "result.json").unlink()
     assert program("-m", "seed=1,2", "study.name=mine") == [1]
 

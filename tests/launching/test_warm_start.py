@@ -8,6 +8,7 @@ from typing import Any
 import command_line
 import pytest
 import yaml
+from rewriting import rewrite
 
 import seq2seq_lab.run
 from seq2seq_lab.config import compose, extensions
@@ -197,8 +198,8 @@ def test_what_cannot_fit_is_refused_before_data_is_read(
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("config.yaml", "no config.yaml"),
-        ("run.json", "no run.json"),
+        ("config.yaml", "config.yaml"),
+        ("run.json", "run.json"),
         ("checkpoints", "no checkpoint"),
         ("tokenizer", ""),
     ],
@@ -239,7 +240,7 @@ def test_several_runs_to_start_from_have_one_model(
     assert command_line.run("-m", "init_from=RUN,other", *DATA) == 0
     assert [job.config.init_from for job in jobs] == ["RUN", "other"]
     config = here / "other" / "config.yaml"
-    config.write_text(config.read_text().replace("attentional_size: 20", "attentional_size: 21"))
+    rewrite(config, config.read_text().replace("attentional_size: 20", "attentional_size: 21"))
     assert command_line.run("-m", "init_from=RUN,other", *DATA) == 2
     assert "init_from=RUN,other" in capsys.readouterr().err
     assert len(jobs) == 2

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from rewriting import rewrite
 
 from seq2seq_lab.compare import main
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import RUN_FORMAT, cover
 from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
@@ -27,6 +29,7 @@ from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.tasks.translation.report import PAGE
+from seq2seq_lab.tracking import FileTracker
 
 WORDS = [
     "the",
@@ -138,21 +141,25 @@ def make_run(
     attention_rows = [
         one | {"target_tokens": ["b", "<eos>"], "weights": [[0.1, 0.8, 0.1], [0, 0, 1]]} for one in weights
     ]
-    metrics = [{"step": n, "time": 1.0, "train/loss": 5 / n} for n in range(1, 500)]
-    metrics += [{"step": n, "time": 1.0, "val/bleu": n / 100, "val/ter": 2.0} for n in (100, 200, 499)]
     kept = folder / "wandb" / "artifacts" / "1"  # the copy that the default logger keeps
     kept.mkdir(parents=True)
+    tracker = FileTracker(folder, None)
+    for step in range(1, 500):
+        tracker.log_metrics({"train/loss": 5 / step}, step)
+    for step in (100, 200, 499):
+        tracker.log_metrics({"val/bleu": step / 100, "val/ter": 2.0}, step)
+    tracker.finish(0)
     for place in (folder, kept):
-        (place / "config.yaml").write_text(json.dumps(config))
-        (place / "run.json").write_text(json.dumps({"format": 2, "choices": choices}))
-        (place / "result.json").write_text(json.dumps(result))
+        rewrite(place / "config.yaml", json.dumps(config))
+        rewrite(place / "run.json", json.dumps({"format": RUN_FORMAT, "choices": choices}))
+        rewrite(place / "result.json", json.dumps(result))
     write_statistics(folder / "scored" / "test.npz", measurement)
     for name, lines in (
         ("translations.test", rows),
-        ("metrics", metrics),
         ("attention.test", [] if attention == "none" else attention_rows),
     ):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cover(folder, "result", ["result.json", "scored", "translations.test.jsonl", "attention.test.jsonl"])
 
 
 class Outputs(TextOutputs):
@@ -230,7 +237,7 @@ def test_the_seed_of_sampling_distinguishes_groups_only_if_it_was_set(tmp_path: 
         path = tmp_path / str(seed) / "config.yaml"
         config = OmegaConf.load(path)
         OmegaConf.update(config, "search.seed", of_search, force_add=True)
-        OmegaConf.save(config, path)
+        rewrite(path, OmegaConf.to_yaml(config))
     runs, _ = find_runs([tmp_path])
     assert [len(group.runs) for group in group_runs(runs)] == [2, 1]
 
@@ -334,7 +341,7 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
 
 def change(path: Path, **values: Any) -> None:
     """Set values of a JSON file."""
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    rewrite(path, json.dumps(json.loads(path.read_text()) | values))
 
 
 def test_runs_of_other_test_sentences_or_data_share_no_line(tmp_path: Path) -> None:

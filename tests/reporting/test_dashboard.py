@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rewriting import rewrite
 
 from seq2seq_lab import dashboard
 from seq2seq_lab.dashboard import workspace
@@ -78,7 +79,7 @@ def test_an_invalid_key_is_refused(
 
 def test_the_metrics_of_a_run_have_panels(tmp_path: Path) -> None:
     declared = Declarations.of([Ter()], [], "ter")
-    (tmp_path / "result.json").write_text(json.dumps({"status": "finished", **declared.result()}))
+    rewrite(tmp_path / "result.json", json.dumps({"status": "finished", **declared.result()}))
     spec = workspace("team", "seq2seq_lab", None, "attention", dashboard.read_declarations(tmp_path))
     text = spec._to_model().model_dump_json(by_alias=True)
     assert "test/ter" in text

@@ -81,17 +81,66 @@ def test_a_new_run_starts_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [b"{\xff}\n", b"\0\0\0\n", b"[1]\n", b'{"step": null}\n', b'{"step": "x"}\n']
+    "damage",
+    [
+        b"{\xff}\n",
+        b"\0\0\0\n",
+        b"[1]\n",
+        b'{"step": null}\n',
+        b'{"step": 1, "step": 1}\n',
+        b'{"step": 1, "time": 0}\n',
+    ],
 )
-def test_damage_is_named_by_line(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1, "time": 0}\n' + damage)
+def test_a_damaged_file_is_set_aside_and_its_other_rows_are_kept(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = FileTracker(tmp_path, resume_step=None)
+    tracker.log_metrics({"train/loss": 1.0}, step=1)
+    tracker.finish(0)
+    path = tmp_path / "metrics.jsonl"
+    content = path.read_bytes() + damage
+    path.write_bytes(content)
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2"):
-        FileTracker(tmp_path, resume_step=1)
+        read_metrics(path)
+    FileTracker(tmp_path, resume_step=1).finish(0)
+    assert [row["step"] for row in read_metrics(path)] == [1]
+    assert (tmp_path / "metrics.jsonl.damaged-1").read_bytes() == content
+    assert str(path) in caplog.text
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"metrics\.jsonl"):
-        FileTracker(tmp_path, resume_step=1)
+def test_every_flipped_byte_of_a_row_is_found(tmp_path: Path) -> None:
+    tracker = FileTracker(tmp_path, resume_step=None)
+    for step in (1, 2):
+        tracker.log_metrics({"train/loss": math.inf, "val/bleu": 30.25}, step)
+    tracker.finish(0)
+    path = tmp_path / "metrics.jsonl"
+    content, rows = path.read_bytes(), read_metrics(path)
+    for place in range(len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        with pytest.raises(UserError, match=r"metrics\.jsonl"):
+            read_metrics(path)
+    path.write_bytes(content)
+    assert read_metrics(path) == rows
+
+
+def test_a_missing_file_is_named_and_started_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    FileTracker(tmp_path, resume_step=1).finish(0)
+    assert str(tmp_path / "metrics.jsonl") in caplog.text
+    assert read_metrics(tmp_path / "metrics.jsonl") == []
+
+
+def test_test_scores_that_are_computed_again_are_removed(tmp_path: Path) -> None:
+    tracker = FileTracker(tmp_path, resume_step=None)
+    tracker.log_metrics({"val/bleu": 1.0}, step=5)
+    for split in ("test", "test/other"):
+        tracker.log_metrics({f"{split}/bleu": 2.0}, step=5)
+    tracker.finish(1)
+    path = tmp_path / "metrics.jsonl"
+    FileTracker(tmp_path, resume_step=5, scored=True).finish(0)
+    assert len(read_metrics(path)) == 3
+    FileTracker(tmp_path, resume_step=5).finish(0)
+    (row,) = read_metrics(path)
+    assert row["val/bleu"] == 1.0
 
 
 class _Recorder:

@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 from omegaconf import OmegaConf
+from rewriting import rewrite
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracking import wandb as tracker_module
@@ -96,7 +97,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         best = folder / "checkpoints" / "best"
         best.mkdir(parents=True)
         (best / "model.bin").write_bytes(b"weights")
-        (folder / "run.json").write_text("{}")
+        rewrite(folder / "run.json", "{}")
 
         tracker.declare_metrics({"bleu": "max", "loss_free_running": "min", "aer": "min", "loss": "min"})
         for step, (bleu, loss) in enumerate([(10.0, 3.0), (15.0, 1.0), (12.0, 2.0)], start=1):
@@ -177,7 +178,8 @@ def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> N
     assert best.name == "best-abcd1234"
     kept = folder / "wandb" / "artifacts" / "1"
     assert {file.path: file.local_path for file in best.manifest.contents} == {
-        path: str(kept / path) for path in ("checkpoints/best/model.bin", "run.json", "config.yaml")
+        path: str(kept / path)
+        for path in ("checkpoints/best/model.bin", "run.json", "config.yaml", "manifest.json")
     }
     assert OmegaConf.load(kept / "config.yaml") == {
         "dataset": {"auth_token": "***", "folder": "***"},

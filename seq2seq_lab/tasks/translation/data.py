@@ -5,13 +5,17 @@ from dataclasses import fields, replace
 
 import torch
 
-from seq2seq_lab.data.corpus import Corpus
+from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.translation.evaluation import Split
 
 
 def evaluation_splits(
-    corpus: Corpus, validation: TokenizedText, tests: Mapping[str, TokenizedText], limit: int | None = None
+    corpus: Corpus,
+    validation: TokenizedText,
+    tests: Mapping[str, TokenizedText],
+    limit: int | None = None,
 ) -> list[Split]:
     """Return the validation split and the test splits; see `prefixes_of_tests`.
 
@@ -32,6 +36,26 @@ def prefixes_of_tests(corpus: Corpus) -> dict[str, str]:
         short = name.removeprefix("test_")
         prefixes[name] = f"test/{name if short in corpus.tests else short}" if prefixes else "test"
     return prefixes
+
+
+def check_lengths(name: str, text: ParallelText, tokens: TokenizedText, max_length: int) -> None:
+    """Refuse a held-out pair that is too long.
+
+    Args:
+        max_length: the maximum number of tokens on a side, without `<sos>` and `<eos>`.
+
+    Raises:
+        UserError: names the pair.
+    """
+    for side in ("source", "target"):
+        lengths = getattr(tokens, side).lengths - 2
+        if len(lengths) and int(lengths.max()) > max_length:
+            pair = int(lengths.argmax())
+            raise UserError(
+                f"{name}: the {side} of pair {pair + 1} has {int(lengths.max()):,} tokens: "
+                f"{getattr(text, side)[pair][:40]!r}…; trainer.max_eval_length={max_length}. Shorten or remove the pair, or "
+                f"increase trainer.max_eval_length: the memory grows with the square of the length."
+            )
 
 
 def _first_sentences(split: Split, count: int) -> Split:

@@ -27,7 +27,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
-from seq2seq_lab.tasks.translation.data import evaluation_splits
+from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
@@ -53,6 +53,7 @@ class TranslationTask(Task):
         seed: seed of the order of the pairs, the segmentation of a stochastic tokenizer, and the teacher-forcing mask.
         batch_size: size of an optimizer step, in the unit `batch_unit`.
         max_length: training pairs with more tokens on a side are left out.
+        max_eval_length: a validation or test pair with more tokens on a side is refused.
         length_bounds: upper bounds of the groups of BLEU by source length, in words.
         multi_reference: score each source sentence once, against the references of all its pairs.
         samples: number of validation sentences whose translation and attention are shown at each validation.
@@ -77,7 +78,8 @@ class TranslationTask(Task):
     )
     settings: ClassVar[tuple[str, ...]] = (
         *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
-        *("eval_batch_size", "length_bounds", "multi_reference", "samples", "join_subwords"),
+        *("eval_batch_size", "max_eval_length", "length_bounds", "multi_reference", "samples"),
+        "join_subwords",
     )
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
@@ -105,6 +107,7 @@ class TranslationTask(Task):
         stop_at_eos: bool,
         monitor: str | None,
         eval_batch_size: int,
+        max_eval_length: int,
         length_bounds: list[int],
         multi_reference: bool,
         samples: int,
@@ -118,6 +121,7 @@ class TranslationTask(Task):
         self.monitors_alignment = monitor in [f"val/{metric.name}" for metric in ALIGNMENT_METRICS]
         self.monitor = monitor
         self.eval_batch_size = eval_batch_size
+        self.max_eval_length = max_eval_length
         self.groupings = groupings(length_bounds)
         self.multi_reference = multi_reference
         self.samples = samples
@@ -180,6 +184,9 @@ class TranslationTask(Task):
             )
         tokenizer = self.parts.tokenizer
         self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted)
+        held_out = {"validation": self.tokenized.validation, **self.tokenized.tests}
+        for name, tokens in held_out.items():
+            check_lengths(name, splits_of(corpus)[name], tokens, self.max_eval_length)
         self.corpus = with_near_duplicates(corpus, cache)
         self.tokenizers = self.tokenized.tokenizers
         text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
