@@ -1,13 +1,13 @@
 """Read pairs from files that contain both sides: tab- or comma-separated columns, and JSON lines."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from seq2seq_lab.data.text import find_problem, read_lines
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.files import parse_json
 
 Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
 Rows = Iterator[tuple[str, list[str], str]]  # place, cells, problem
@@ -117,7 +117,7 @@ def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
         row: object = None
         if not (wrong := wrong or find_problem(text)):
             try:
-                row = json.loads(text)
+                row = parse_json(text)
                 if not isinstance(row, dict):
                     wrong = "not a JSON object; give one object per line, not an array"
             except (ValueError, RecursionError) as error:

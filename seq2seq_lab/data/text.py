@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import logging
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,20 +31,24 @@ def new_counts() -> Counter[str]:
     """Return counters, set to 0, of what reading a corpus changes or finds.
 
     - `byte_order_marks`, `carriage_returns`: removed from the start of a file and from the end of a line
+    - `composed_lines`: converted to Unicode NFC, in which a letter and its accent are one character
     - `dropped_pairs`: could not be read
     - `pairs_over_max_tokens`: excluded because of their length
     - `duplicate_pairs`, `leaked_pairs`, `leaked_sources`: see `count_repeats`
     """
-    removed = ("byte_order_marks", "carriage_returns", "dropped_pairs", "pairs_over_max_tokens")
-    return Counter(dict.fromkeys((*removed, "duplicate_pairs", "leaked_pairs", "leaked_sources"), 0))
+    changed = ("byte_order_marks", "carriage_returns", "composed_lines")
+    removed = ("dropped_pairs", "pairs_over_max_tokens")
+    return Counter(
+        dict.fromkeys((*changed, *removed, "duplicate_pairs", "leaked_pairs", "leaked_sources"), 0)
+    )
 
 
 def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
     r"""Yield (text, "") for each line of a plain or gzipped file, ("", problem) for a line that is not UTF-8.
 
     Only "\n" ends a line: U+2028, U+0085 and a lone "\r" are part of it. A byte order mark at the start of the file and
-    the "\r" of "\r\n" are removed and counted. Shows a progress bar unless `show` is false. Raises `UserError` for a file
-    that cannot be read, such as a truncated archive.
+    the "\r" of "\r\n" are removed and counted; a line that is not in NFC is converted and counted. Shows a progress
+    bar unless `show` is false. Raises `UserError` for a file that cannot be read, such as a truncated archive.
     """
     try:
         with path.open("rb") as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
@@ -71,7 +76,15 @@ def decode_lines(raw_lines: Iterable[bytes], counts: Counter[str]) -> Iterator[t
         except UnicodeDecodeError as error:
             yield "", f"byte {error.start + 1} is not UTF-8 ({error.reason})"
         else:
-            yield text, ""
+            yield compose(text, counts), ""
+
+
+def compose(text: str, counts: Counter[str]) -> str:
+    """Return a text in Unicode NFC, and count it if it was not."""
+    if unicodedata.is_normalized("NFC", text):
+        return text
+    counts["composed_lines"] += 1
+    return unicodedata.normalize("NFC", text)
 
 
 def read_parallel(
@@ -112,13 +125,15 @@ def find_problem(value: object) -> str:
     """Return why a value cannot be a sentence, or an empty string."""
     if not isinstance(value, str):
         return f"{value!r} is not text"
-    if "\n" in value:
-        return "the sentence contains a line break"
+    for character, name in (("\n", "a line break"), ("\r", "a carriage return"), ("\0", "the character NUL")):
+        if character in value:
+            return f"the sentence contains {name}"
     try:
         value.encode()
     except UnicodeEncodeError as error:
         return f"character {error.start + 1} is half a surrogate pair"
-    return "" if value.strip() else "the sentence is empty"
+    visible = any(not letter.isspace() and unicodedata.category(letter) != "Cf" for letter in value)
+    return "" if visible else "the sentence is empty"
 
 
 def usable_pairs(
@@ -133,7 +148,7 @@ def usable_pairs(
     for source, target, problem in candidates:
         total += 1
         if not problem:
-            yield source, target
+            yield compose(source, counts), compose(target, counts)
             continue
         if on_bad_pair != "drop":
             raise UserError(f"{problem}. Correct the data, or drop such pairs with dataset.on_bad_pair=drop.")

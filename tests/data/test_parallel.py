@@ -120,8 +120,6 @@ FORMS = [
 
 KEPT = {
     "plain": "zwei",
-    "lone carriage return": "a\rb",
-    "NUL": "a\0b",
     "unbalanced quote": '5" Rohr',
     "quote at the start": '"a b',
     "quotes": '"a", "b"',
@@ -132,10 +130,8 @@ KEPT = {
     "U+0085": "a\u0085b",
     "U+001C": "a\u001cb",
     "zero-width space": "a\u200bb",
-    "zero-width space alone": "\u200b",
     "no-break space": "a\u00a0b\u202fc",
     "composed": "\u00e9",
-    "decomposed": "e\u0301",
     "byte order mark inside": "a\ufeffb",
     "astral": "\U0001f600",
     "100,000 words": '"word" ' * 99_999 + "word",
@@ -174,6 +170,14 @@ BAD = {
     "invalid UTF-8": (".tsv", b"a\tcaf\xe9\n", "line 2: byte 6 is not UTF-8"),
     "TAB in a sentence": (".tsv", "a\tb\tc\n", "line 2: 3 columns instead of 2"),
     "no TAB": (".tsv", "a b\n", "line 2: 1 columns instead of 2"),
+    "lone carriage return": (".tsv", "a\rb\tc\n", "line 2 column 1: .*carriage return"),
+    "NUL": (".tsv", "a\tb\0c\n", "line 2 column 2: .*NUL"),
+    "zero-width characters": (".tsv", "\u200b \ufeff\tb\n", "line 2 column 1: the sentence is empty"),
+    "key given twice": (
+        ".jsonl",
+        '{"source": "a", "target": "b", "source": "c"}\n',
+        "line 2: not JSON .*'source'",
+    ),
     "empty cell": (".csv", "a,\n", "line 2 column 2: the sentence is empty"),
     "empty quoted cell": (".csv", 'a,""\n', "line 2 column 2: the sentence is empty"),
     "blank line of a CSV": (".csv", "\n", "line 2: the sentence is empty"),
@@ -238,6 +242,13 @@ def test_byte_order_marks_line_ends_of_windows_and_a_missing_last_one(tmp_path, 
         corpus = parallel(**held_out, train=write(tmp_path / f"train{suffix}", text)).load()
         assert pairs_of(corpus.train) == PAIRS
         assert +corpus.counts == Counter(counts)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_decomposed_letters_are_composed_and_counted_once(tmp_path, held_out, form):
+    corpus = parallel(**held_out | form(tmp_path, [PAIRS[0], ("cafe\u0301", "b"), PAIRS[2]])).load()
+    assert pairs_of(corpus.train) == [PAIRS[0], ("caf\u00e9", "b"), PAIRS[2]]
+    assert +corpus.counts == Counter(composed_lines=1)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_column_name(tmp_path):
@@ -435,7 +446,7 @@ def test_leaks_are_kept_or_dropped_from_training_only(tmp_path):
         "validation": write(tmp_path / "v.tsv", table([("Cafe\u0301 noir", "A "), ("x", "y")])),
         "test": write(tmp_path / "t.tsv", table([("d", "E"), ("b", "other"), ("x", "y")])),
     }
-    found = Counter(duplicate_pairs=1, leaked_pairs=2, leaked_sources=3)
+    found = Counter(duplicate_pairs=1, leaked_pairs=2, leaked_sources=3, composed_lines=1)
     kept = parallel(**files).load()
     assert pairs_of(kept.train) == train
     assert +kept.counts == found

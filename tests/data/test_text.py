@@ -142,7 +142,10 @@ def test_reading_takes_no_memory_that_grows_with_the_file(tmp_path):
     ("value", "wrong"),
     [
         ("a", ""),
-        ("a\u2028b\r\0", ""),
+        ("a\u2028b", ""),
+        ("ab\r", "the sentence contains a carriage return"),
+        ("\0", "the sentence contains the character NUL"),
+        ("\u200b\ufeff ", "the sentence is empty"),
         (" ", "the sentence is empty"),
         (None, "None is not text"),
         (5, "5 is not text"),
