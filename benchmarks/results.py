@@ -167,6 +167,7 @@ def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
     result = files.read_finished_result(folder)
     if result is None:
         raise UserError(f"{folder}: not a finished run. To finish one, run it with resume={folder}.")
+    files.check_run_files(folder)
     record = files.read_record(folder)
     if "evaluation" in record:
         raise UserError(f"{folder}: this is an evaluation. Give its command with --evaluation.")

@@ -85,7 +85,7 @@ class LoadedRun:
     Attributes:
         folder: the run folder.
         config: its configuration.
-        result: the content of `result.json`; None if the run has not ended.
+        result: the content of `result.json`; None if the run has not ended, only "status" and "error" if it is damaged.
         model: the model, in evaluation mode.
         tokenizers: the source and the target tokenizer.
         search: the search that translates.
