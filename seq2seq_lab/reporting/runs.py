@@ -15,6 +15,7 @@ from seq2seq_lab.files import (
     find_damage,
     read_json_lines,
     read_json_object,
+    read_record,
     read_result,
 )
 from seq2seq_lab.metrics.base import Array, Declarations
@@ -168,12 +169,15 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         if not path.is_dir():
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
+            try:
+                if (folder / "run.json").is_file():
+                    read_record(folder)
+            except UserError as error:  # of a version with another format
+                skipped.append(str(error).removesuffix("."))
+                continue
             result = read_result(folder)
             if (status := result.get("status", "not finished")) != "finished":
                 skipped.append(f"{folder}: {result['error'] if status == 'damaged' else status}")
-                continue
-            if "metrics" not in result:
-                skipped.append(f"{folder}: a run of seq2seq_lab 0.1; compare it with that version")
                 continue
             if damaged := find_damage(folder, "run"):
                 skipped += [f"{folder}: {name} {problem}" for name, problem in damaged.items()]

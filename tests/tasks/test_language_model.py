@@ -21,6 +21,8 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenomenon
+from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
@@ -80,6 +82,21 @@ def test_it_learns_and_reports_its_metrics(run: Path) -> None:
     assert len((run / "generated.txt").read_text("utf-8").splitlines()) == 2
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
     assert sum(bool(row["phenomenon"]) for row in rows) == sum(group["count"] for group in groups)
+
+
+def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> None:
+    groups = group_runs(find_runs([run])[0])
+    rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
+    shown = page.examples(groups)
+    assert [text for text, _ in shown["inputs"]] == [row["sentence"] for row in rows]
+    assert shown["scores"] == [[row["log_probability"] for row in rows]]
+    table = comparison.compare(group_runs(find_runs([run, carried])[0]), None)
+    assert table.metric == "perplexity_per_word"
+    means = [line.group.values("test/perplexity_per_word")[0] for line in table.lines]
+    assert means == sorted(means)  # lower is better
+    assert len(page.examples(table.groups)["outputs"]) == 2
+    assert "validation perplexity per word" in page.curves(table)
+    assert page.groups(table)
 
 
 def killed(settings: tuple[str, ...], step: int, folder: Path) -> None:
