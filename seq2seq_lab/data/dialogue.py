@@ -13,25 +13,42 @@ from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
 
 SPLITS = ("train", "validation", "test")
-NAMES = ("anna", "ben", "carla", "david", "emma", "felix")
-PLACES = ("kitchen", "garden", "office", "library", "school", "station")
-COLOURS = ("red", "green", "blue", "white", "black", "yellow")
-NUMBERS = ("two", "three", "four", "five", "six", "seven")
 
 
 class Topic(NamedTuple):
-    """What a fact is about: its values, its statement, and a question with its answer."""
+    """What a fact is about: its values, its statement, and the question that the statement answers."""
 
     values: tuple[str, ...]
     statement: str
     question: str
-    answer: str
 
 
 TOPICS = (
-    Topic(PLACES, "{name} is in the {value} .", "where is {name} ?", "in the {value} ."),
-    Topic(COLOURS, "the car of {name} is {value} .", "what colour is the car of {name} ?", "it is {value} ."),
-    Topic(NUMBERS, "{name} has {value} books .", "how many books has {name} ?", "{value} books ."),
+    Topic(
+        ("kitchen", "garden", "office", "library", "school", "station"),
+        "the key is in the {} .",
+        "where is the key ?",
+    ),
+    Topic(
+        ("red", "green", "blue", "white", "black", "yellow"),
+        "my car is {} .",
+        "what colour is my car ?",
+    ),
+    Topic(
+        ("two", "three", "four", "five", "six", "seven"),
+        "we have {} tickets .",
+        "how many tickets do we have ?",
+    ),
+    Topic(
+        ("anna", "ben", "carla", "david", "emma", "felix"),
+        "{} made the cake .",
+        "who made the cake ?",
+    ),
+    Topic(
+        ("monday", "tuesday", "wednesday", "thursday", "friday", "sunday"),
+        "the exam is on {} .",
+        "when is the exam ?",
+    ),
 )
 REMARKS = (
     "how are you today ?",
@@ -46,7 +63,7 @@ REMARKS = (
     "tell me more .",
 )
 
-REMARKED = 0.6  # share of remarks among the turns that do not state the fact
+REMARKED = 0.5  # share of remarks among the turns that do not state the fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +95,9 @@ class Example(NamedTuple):
 class Dialogue:
     """Contexts of several turns with the response to them.
 
-    A generated dialogue states facts about people (where they are, the colour of their car, the number of their books),
-    makes unrelated remarks, and ends with a question about one fact. The last statement of this fact is the deciding turn;
-    it is 1 to `max_distance` turns before the question. In some dialogues (`overwritten`) an earlier turn states the same
-    fact with another value.
+    A generated dialogue states facts (`TOPICS`), makes unrelated remarks, and ends with a question about one fact. The last
+    statement of this fact is the deciding turn and the response; it is 1 to `max_distance` turns before the question. In
+    some dialogues (`overwritten`) an earlier turn states the same fact with another value.
 
     Args:
         path: a folder with the files train.jsonl, validation.jsonl and test.jsonl, plain or .gz; see `read_dialogues`. None
@@ -132,27 +148,25 @@ class Dialogue:
 
     def draw(self, random: Random) -> Example:
         """Return a dialogue."""
-        topic, name = random.choice(TOPICS), random.choice(NAMES)
+        topic = random.choice(TOPICS)
         value, other = random.sample(topic.values, 2)
         distance = random.randint(1, self.max_distance)
         before = random.randint(0, self.max_distance - distance)
-        turns = [draw_turn(random, topic, name) for _ in range(before + distance)]
-        turns[before] = topic.statement.format(name=name, value=value)
+        turns = [draw_turn(random, topic) for _ in range(before + distance)]
+        response = turns[before] = topic.statement.format(value)
         overwritten = before > 0 and random.random() < self.overwritten
         if overwritten:
-            turns[random.randrange(before)] = topic.statement.format(name=name, value=other)
-        context = (*turns, topic.question.format(name=name))
+            turns[random.randrange(before)] = topic.statement.format(other)
         phenomenon = "overwritten" if overwritten else "stated once"
-        return Example(context, topic.answer.format(value=value), distance, phenomenon)
+        return Example((*turns, topic.question), response, distance, phenomenon)
 
 
-def draw_turn(random: Random, topic: Topic, name: str) -> str:
-    """Return a remark, or a fact other than that of a topic and a name."""
+def draw_turn(random: Random, topic: Topic) -> str:
+    """Return a remark, or a fact about another topic."""
     if random.random() < REMARKED:
         return random.choice(REMARKS)
-    facts = [(one, person) for one in TOPICS for person in NAMES if (one, person) != (topic, name)]
-    other, person = random.choice(facts)
-    return other.statement.format(name=person, value=random.choice(other.values))
+    other = random.choice([one for one in TOPICS if one is not topic])
+    return other.statement.format(random.choice(other.values))
 
 
 def find_split(folder: Path, name: str) -> Path:

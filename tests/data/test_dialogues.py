@@ -19,27 +19,15 @@ def dialogues(**settings: Any) -> Dialogue:
     return Dialogue(**{**given, "seed": 1, **settings})
 
 
-def pattern(template: str) -> str:
-    return (
-        re.escape(template)
-        .replace(r"\{name\}", "(?P<name>[a-z]+)")
-        .replace(r"\{value\}", "(?P<value>[a-z]+)")
-    )
-
-
 def answer(turns: list[str]) -> tuple[str, int, set[str]]:
     """Return the answer to the last turn, its distance to the deciding turn, and all stated values."""
-    (topic, question), *more = [
-        (topic, found) for topic in TOPICS if (found := re.fullmatch(pattern(topic.question), turns[-1]))
-    ]
-    assert not more
+    (topic,) = [topic for topic in TOPICS if topic.question == turns[-1]]
+    pattern = re.escape(topic.statement).replace(r"\{\}", "([a-z]+)")
     stated = [
-        (number, found["value"])
-        for number, turn in enumerate(turns)
-        if (found := re.fullmatch(pattern(topic.statement), turn)) and found["name"] == question["name"]
+        (number, found[1]) for number, turn in enumerate(turns) if (found := re.fullmatch(pattern, turn))
     ]
-    number, value = stated[-1]
-    return topic.answer.format(value=value), len(turns) - 1 - number, {value for _, value in stated}
+    number, _ = stated[-1]
+    return turns[number], len(turns) - 1 - number, {value for _, value in stated}
 
 
 def test_the_answer_follows_from_the_deciding_turn() -> None:

@@ -16,6 +16,7 @@ from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.recurrent import Cell, RecurrentSpec
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.translation.loss import cross_entropy
 
 Outputs = Literal["words", "turns", "both"]
 E, H = 3, 4
@@ -149,13 +150,14 @@ def test_attention_to_both_is_the_product_of_attention_to_words_and_to_turns() -
         torch.testing.assert_close(weights_BS[row, : len(turn_S)], expected_S, rtol=1e-8, atol=1e-10)
 
 
-@every_output
 @pytest.mark.parametrize(
-    ("decoder", "attention"),
+    ("outputs", "decoder", "attention"),
     [
-        *(("luong", attention) for attention in values_of("attention") if attention not in ("none", "dot")),
-        *((decoder, "additive") for decoder in ("bahdanau", "luong_feeding", "conditional", "transformer")),
-        ("context", "none"),
+        *(("both", "luong", one) for one in values_of("attention") if one not in ("none", "dot", "linear")),
+        *(("both", one, "additive") for one in ("bahdanau", "luong_feeding", "conditional", "transformer")),
+        *(("turns", "luong", one) for one in ("scaled_dot", "local", "coverage", "location")),
+        *(("words", "bahdanau", one) for one in ("additive", "location_sensitive")),
+        ("turns", "context", "none"),
     ],
 )
 def test_every_attention_and_decoder_unrolls_as_it_steps(
@@ -189,3 +191,19 @@ def test_searches_and_ensembles(outputs: Outputs) -> None:
     weights_TS = whole[2][0].weights_TS
     assert weights_TS is not None
     assert weights_TS.shape[1] == columns
+
+
+@every_output
+def test_a_few_dialogues_are_learned(outputs: Outputs) -> None:
+    model, batch = small_model(config(outputs)), dialogue_batch()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    losses = []
+    for _ in range(80):
+        optimizer.zero_grad()
+        logits_BTV, _ = model(batch, batch.inputs_BT)
+        loss = cross_entropy(logits_BTV, batch.outputs_BT, 0.0) / batch.target_tokens
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] > 2
+    assert min(losses) < 0.1
