@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.dialogue import DialogueCorpus, DialogueText
 from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
@@ -71,3 +72,7 @@ class DialogueTask(TranslationTask):
             Grouping("distance", "distance of the deciding turn", self.metrics[0], _by_distance),
             replace(BY_PHENOMENON, metric=self.metrics[0]),
         )
+
+    def choose_samples(self, text: ParallelText, count: int) -> list[int]:
+        """Return the numbers of evenly spaced examples."""
+        return [*range(0, len(text), max(1, len(text) // max(1, count)))][:count]

@@ -193,9 +193,8 @@ def test_searches_and_ensembles(outputs: Outputs) -> None:
     assert weights_TS.shape[1] == columns
 
 
-@every_output
-def test_a_few_dialogues_are_learned(outputs: Outputs) -> None:
-    model, batch = small_model(config(outputs)), dialogue_batch()
+def test_a_few_dialogues_are_learned() -> None:
+    model, batch = small_model(config("both")), dialogue_batch()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     losses = []
     for _ in range(80):

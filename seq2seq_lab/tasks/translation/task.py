@@ -255,7 +255,7 @@ class TranslationTask(Task):
         replace_unknown: bool = False,
     ) -> TranslationEvaluator:
         """Return the evaluator of a model on a split; see `TranslationEvaluator`."""
-        samples = choose_samples(split.text, self.samples) if split.prefix == "val" else []
+        samples = self.choose_samples(split.text, self.samples) if split.prefix == "val" else []
         return TranslationEvaluator(
             model,
             split,
@@ -269,8 +269,12 @@ class TranslationTask(Task):
             metrics=self.metrics,
             also=also,
             samples=samples,
-            kept_at_end=choose_samples(split.text, KEPT_ATTENTION),
+            kept_at_end=self.choose_samples(split.text, KEPT_ATTENTION),
         )
+
+    def choose_samples(self, text: ParallelText, count: int) -> list[int]:
+        """Return the numbers of examples of a split whose attention is kept; see `evaluation.choose_samples`."""
+        return choose_samples(text, count)
 
     def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
         return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)
