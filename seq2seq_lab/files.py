@@ -128,8 +128,8 @@ def check_run_files(folder: Path) -> None:
         read_record(folder)  # a run of an earlier format has no manifest
     for name, problem in find_damage(folder, "run").items():
         raise UserError(
-            f"{folder / name} {problem}: its SHA-256 is not that of the file that the run wrote. Restore the file from a "
-            f"copy of the run, or start a new run."
+            f"{folder / name} {problem}. A run is opened only if its files are as it wrote them ({MANIFEST}). Restore the "
+            f"file from a copy of the run, or start a new run."
         )
 
 

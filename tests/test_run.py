@@ -593,8 +593,6 @@ class TestResume:
         ("changed", "said"),
         [
             ("optimizer.lr=0.5", r"optimizer\.lr was 0\.\d+ and is now 0\.5"),
-            ("trainer.label_smoothing=0.3", r"trainer\.label_smoothing was 0 and is now 0\.3"),
-            ("model.dropout=0.4", r"dropout was 0\.\d+ and is now 0\.4"),
             ("seed=2", r"seed was 1 and is now 2"),
             ("+optimizer.decoupled_weight_decay=true", r"weight_decay was not set and is now true"),
         ],

@@ -102,7 +102,10 @@ def _read(path: Path) -> tuple[list[dict[str, float]], list[int]]:
             continue
         rows.append({name: v if isinstance(v, int) else float(v) for name, v in row.items()})
     if damaged and damaged[-1] == len(lines) and not path.read_bytes().endswith(b"\n"):
-        damaged.pop()
+        try:
+            parse_checked_line(lines[-1][:-1])  # only the end of the line is damaged: it was not cut off
+        except ValueError:
+            damaged.pop()
     return rows, damaged
 
 

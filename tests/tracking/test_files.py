@@ -115,7 +115,7 @@ def test_every_flipped_byte_of_a_row_is_found(tmp_path: Path) -> None:
     tracker.finish(0)
     path = tmp_path / "metrics.jsonl"
     content, rows = path.read_bytes(), read_metrics(path)
-    for place in range(len(content) - 1):
+    for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
         with pytest.raises(UserError, match=r"metrics\.jsonl"):
             read_metrics(path)
