@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import flush, sha256
+from seq2seq_lab.files import flush, parse_json, sha256
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,10 @@ def save(
 
 def damage(checkpoint: Path) -> str | None:
     """Return what is wrong with the files of a checkpoint, or None if they are valid."""
+    if not checkpoint.is_dir():
+        return "it is missing"
     try:
-        manifest = json.loads((checkpoint / "manifest.json").read_text("utf-8"))
+        manifest = parse_json((checkpoint / "manifest.json").read_bytes())
         if manifest["format"] != FORMAT:
             return f"it has format {manifest['format']}; this version reads format {FORMAT}"
         digests = {file: manifest["files"][file] for file in FILES}
@@ -258,7 +260,7 @@ def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:
 
 def load_state(checkpoint: Path) -> dict[str, Any]:
     """Return the JSON values of a checkpoint."""
-    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text("utf-8"))
+    state: dict[str, Any] = parse_json((checkpoint / "state.json").read_bytes())
     return state
 
 
