@@ -338,7 +338,7 @@ def test_every_head_of_a_transformer_has_an_alignment_error(
     if heads == 1:  # `aer` is that of the mean over the heads of the last layer
         assert values["val/aer_layer_2_head_1"] == values["val/aer"]
         assert values["val/aer_layer_1_head_1"] != values["val/aer"]
-    assert names <= {f"val/{name}" for name in evaluate.declarations.metrics}
+    assert names <= {f"val/{metric.name}" for metric in evaluate.metrics}
     assert not any("_head_" in name for name in evaluate().values)
 
 

@@ -144,8 +144,9 @@ def test_all_damaged_or_none(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     manifest = write(tmp_path, 1) / "manifest.json"
-    manifest.write_text(manifest.read_text("utf-8").replace('"format": 3', '"format": 1'), "utf-8")
-    with pytest.raises(UserError, match=r"format 1.*format 3"):
+    content = manifest.read_text("utf-8")
+    manifest.write_text(content.replace(f'"format": {checkpoint.FORMAT}', '"format": 1'), "utf-8")
+    with pytest.raises(UserError, match=rf"format 1.*format {checkpoint.FORMAT}"):
         checkpoint.newest(tmp_path)
 
 
