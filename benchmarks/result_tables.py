@@ -23,6 +23,10 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "grammar sweep": ("trainer.max_epochs=5",),
     "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
+RECURRENT = (  # the rows beside those of Transformers
+    "python -m seq2seq_lab model=attn attention=additive",
+    "python -m seq2seq_lab experiment=multi30k_de_en dataset.path=DIR",
+)
 PUBLISHED = {  # free-running perplexity, and BLEU of lowercased spaCy tokens
     "sutskever2014": ("43.8", "13.8"),
     "cho2014": ("37.5", "20.6"),
@@ -64,6 +68,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             "experiments": experiments(lines),
             "cost of the experiments": costs(lines),
             "published": published(lines),
+            "recurrent and transformer": transformers(lines),
             "evaluations": evaluations(lines),
             "earlier runs": earlier(lines),
             "lengths": by_length(lines),
@@ -209,6 +214,42 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
     bounds = distinct(aer_bounds(run, "test") for run in runs)
     below = (f"- AER on this test set: {text}" for text in bounds)
     return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below]
+
+
+def transformers(lines: Sequence[Line]) -> list[str]:
+    """Return the scores of Transformers beside those of recurrent models, with 95% intervals."""
+    runs = [
+        run
+        for run in current(lines)
+        if unseeded(run.command) in [command.split() for command in RECURRENT]
+        or run.settings.get("model.name") == "transformer"
+    ]
+    beams = {line.command: line for line in lines if is_beam(line)}
+
+    def interval(run: Line | None, name: str = "test/bleu") -> str:
+        if run is None or name not in run.scores:
+            return "–"
+        return f"{run.scores[name]:.2f} ± {run.scores[f'{name}_confidence']:.2f}"
+
+    columns: dict[str, Cell] = {
+        "settings": label,
+        "parameters": parameters,
+        "sacreBLEU, greedy": lambda same: interval(same[0]),
+        "`search=beam`": lambda same: interval(beams.get(same[0].command)),
+        "compositional, greedy": lambda same: interval(same[0], "test/compositional/bleu"),
+        "AER": partial(score, name="test/aer"),
+        "commit": commits,
+    }
+    runs.sort(
+        key=lambda run: ("dataset" in run.command or run.experiment is not None, -(run.parameters or 0))
+    )
+    return [*rows_of([[run] for run in runs], columns, 1), *facts(runs, "test/bleu")]
+
+
+def is_beam(line: Line) -> bool:
+    """Return whether a line is the evaluation of one run with the default beam search."""
+    ending = (line.evaluation or "").endswith(" search=beam")
+    return ending and not line.others and not line.superseded
 
 
 def published(lines: Sequence[Line]) -> list[str]:
