@@ -29,6 +29,7 @@ SMALL = (
     *("teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0", "search.max_length_factor=0"),
 )
 
+BOTH = ("encoder.outputs=both",)
 SHORT = (*SMALL, "trainer.max_epochs=1", "trainer.samples=0")
 
 
@@ -36,7 +37,7 @@ SHORT = (*SMALL, "trainer.max_epochs=1", "trainer.samples=0")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run without interruption."""
     folder = tmp_path_factory.mktemp("dialogue") / "run"
-    assert command_line.run(*SMALL, f"hydra.run.dir={folder}") == 0
+    assert command_line.run(*SMALL, *BOTH, f"hydra.run.dir={folder}") == 0
     return folder
 
 
@@ -44,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with attention to turns."""
     folder = tmp_path_factory.mktemp("dialogue") / "turns"
-    assert command_line.run(*SHORT, "encoder.outputs=turns", f"hydra.run.dir={folder}") == 0
+    assert command_line.run(*SHORT, f"hydra.run.dir={folder}") == 0
     return folder
 
 
@@ -85,7 +86,7 @@ def test_a_killed_run_resumes_with_identical_losses(
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", killed)
-        assert command_line.run(*SMALL, f"hydra.run.dir={tmp_path}") == 130
+        assert command_line.run(*SMALL, *BOTH, f"hydra.run.dir={tmp_path}") == 130
     assert command_line.run(f"resume={tmp_path}") == 0
     assert losses(tmp_path) == losses(whole)
     assert result_of(tmp_path)["test/bleu"] == result_of(whole)["test/bleu"]
@@ -93,7 +94,7 @@ def test_a_killed_run_resumes_with_identical_losses(
 
 def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path) -> None:
     with forked_ranks():
-        assert command_line.run(*SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
+        assert command_line.run(*SMALL, *BOTH, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
     assert losses(tmp_path) == pytest.approx(losses(whole), rel=1e-4)
 
 
