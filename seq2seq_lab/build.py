@@ -47,6 +47,7 @@ from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.language_model import LanguageModel, check_direction
 from seq2seq_lab.models.pooling import Pooling
@@ -359,6 +360,7 @@ def parts(config: Config) -> Parts:
         seq2seq=partial(model, config),
         language_model=partial(language_model, config),
         classifier=partial(classifier, config),
+        source_tokenizer=partial(source_tokenizer, config),
         vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
     )
 
@@ -418,6 +420,14 @@ def tokenizer(config: Config) -> Callable[[], Tokenizer]:
     return part("tokenizer", config.tokenizer)
 
 
+def source_tokenizer(config: Config, framed: bool) -> Tokenizer | None:
+    """Return the tokenizer of an encoder that has its own; see `Encoder.tokenizer`."""
+    if config.encoder is None:
+        return None
+    kind: type[Encoder] = locate("encoder", config.encoder)
+    return kind.tokenizer(config.encoder, framed)
+
+
 def schedule(config: Config) -> Schedule:
     """Return the learning-rate schedule."""
     return part("schedule", config.schedule)()
@@ -441,7 +451,12 @@ def metrics(config: Config) -> list[Metric]:
 def optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer over the model's trainable parameters."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return part("optimizer", config.optimizer)(parameters)
+    make, encoder = part("optimizer", config.optimizer), getattr(model, "encoder", None)
+    if not isinstance(encoder, PretrainedEncoder) or encoder.lr is None:
+        return make(parameters)
+    pretrained = set(encoder.model.parameters())
+    others = [parameter for parameter in parameters if parameter not in pretrained]
+    return make([{"params": others}, {"params": [*encoder.model.parameters()], "lr": encoder.lr}])
 
 
 def logger(
@@ -465,7 +480,8 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
     check_tables(config, joint)
     target_embedding = embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
     source_embedding = target_embedding if tied is TiedEmbeddings.all else None
-    if source_vocabulary is not None and source_embedding is None:
+    reads_tokens = source_vocabulary is not None and has_source_table(config)
+    if source_vocabulary is not None and reads_tokens and source_embedding is None:
         source_embedding = embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
@@ -516,13 +532,14 @@ def classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
     sizes, source = config.model, config.embedding.source
     check_tables(config, joint=True)
     encoder: Encoder = part("encoder", config.encoder)(input_size=sizes.embedding_size)
-    if encoder.reads != "tokens":
+    if encoder.reads not in ("tokens", "subwords"):
         raise other_source(config, encoder)
+    size = encoder.embedding_size if isinstance(encoder, PretrainedEncoder) else sizes.embedding_size
     pooling: Pooling = part("pooling", config.pooling)(
-        input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
+        input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention)
     )
     made = Classifier(
-        embedding=embedding(source, vocabulary, sizes.embedding_size),
+        embedding=embedding(source, vocabulary, size) if has_source_table(config) else None,
         encoder=encoder,
         pooling=pooling,
         readout=part("readout", config.readout)(
@@ -565,6 +582,22 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
     )
     part("initialization", config.initialization)()(made)
     return made
+
+
+def has_source_table(config: Config) -> bool:
+    """Return whether the source has an embedding table, which an encoder with its own embeddings does not need.
+
+    Raises:
+        UserError: such an encoder, and settings of the table.
+    """
+    kind: type[Encoder] = locate("encoder", config.encoder or {})
+    table = config.embedding.source
+    if kind.reads == "subwords" and (table.path or table.frozen):
+        raise UserError(
+            f"embedding.source={vars(table)} is not allowed: {kind.__name__} has its own embeddings. Leave "
+            f"embedding.source out."
+        )
+    return kind.reads != "subwords"
 
 
 def embedding_scale(sizes: ModelConfig) -> float:

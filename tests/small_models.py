@@ -16,7 +16,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 
 VOCABULARY = 13
 PARTS = ("encoder", "decoder", "attention", "readout")
-OTHERS = ("transformer", "convolutional", "hierarchical")
+OTHERS = ("transformer", "convolutional", "hierarchical", "pretrained")
 HEADS = {"num_heads": 2, "feedforward_size": 7}
 
 

@@ -128,6 +128,8 @@ def tokenize_corpus(
     options: Mapping[str, object],
     cache: Path | None,
     fitted: TokenizerPair | None = None,
+    *,
+    source: Tokenizer | None = None,
 ) -> TokenizedCorpus:
     """Fit tokenizers on the training split and encode every split, or read the result of an earlier call.
 
@@ -136,12 +138,15 @@ def tokenize_corpus(
         options: the configuration of the tokenizer, as plain (JSON) values.
         cache: the folder of the cache, or None for no cache; see `cached_tokens`.
         fitted: tokenizers to use. If they are given, none is fitted.
+        source: the tokenizer of the source, if it is not one of `make`.
     """
+    if source is not None:
+        options = {**options, "source": source.options()}
     key, splits = corpus_key(corpus, options, fitted), _splits(corpus)
 
     def build() -> tuple[TokenizerPair, list[Ragged]]:
         languages = (corpus.source_language, corpus.target_language)
-        pair = fit_tokenizers(make, corpus.train, languages) if fitted is None else fitted
+        pair = fit_tokenizers(make, corpus.train, languages, source) if fitted is None else fitted
         texts = [tokenize_text(text, pair, name) for name, text in splits.items()]
         return pair, [side for text in texts for side in (text.source, text.target)]
 

@@ -39,6 +39,7 @@ class Classifier(nn.Module):
     """p(class | text): an embedding, an encoder, a pooling and a readout.
 
     Args:
+        embedding: None for an encoder with its own embeddings.
         scale: factor on the embeddings.
         embedding_dropout: probability on the embeddings.
         locked_dropout: one dropout mask per text instead of one per token.
@@ -47,7 +48,7 @@ class Classifier(nn.Module):
     def __init__(
         self,
         *,
-        embedding: Embedding,
+        embedding: Embedding | None,
         encoder: Encoder,
         pooling: Pooling,
         readout: Readout,
@@ -81,6 +82,8 @@ class Classifier(nn.Module):
         return norm_BS / norm_BS.sum(1, keepdim=True).clamp_min(torch.finfo(norm_BS.dtype).tiny)
 
     def _embed(self, batch: Texts) -> Tensor:
+        if self.embedding is None:
+            return self.encoder.embed(batch.source_BS)
         embedded_BSE = self.embedding(batch.source_BS)
         return self.dropout(embedded_BSE if self.scale == 1 else embedded_BSE * self.scale)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.errors import require
 from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
+from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
 
 Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
 
@@ -18,8 +19,8 @@ class Initialization(ABC):
     """Draw a model's weights in place, from torch's global generator.
 
     Draws the trainable matrices, including embedding tables, and the biases; a weight that several modules share is drawn
-    once. Frozen weights and other learned scalars and vectors, such as gains, keep their values. The padding row of an
-    embedding table stays 0.
+    once. Frozen and pretrained weights and other learned scalars and vectors, such as gains, keep their values. The padding
+    row of an embedding table stays 0.
     """
 
     @torch.no_grad()
@@ -27,8 +28,13 @@ class Initialization(ABC):
         """Draw the weights of a model."""
         for role, weight in weights_of(model):
             self.draw(role, weight)
+        pretrained = pretrained_weights(model)
         for table in model.modules():
-            if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+            if (
+                isinstance(table, nn.Embedding)
+                and table.padding_idx is not None
+                and table.weight not in pretrained
+            ):
                 table.weight[table.padding_idx].zero_()
 
     @abstractmethod
@@ -51,7 +57,7 @@ def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
         for module in attentions
         if isinstance(module, AdditiveAttention | StatefulAdditiveAttention)
     }
-    seen: set[Tensor] = set()
+    seen = pretrained_weights(model)
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
             if weight in seen or not weight.requires_grad:
@@ -69,6 +75,12 @@ def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
                 yield "energy", weight
             else:
                 yield "attention" if weight in of_attention else "matrix", weight
+
+
+def pretrained_weights(model: nn.Module) -> set[Tensor]:
+    """Return the weights of pretrained encoders."""
+    encoders = [module for module in model.modules() if isinstance(module, PretrainedEncoder)]
+    return {weight for encoder in encoders for weight in encoder.model.parameters()}
 
 
 class Default(Initialization):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.data.batching import Index, StepPlan, deal
 from seq2seq_lab.data.corpus import Dataset
+from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Grouping, Measurement, Metric
 from seq2seq_lab.models.classifier import Classifier
@@ -190,6 +191,7 @@ class Parts:
             for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
         classifier: returns the classifier that all groups of the model describe, from the vocabulary's size and the number
             of classes.
+        source_tokenizer: returns the tokenizer of an encoder that has its own, see `Encoder.tokenizer`; else None.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 
@@ -206,6 +208,7 @@ class Parts:
     language_model: Callable[[int], LanguageModel]
     seq2seq: Callable[[int | None, int, bool], Seq2Seq]
     classifier: Callable[[int, int], Classifier]
+    source_tokenizer: Callable[[bool], Tokenizer | None]
     vectors: Mapping[str, Path | None]
 
 

@@ -29,7 +29,8 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import start
 from seq2seq_lab.models.dropout import Dropout
 
-FILES = sorted(CONF_DIR.glob("*/*.yaml"))
+# encoder=pretrained needs a package and a folder: tests/models/test_pretrained.py
+FILES = sorted(set(CONF_DIR.glob("*/*.yaml")) - {CONF_DIR / "encoder" / "pretrained.yaml"})
 BUNDLES = ("model", "experiment", "study")
 PARTS = ("encoder", "decoder", "pooling", "attention")
 RECURRENT_ENCODERS, RECURRENT_DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")

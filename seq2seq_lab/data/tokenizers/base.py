@@ -108,6 +108,20 @@ class Tokenizer(ABC):
         }
         (folder / f"{name}.options.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
 
+    def check_saved(self, saved: "Tokenizer", folder: Path) -> None:
+        """Check that a tokenizer that a run saved is the one that its configuration describes, as this one.
+
+        Args:
+            folder: the folder that it was read from.
+
+        Raises:
+            UserError: it is another one, or has other settings.
+        """
+        if type(saved) is not type(self) or saved.options() != self.options():
+            raise UserError(
+                f"{folder} has another tokenizer or other settings than tokenizer={self.options()}."
+            )
+
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         """Set the trained vocabulary; subclasses derive their tables from it here."""
         self._backend = backend
@@ -209,13 +223,17 @@ class TokenizerPair:
 
 
 def fit_tokenizers(
-    make: Callable[[], Tokenizer], train: ParallelText, languages: tuple[str, str]
+    make: Callable[[], Tokenizer],
+    train: ParallelText,
+    languages: tuple[str, str],
+    source: Tokenizer | None = None,
 ) -> TokenizerPair:
     """Train one joint tokenizer, or one per side, on the training split.
 
-    `languages` are the corpus's labels of source and target. Raises `UserError` if the tokenizer has no rules for them.
+    `languages` are the corpus's labels of source and target; `source` is the tokenizer of the source if it is not one of
+    `make`. Raises `UserError` if the tokenizer has no rules for the languages.
     """
-    source = make()
+    source = source or make()
     if source.joint:
         source.use_languages(*languages)
         source.train(progress(chain(train.source, train.target), "Learning the vocabulary", 2 * len(train)))

@@ -3,8 +3,9 @@
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.encoders.hierarchical import HierarchicalEncoder
+from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder
 from seq2seq_lab.models.encoders.transformer import TransformerEncoder
 
 __all__ = ["ConvolutionalEncoder", "Encoder", "EncoderOutputs", "EncoderSizes", "RecurrentEncoder"]
-__all__ += ["HierarchicalEncoder", "TransformerEncoder"]
+__all__ += ["HierarchicalEncoder", "PretrainedEncoder", "TransformerEncoder"]

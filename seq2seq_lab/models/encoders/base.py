@@ -1,11 +1,12 @@
 """The contract of encoders."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
+from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
@@ -41,11 +42,29 @@ class Encoder(nn.Module, ABC):
     """Reads the embedded source.
 
     Attributes:
-        reads: what the source is: `tokens`, `turns` (tokens, with `<eos>` at the end of each turn) or `images`.
+        reads: what the source is: `tokens`, `subwords` (tokens of the encoder's own `tokenizer`), `turns` (tokens, with
+            `<eos>` at the end of each turn) or `images`.
     """
 
     sizes: EncoderSizes
     reads: ClassVar[str] = "tokens"
+
+    @classmethod
+    def tokenizer(cls, settings: Mapping[str, Any], framed: bool) -> Tokenizer | None:
+        """Return the tokenizer of an encoder that reads `subwords`; None for any other encoder.
+
+        Args:
+            settings: the settings of the encoder.
+            framed: see `PretrainedTokenizer`.
+        """
+        return None
+
+    def check_length(self, length: int, name: str) -> None:
+        """Check that the encoder can read a source of this many positions; see `Seq2Seq.check_length`."""
+
+    def embed(self, ids_BS: Tensor) -> Tensor:
+        """Return embedded_BSE of token ids; only an encoder that reads `subwords` has embeddings."""
+        raise NotImplementedError
 
     def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
         """Encode the source of a batch. An encoder of something else than one sequence of tokens overrides this.

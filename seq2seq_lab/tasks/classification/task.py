@@ -122,7 +122,8 @@ class ClassificationTask(Task):
         fitted = None if saved is None else Vocabulary.load(saved / "tokenizer")
         texts = {name: split.texts for name, split in corpus.splits.items()}
         about = [corpus.language, corpus.classes]
-        key = text_key(texts, about, self.parts.tokenizer.settings, fitted)
+        own = self.parts.source_tokenizer(True)
+        key = text_key(texts, about, self.parts.tokenizer.settings if own is None else own.options(), fitted)
 
         def build() -> tuple[Vocabulary, list[Ragged]]:
             made = fitted or self._fit(corpus)
@@ -149,7 +150,7 @@ class ClassificationTask(Task):
 
     def _fit(self, corpus: LabelledCorpus) -> Vocabulary:
         """Return the vocabulary of the training split."""
-        tokenizer = self.parts.tokenizer()
+        tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
         tokenizer.use_languages(corpus.language)
         tokenizer.train(progress(corpus.train.texts, "Learning the vocabulary", len(corpus.train)))
         return Vocabulary(tokenizer, corpus.classes)
@@ -166,6 +167,8 @@ class ClassificationTask(Task):
 
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer")
+        made = self.parts.source_tokenizer(True) or self.parts.tokenizer()
+        made.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
@@ -182,6 +185,7 @@ class ClassificationTask(Task):
         )
         if path is not None:
             words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
+            assert model.embedding is not None
             model.embedding.load_vectors(words)
             covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
             log.info("%s: %s have a vector in %s.", key, covered, path)

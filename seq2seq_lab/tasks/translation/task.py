@@ -68,7 +68,7 @@ class TranslationTask(Task):
 
     name: ClassVar[str] = "translation"
     corpus_type: ClassVar[type[Corpus]] = Corpus
-    reads: ClassVar[tuple[str, ...]] = ("tokens",)
+    reads: ClassVar[tuple[str, ...]] = ("tokens", "subwords")
 
     uses = frozenset(
         (
@@ -148,6 +148,11 @@ class TranslationTask(Task):
                 f"encoder._target_={type(model.encoder).__name__} reads {model.encoder.reads}, which task={self.name} does "
                 f"not have. Choose another encoder, or another task."
             )
+        if tokenizer.joint and self.parts.source_tokenizer(False) is not None:
+            raise UserError(
+                f"tokenizer.joint=true is not allowed: {type(model.encoder).__name__} has its own tokenizer for the source. "
+                f"Set tokenizer.joint=false."
+            )
         attention = self.parts.attention.settings["_target_"]
         if model.longest_source is not None and tokenizer.stochastic:
             raise UserError(
@@ -183,7 +188,8 @@ class TranslationTask(Task):
                 f"metric, or dataset=grammar."
             )
         tokenizer = self.parts.tokenizer
-        self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted)
+        own = self.parts.source_tokenizer(False)
+        self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted, source=own)
         held_out = {"validation": self.tokenized.validation, **self.tokenized.tests}
         for name, tokens in held_out.items():
             check_lengths(name, splits_of(corpus)[name], tokens, self.max_eval_length)
@@ -205,11 +211,9 @@ class TranslationTask(Task):
 
     def open(self, folder: Path) -> None:
         self.tokenizers = TokenizerPair.load(folder / "tokenizer")
-        tokenizer, saved = self.parts.tokenizer(), self.tokenizers.source
-        if type(saved) is not type(tokenizer) or saved.options() != tokenizer.options():
-            raise UserError(
-                f"{folder / 'tokenizer'} has another tokenizer or other settings than tokenizer={tokenizer.options()}."
-            )
+        self.parts.tokenizer().check_saved(self.tokenizers.target, folder / "tokenizer")
+        if (own := self.parts.source_tokenizer(False)) is not None:
+            own.check_saved(self.tokenizers.source, folder / "tokenizer")
         self.longest = {}
 
     def save(self, folder: Path) -> None:

@@ -1,0 +1,143 @@
+"""Pretrained encoders of Hugging Face transformers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from seq2seq_lab.data.tokenizers.base import SPECIALS
+from seq2seq_lab.data.tokenizers.pretrained import SHIFT, PretrainedTokenizer, check_folder
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.masking import padding_mask
+from seq2seq_lab.models.recurrent import RecurrentState
+
+
+class PretrainedEncoder(Encoder):
+    """The last hidden states of a pretrained encoder (Devlin 2019, arXiv:1810.04805), projected.
+
+    The outputs are W x_j + b of the hidden states x_j of the subwords; the final state is the output of the first position,
+    [CLS]. The encoder has its own tokenizer and embeddings.
+
+    Args:
+        input_size: of the source embeddings, which this encoder does not read.
+        path: a folder with `config.json`, `model.safetensors` and `tokenizer.json`. No code in it is executed.
+        lr: the learning rate of the pretrained weights. None freezes them: they have no gradients and no dropout, and
+            checkpoints do not contain them.
+        size: M, of the encoder outputs.
+        encoder_output_dropout: probability on the outputs that the decoder attends to.
+
+    Raises:
+        UserError: transformers is not installed, or the folder cannot be used.
+    """
+
+    reads = "subwords"
+    special_ids: Tensor
+
+    def __init__(
+        self, *, input_size: int, path: str | None, lr: float | None, size: int, encoder_output_dropout: float
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self.lr = lr
+        self.model = load_model(path).requires_grad_(lr is not None)
+        if lr is None:
+            self.register_state_dict_post_hook(_without_model)  # type: ignore[no-untyped-call]
+        special_ids = PretrainedTokenizer.read(path, framed=False).special_ids
+        self.register_buffer("special_ids", torch.tensor(special_ids), persistent=False)
+        self.embedding_size: int = self.model.get_input_embeddings().embedding_dim
+        self.projection = nn.Linear(self.model.config.hidden_size, size)
+        self.dropout = Dropout(encoder_output_dropout, locked=False)
+        self.sizes = EncoderSizes(size, final_size=size, num_layers=1)
+
+    @classmethod
+    def tokenizer(cls, settings: Mapping[str, Any], framed: bool) -> PretrainedTokenizer:
+        return PretrainedTokenizer.read(settings["path"], framed)
+
+    def train(self, mode: bool = True) -> "PretrainedEncoder":
+        """Set the training mode. A frozen model stays in evaluation mode."""
+        super().train(mode)
+        if self.lr is None:
+            self.model.eval()
+        return self
+
+    def check_length(self, length: int, name: str) -> None:
+        most = getattr(self.model.config, "max_position_embeddings", -1)
+        if 0 < most < length:
+            raise UserError(
+                f"{name} has {length} tokens with <sos> and <eos>, and the encoder of encoder.path={self.path} reads {most} "
+                f"at most. Remove or split longer texts; for training pairs set trainer.max_length={most - 2}."
+            )
+
+    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        return self(self.embed(batch.source_BS), batch.source_lengths)
+
+    def embed(self, ids_BS: Tensor) -> Tensor:
+        special_BS = self.special_ids[ids_BS.clamp(max=len(SPECIALS) - 1)]
+        own_BS = torch.where(ids_BS < SHIFT, special_BS, ids_BS - SHIFT)
+        embedded_BSE: Tensor = self.model.get_input_embeddings()(own_BS)
+        return embedded_BSE
+
+    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
+        self.check_length(max(lengths), "A text")
+        mask_BS = padding_mask(lengths, embedded_BSE.shape[1], embedded_BSE.device)
+        attention_mask = None if mask_BS is None else mask_BS.long()
+        hidden = self.model(inputs_embeds=embedded_BSE, attention_mask=attention_mask).last_hidden_state
+        outputs_BSM = self.projection(hidden)
+        if mask_BS is not None:
+            outputs_BSM = torch.where(mask_BS[..., None], outputs_BSM, 0)
+        final = RecurrentState(outputs_BSM[None, :, 0], None)
+        return EncoderOutputs(self.dropout(outputs_BSM), lengths, final)
+
+
+def load_model(path: str | None) -> Any:
+    """Return the model of a folder without its pooling layer; on the meta device, without weights.
+
+    Raises:
+        UserError: see `PretrainedEncoder`.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise UserError(
+            "encoder=pretrained needs transformers: pip install 'seq2seq_lab[pretrained]'."
+        ) from error
+    folder = check_folder(path, "config.json")
+    options = {"trust_remote_code": False, "local_files_only": True}
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # missing weights are an error below
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, **options)
+        if config.is_encoder_decoder:
+            raise ValueError("it has a decoder, and only encoders of the kind of BERT can be used")
+        if torch.get_default_device().type == "meta":
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+        else:
+            model, found = transformers.AutoModel.from_pretrained(
+                folder,
+                config=config,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+                **options,
+            )
+            missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+            if missing:
+                raise ValueError(f"its weights lack {', '.join(missing[:3])}")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(
+            f"encoder.path={path} cannot be loaded: {str(error).rstrip('.')}. Give the folder of an encoder of the kind of "
+            f"BERT, with config.json and model.safetensors and without its own code."
+        ) from error
+    if hasattr(model, "pooler"):
+        model.pooler = None  # no output depends on it
+    return model
+
+
+def _without_model(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    """Leave the weights of the model out of the state of the encoder."""
+    for name in [name for name in state if name.startswith(f"{prefix}model.")]:
+        del state[name]
