@@ -237,6 +237,9 @@ def test_two_ranks_compute_what_one_process_computes(whole: Path, tmp_path: Path
     with forked_ranks():
         assert command_line.run(*SMALL, "trainer.devices=2", f"hydra.run.dir={tmp_path}") == 0
     assert losses(tmp_path) == pytest.approx(losses(whole), rel=1e-4)
+    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in (tmp_path, whole)]
+    for name in ("bleu", "chrf", "loss_teacher_forced", "pointing_game"):
+        assert results[0][f"test/{name}"] == pytest.approx(results[1][f"test/{name}"], rel=1e-4), name
 
 
 def losses(folder: Path) -> dict[int, float]:
