@@ -21,14 +21,17 @@ def expand_cells(sweeper: DictConfig, overrides: Sequence[Override]) -> list[lis
     A key in `overrides` replaces the values that `sweeper.params` lists for it. If the cells set that key, it replaces all
     cells.
     """
-    params = parse_overrides([f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()])
+    params = _overrides(sweeper.get("params") or {})
     cells: list[Mapping[str, Any]] = list(sweeper.get("cells") or [{}])
     if any(override.key_or_group in cell for override in overrides for cell in cells):
         cells = [{}]
-    return [
-        [*parse_overrides([f"{key}={value}" for key, value in cell.items()]), *params, *overrides]
-        for cell in cells
-    ]
+    return [[*_overrides(cell), *params, *overrides] for cell in cells]
+
+
+def _overrides(settings: Mapping[str, Any]) -> list[Override]:
+    return parse_overrides(
+        [f"{key}={'null' if value is None else value}" for key, value in settings.items()]
+    )
 
 
 def find_varying_keys(cells: Sequence[Sequence[Override]]) -> list[str]:

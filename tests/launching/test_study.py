@@ -446,6 +446,12 @@ def test_the_cells_of_a_study_are_its_jobs(program: Program) -> None:
     assert {job.choices["encoder"] for job in program.jobs} == {"gru"}
 
 
+def test_null_in_a_cell_is_null() -> None:
+    sweeper = OmegaConf.create({"cells": [{"embedding.source.path": None, "model.scale_embeddings": True}]})
+    (cell,) = sweeps.expand_cells(sweeper, [])
+    assert [override.value() for override in cell] == [None, True]
+
+
 def test_a_key_that_the_cells_set_replaces_them(program: Program) -> None:
     program("study=attention", "seed=7", "attention=dot,none", "encoder=gru")
     assert [job.choices["attention"] for job in program.jobs] == ["dot", "none"]
