@@ -426,9 +426,11 @@ def open_task(config: Config, folder: Path, kind: type[AnyTask]) -> AnyTask:
             build.check_slot(slot, getattr(config, slot))
     task = build.task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
     if not isinstance(task, kind):
+        programs = sorted({command[0] for command in task.commands.values()})
+        own = f"Open it with python -m {' or python -m '.join(programs)}. " if programs else ""
         raise UserError(
-            f"{folder} is a run of {type(task).__name__}, and this program opens runs of {kind.__name__} only. Give the "
-            f"folder of such a run."
+            f"{folder} is a run of {type(task).__name__}, and this program opens runs of {kind.__name__} only. {own}"
+            f"The scores of the run are in result.json."
         )
     return task
 
