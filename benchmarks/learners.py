@@ -28,6 +28,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.examples import ExamplePlan, TrainingExamples
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.task import TranslationTask
@@ -186,6 +187,7 @@ class Package:
             seed=seed,
             identity={},
             profile=no_profile,
+            stop=StopSignals(None),
             compute=Compute(device, Precision.fp32, ranks),
         )
 

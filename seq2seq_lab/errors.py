@@ -20,6 +20,23 @@ class UserError(ValueError):
     """
 
 
+class Preempted(KeyboardInterrupt):
+    """A signal has stopped the run.
+
+    Args:
+        number: the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def exit_status(self) -> int:
+        """The status with which a program exits."""
+        return 128 + self.number
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises `UserError`."""
 
@@ -29,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def report_errors() -> Iterator[None]:
-    """Print a `UserError` to standard error and exit with status 2; exit with 130 on Ctrl-C."""
+    """Print a `UserError` to standard error and exit with status 2; exit with 128 + N after signal N."""
     with exit_on_closed_pipe():
         try:
             yield
@@ -37,6 +54,8 @@ def report_errors() -> Iterator[None]:
             sys.stdout.flush()
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2)
+        except Preempted as preempted:
+            sys.exit(preempted.exit_status)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             sys.exit(130)

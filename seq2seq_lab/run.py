@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from seq2seq_lab import build
 from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.data.download import cache_folder
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.files import (
     RUN_FORMAT,
     cover,
@@ -41,6 +42,7 @@ from seq2seq_lab.runtime.device import (
     set_deterministic,
 )
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, Evaluator, Task, TaskData
 from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, Tracker, Trackers
 from seq2seq_lab.tracking.git import git_diff
@@ -83,14 +85,16 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
 
     Raises:
         UserError: the data or the checkpoint cannot be used.
+        Preempted: SIGTERM, SIGINT or SIGUSR1 has stopped the run.
     """
-    if not ranks.main:
-        return experiment(job, ranks)
-    try:
-        return experiment(job, ranks)
-    except (Exception, KeyboardInterrupt) as error:
-        record_end(job.folder, error)
-        raise
+    stop = StopSignals(ranks.store)
+    with stop.handled():
+        try:
+            return experiment(job, ranks, stop)
+        except (Exception, KeyboardInterrupt) as error:
+            if ranks.main:
+                record_end(job.folder, error)
+            raise
 
 
 def record_end(folder: Path, error: BaseException) -> None:
@@ -99,9 +103,15 @@ def record_end(folder: Path, error: BaseException) -> None:
     A `result.json` of a finished run is kept. Errors are not printed here: the command line prints them.
     """
     if isinstance(error, KeyboardInterrupt):
+        by = (
+            f"Stopped by {signal.Signals(error.number).name}"
+            if isinstance(error, Preempted)
+            else "Interrupted"
+        )
         if checkpoint.any_in(folder / "checkpoints"):
-            log.warning("Interrupted. To resume: %s", run_report.resume_command(folder))
-        status, text = "interrupted", "interrupted by the user; resume=RUN_FOLDER resumes the run"
+            log.warning("%s. To resume: %s", by, run_report.resume_command(folder))
+        status = "preempted" if isinstance(error, Preempted) else "interrupted"
+        text = f"{by}; resume=RUN_FOLDER resumes the run"
     else:
         status, text = "failed", f"{type(error).__name__}: {error}"
         trace = None if isinstance(error, UserError) else error
@@ -110,7 +120,7 @@ def record_end(folder: Path, error: BaseException) -> None:
         write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": text})
 
 
-def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
+def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     """Run one experiment from its data to its result; see `run`."""
     config, settings, folder = job.config, job.config.trainer, job.folder
     if not all(ranks.gather(folder.is_dir())):
@@ -139,7 +149,15 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
         report = run_report.RunReport(task, data, folder, tracker)
         tracker.declare_metrics(report.declared.directions())
         trainer = make_trainer(
-            job, task, data, model, tracker=tracker, report=report, evaluate=evaluators[0], compute=compute
+            job,
+            task,
+            data,
+            model,
+            tracker=tracker,
+            report=report,
+            evaluate=evaluators[0],
+            stop=stop,
+            compute=compute,
         )
         result = None
         if resumed is not None:
@@ -157,8 +175,8 @@ def experiment(job: Job, ranks: Ranks) -> dict[str, Any]:
                 remove_result(folder)
             trainer.fit()
             best = load_best(trainer)
-            with console.progress_bar("scoring, batches") as counted:
-                evaluations = [evaluate(final=True, counted=counted) for evaluate in evaluators]
+            with console.progress_bar("scoring, batches") as counted, stop.evaluation():
+                evaluations = [evaluate(final=True, counted=stop.checked(counted)) for evaluate in evaluators]
             result = training_result(trainer, began)
             if ranks.main:
                 result |= (scores := report.end(evaluations, trainer.state.step))
@@ -234,6 +252,7 @@ def make_trainer(
     tracker: Tracker,
     report: run_report.RunReport,
     evaluate: Evaluator,
+    stop: StopSignals,
     compute: Compute,
 ) -> Trainer:
     """Return the trainer of a run.
@@ -266,6 +285,7 @@ def make_trainer(
             "trainer.precision": compute.precision.value,
         },
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
+        stop=stop,
         compute=compute,
     )
 

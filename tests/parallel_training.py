@@ -24,6 +24,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.launch import join_ranks
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.examples import TrainingExamples
@@ -118,6 +119,7 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
         seed=1,
         identity={},
         profile=no_profile,
+        stop=StopSignals(None),
         compute=compute,
     )
     losses, norms = [], []

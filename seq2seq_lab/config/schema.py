@@ -174,6 +174,7 @@ class TrainerConfig:
     test_precision: Precision
     deterministic: bool
     checkpoint_every_steps: int | None
+    checkpoint_every_minutes: float | None
     keep_checkpoints: int
     log_every_steps: int
     profile: bool
@@ -224,6 +225,7 @@ MAY_CHANGE = (
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.patience",
+    "trainer.checkpoint_every_minutes",
     "trainer.keep_checkpoints",
     "trainer.devices",
     "trainer.backend",
@@ -286,6 +288,7 @@ ABOVE_ZERO = (
     *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
     *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
     *("trainer.log_every_steps", "trainer.max_skipped_steps", "trainer.max_eval_length"),
+    "trainer.checkpoint_every_minutes",
 )
 BELOW_ONE = (
     *("model.dropout", "model.state_dropout", "embedding.source.dropout", "embedding.target.dropout"),

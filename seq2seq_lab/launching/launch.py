@@ -5,6 +5,7 @@ started by a launcher such as `torchrun` joins the launcher's other processes, o
 """
 
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -19,19 +20,25 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import distributed
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import Backend, Config
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end, run
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device
 from seq2seq_lab.runtime.ranks import TIMEOUT, Ranks
+from seq2seq_lab.runtime.signals import SIGNALS
 from seq2seq_lab.runtime.torchrun import is_external_rank
 
 Result = TypeVar("Result")
+
+FORWARDED = (*SIGNALS, signal.SIGHUP, signal.SIGQUIT)  # to the ranks
+SHUTDOWN_SECONDS = 120  # for ranks to write a checkpoint after a signal
 
 
 def launch(job: Job) -> dict[str, Any]:
@@ -49,13 +56,17 @@ def launch(job: Job) -> dict[str, Any]:
             )
         with join_ranks() as ranks:
             share_job(ranks, job)
-            return _run_rank(job, ranks)
+            return _run_external_rank(job, ranks)
     if count == 1:
         return _run_rank(job, Ranks())
     try:
         return spawn(count, _enter_rank, job, extensions.folder())[0]
     except (UserError, RuntimeError, KeyboardInterrupt) as error:
-        if not read_result(job.folder):  # rank 0 could not record the error: it was killed
+        recorded = read_result(job.folder)
+        # Rank 0 was killed, or has recorded how the error of another rank ended it.
+        own_error = str(recorded.get("error", "")).partition(": ")[2]
+        another = not isinstance(error, KeyboardInterrupt) and (not own_error or own_error not in str(error))
+        if not recorded or another:
             record_failure(job.folder, error)
         raise
 
@@ -64,7 +75,7 @@ def follow() -> Path:
     """Wait for the job of rank 0, run it on this rank, and return its folder."""
     with join_ranks() as ranks:
         job = share_job(ranks, None)
-        _run_rank(job, ranks)
+        _run_external_rank(job, ranks)
     return job.folder
 
 
@@ -102,8 +113,10 @@ def join_ranks() -> Iterator[Ranks]:
         torch.cuda.set_device(local_rank % gpus)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    distributed.init_process_group("gloo", timeout=TIMEOUT)  # for Python values; see `Ranks.with_backend`
-    ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), local_rank)
+    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    # For Python values; see `Ranks.with_backend`.
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    ranks = Ranks(rank, size, local_rank, store=PrefixStore("run", store))
     if not ranks.main:
         console.mute()
     yield ranks
@@ -123,7 +136,8 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
 
     Raises:
         UserError: the first rank to fail raised it.
-        RuntimeError: the first rank to fail raised something else, or was killed.
+        RuntimeError: the first rank to fail raised something else, or was killed. It contains the traceback of the rank.
+        Preempted: a signal to this process or to a rank has stopped the ranks.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -143,6 +157,8 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 monitor_interval=0.1,
                 start_method="spawn",
                 logs_specs=DefaultLogsSpecs(log_dir=logs),
+                signals_to_handle=",".join(number.name for number in FORWARDED),
+                shutdown_timeout=SHUTDOWN_SECONDS,
             )
             results: dict[int, Result] = elastic_launch(settings, _enter_process)(logs, entry, *arguments)
         except ChildFailedError as error:
@@ -150,13 +166,17 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
             user_error = _user_error_file(logs, rank)
             if user_error.exists():
                 raise UserError(user_error.read_text("utf-8")) from None
+            if (number := failure.exitcode - 128) in SIGNALS:
+                raise Preempted(number) from None
             # A dict if the rank raised an exception, a text if it was killed.
             message: Any = failure.message
-            text = message if isinstance(message, str) else message["message"]
+            text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
             raise RuntimeError(f"Rank {rank} failed: {text}") from error
         except SignalException as error:
-            if error.sigval == signal.SIGINT:
-                raise KeyboardInterrupt from None
+            for process in multiprocessing.active_children():  # after a second signal
+                process.kill()
+            if error.sigval in SIGNALS:
+                raise Preempted(error.sigval) from None
             raise SystemExit(128 + error.sigval) from None
     return [results[rank] for rank in range(count)]
 
@@ -164,8 +184,7 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
 @contextmanager
 def _keep_signal_handlers() -> Iterator[None]:
     """Restore the signal handlers on exit: the elastic agent replaces them."""
-    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in handled}
+    before = {number: signal.getsignal(number) for number in FORWARDED}
     try:
         yield
     finally:
@@ -185,21 +204,23 @@ def _mute_agent() -> Iterator[None]:
         logging.disable(before)
 
 
-def leave() -> NoReturn:
-    """End this process with status 0, without Python's finalization.
+def leave(status: int = 0) -> NoReturn:
+    """End this process without Python's finalization.
 
     gloo's threads can outlive their process group if DDP has used it. If one of them releases a tensor after Python has
     finalized, the process aborts and the launcher reports the run as failed.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 def _enter_process(logs: str, entry: Callable[..., Result], *arguments: object) -> Result:
     """Entry point of a process that `spawn` starts."""
     try:
         result = entry(*arguments)
+    except Preempted as preempted:
+        leave(preempted.exit_status)  # this closes its connections, for which other ranks may be waiting
     except UserError as error:
         _user_error_file(logs, int(os.environ["RANK"])).write_text(str(error), "utf-8")
         raise
@@ -224,3 +245,11 @@ def _run_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
         return run(job, ranks)
     with console.setup_logging(job.folder / "run.log"):
         return run(job, ranks)
+
+
+def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
+    """Run a job on a rank that a launcher has started; end the process after a signal."""
+    try:
+        return _run_rank(job, ranks)
+    except Preempted as preempted:
+        leave(preempted.exit_status)

@@ -1,6 +1,6 @@
 """The processes (ranks) of a data-parallel run and the communication between them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq_lab.config.schema import Backend
@@ -30,12 +31,14 @@ class Ranks:
         size: number of processes.
         local_rank: index of this process on its machine.
         group: process group of the tensor operations; None for the default group (gloo).
+        store: key-value store of the ranks; None with one process.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     group: distributed.ProcessGroup | None = None
+    store: Store | None = None
 
     @property
     def main(self) -> bool:
@@ -84,6 +87,24 @@ class Ranks:
         if self.size > 1:
             distributed.all_reduce(tensor, group=self.group)
         return tensor
+
+    def start_maximum(self, values: Sequence[int]) -> Callable[[], list[int]]:
+        """Start to compute the maximum of each value over the ranks; return a function that waits for the result.
+
+        No GPU is involved, so that neither the host nor the GPU waits for the other.
+        """
+        if self.size == 1:
+            return lambda: [*values]
+        tensor = torch.tensor(values)
+        work = distributed.all_reduce(tensor, distributed.ReduceOp.MAX, async_op=True)
+        assert work is not None
+
+        def wait() -> list[int]:
+            work.wait()
+            result: list[int] = tensor.tolist()
+            return result
+
+        return wait
 
     @contextmanager
     def main_first(self) -> Iterator[None]:

@@ -35,7 +35,7 @@ def save(
     best: str | None,
     task_state: Mapping[str, Any],
 ) -> Path:
-    """Write a new checkpoint and return its folder, `folder/name`.
+    """Write a checkpoint and return its folder, `folder/name`; it replaces one of the same name.
 
     Args:
         state: JSON values; see `load_state`.
@@ -45,9 +45,9 @@ def save(
     Raises:
         UserError: the checkpoint cannot be written, for example on a full disk. Earlier ones are not changed.
     """
-    final, temporary = folder / name, folder / f".{name}.writing"
-    assert not final.exists(), final
-    shutil.rmtree(temporary, ignore_errors=True)
+    final, temporary, replaced = folder / name, folder / f".{name}.writing", folder / f".{name}.replaced"
+    for leftover in (temporary, replaced):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
         # On a GPU the weights of a recurrent layer are views of one buffer, which safetensors cannot store.
@@ -66,8 +66,11 @@ def save(
         for path in temporary.iterdir():
             flush(path)
         flush(temporary)
+        if final.exists():
+            final.rename(replaced)
         temporary.rename(final)
         flush(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise UserError(
@@ -114,6 +117,9 @@ def newest(folder: Path) -> Path:
     Raises:
         UserError: no checkpoint is valid.
     """
+    for replaced in folder.glob(".*.replaced"):  # the run was killed between two renames of `save`
+        if not (final := folder / replaced.stem[1:]).exists():
+            replaced.rename(final)
     damaged = []
     for checkpoint in sorted(folder.glob("step_*"), reverse=True):
         reason = damage(checkpoint)

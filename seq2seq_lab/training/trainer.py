@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from seq2seq_lab.config.schema import Precision
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.device import (
@@ -27,12 +27,13 @@ from seq2seq_lab.runtime.device import (
     synchronize,
     to_host,
 )
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, EpochPlan, StepInfo, Task, TrainingSplit
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import STEP, Profile
 from seq2seq_lab.training.schedules import Schedule
-from seq2seq_lab.training.update import decides_on_device, start_momentum, step_if
+from seq2seq_lab.training.update import decides_on_device, digest, start_momentum, state_tensors, step_if
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class TrainerSettings:
     higher_is_better: bool
     patience: int | None
     checkpoint_every_steps: int | None
+    checkpoint_every_minutes: float | None
     keep_checkpoints: int
     log_every_steps: int
     max_skipped_steps: int
@@ -123,6 +125,7 @@ class Trainer:
         seed: seed of the dropout masks.
         identity: values that must be equal in a checkpoint and in the run that resumes from it, by name.
         profile: profiles the steps, or `profiling.no_profile`.
+        stop: checked after every step and every batch of a validation.
         compute: its ranks share every step; rank 0 alone writes checkpoints.
     """
 
@@ -141,6 +144,7 @@ class Trainer:
         seed: int,
         identity: Mapping[str, str],
         profile: Profile,
+        stop: StopSignals,
         compute: Compute,
     ) -> None:
         self.task = task
@@ -155,6 +159,7 @@ class Trainer:
         self.seed = seed
         self.identity = identity
         self.profile = profile
+        self.stop = stop
         self.compute = compute
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision is Precision.fp16)
         self._skips_on_device = decides_on_device(optimizer, compute.device)
@@ -163,6 +168,9 @@ class Trainer:
         self.state = TrainState()
         self._loss = compute.ranks.data_parallel(_Loss(task, model), compute.device)
         self._pending = _Pending()
+        self._requests: Callable[[], list[int]] = lambda: [0, 0]  # of the last step
+        self._saved = 0  # the step of the last checkpoint
+        self._next_save = math.inf
         self._releaser = MemoryReleaser(compute.device)
         self._rates = [group["lr"] for group in optimizer.param_groups]
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -192,13 +200,20 @@ class Trainer:
         Raises:
             UserError: `max_skipped_steps` steps in a row were skipped, a weight or the monitored metric is not finite, or
                 the disk is full.
+            Preempted: there was a signal. A checkpoint of the last step has been written.
         """
         state = self.state
+        self.stop.deferred = True
+        self._schedule_save()
         epochs = math.ceil(self.total / self.epoch_steps)  # the last one can be partial
         with (
             Progress(self.total, state.step, epochs, 10.0, self.task.unit.replace("_", " ")) as progress,
             self.profile(self.total - state.step) as after_step,
         ):
+            if state.step and self._validation_due() and state.validated != state.step:
+                self._validate(
+                    partial(progress.show_validation, state.step, state.epoch + 1, self._best_score())
+                )
             while not self.done:
                 start = time.perf_counter()
                 steps = self.open_epoch(state.epoch)
@@ -215,6 +230,7 @@ class Trainer:
                         loss, speed = self._pending.mean_loss(), state.units_per_second
                         progress.show(state.step, epoch + 1, loss, speed, self._best_score())
                     self._after_step(progress, epoch)
+        self._requests()  # end the communication of the last step
         if state.step < self.total:
             log.info(
                 "Stopped early: %s has not improved for %s validations (trainer.patience).",
@@ -230,14 +246,40 @@ class Trainer:
         return f"best {self.settings.monitor} {value:.{2 if abs(value) >= 10 else 3}f}"
 
     def _after_step(self, progress: Progress, epoch: int) -> None:
-        """Log, validate and save a checkpoint if they are due."""
+        """Log, validate and save a checkpoint if they are due; stop after a signal."""
         settings, step = self.settings, self.state.step
+        number, save = self._agree()
         if step % settings.log_every_steps == 0 or step == self.total:
             self._log()
-        if self._validation_due():
+        if self._validation_due() and not number:
             self._validate(partial(progress.show_validation, step, epoch + 1, self._best_score()))
-        elif settings.checkpoint_every_steps and step % settings.checkpoint_every_steps == 0:
-            self._save()
+        elif (
+            number
+            or save
+            or (settings.checkpoint_every_steps and step % settings.checkpoint_every_steps == 0)
+        ):
+            self._save(self.task.state_dict(self.compute.ranks))
+        if number:
+            self.compute.ranks.barrier()  # a launcher ends all ranks when the first one ends
+            raise Preempted(number)
+
+    def _agree(self) -> tuple[int, bool]:
+        """Return the signal to stop, 0 without one, and whether a checkpoint is due. All ranks return the same.
+
+        The ranks exchange these values while they compute the next step: several ranks return those of the step before.
+        """
+        ranks = self.compute.ranks
+        due = ranks.main and time.monotonic() >= self._next_save
+        requests = ranks.start_maximum([self.stop.received, due])
+        before, self._requests = self._requests, requests
+        number, save = requests() if ranks.size == 1 else before()
+        return number, bool(
+            save
+        ) and self.state.step - self._saved > 1  # a request of the step of a checkpoint is done
+
+    def _schedule_save(self) -> None:
+        minutes = self.settings.checkpoint_every_minutes
+        self._next_save = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
     def step(self, number: int) -> tuple[Tensor, Tensor, int]:
         """Perform an optimizer step of the current epoch; return (summed loss, gradient norm, units).
@@ -322,10 +364,10 @@ class Trainer:
                     f"init_from=RUN_FOLDER."
                 )
         state = TrainState(**saved["train_state"])
-        if self.total < state.step or (self.total == state.step != state.validated):
+        if self.total < state.step:
             raise UserError(
-                f"Cannot resume from {path}: the run has completed {state.step} steps, with the last validation at step "
-                f"{state.validated}, and would end at step {self.total}. Raise trainer.max_epochs or trainer.max_steps."
+                f"Cannot resume from {path}: the run has completed {state.step} steps and would end at step {self.total}. "
+                f"Raise trainer.max_epochs or trainer.max_steps."
             )
         checkpoint.load_weights(path, self.model)
         checkpoint.load_optimizer(path, self.optimizer)
@@ -463,6 +505,24 @@ class Trainer:
             if isinstance(tensor, Tensor) and not math.isfinite(to_host(tensor.sum())):
                 raise self._diverged(f"The weight {name}, or its state in the optimizer, is not finite")
 
+    def _compare_ranks(self) -> None:
+        """Refuse ranks whose weights or optimizers differ.
+
+        Raises:
+            UserError: names the ranks that differ from rank 0.
+        """
+        ranks = self.compute.ranks
+        if ranks.size == 1:
+            return
+        digests = ranks.gather(digest([*self.model.parameters(), *state_tensors(self.optimizer)]))
+        others = [str(rank) for rank, found in enumerate(digests) if found != digests[0]]
+        if others:
+            raise UserError(
+                f"The weights or the optimizer of rank {', '.join(others)} differ from those of rank 0 at step "
+                f"{self.state.step}: the ranks no longer train the same model. Earlier checkpoints are not changed. Check the "
+                f"memory and the device of these ranks, then resume with resume=RUN_FOLDER."
+            )
+
     def _diverged(self, problem: str) -> UserError:
         clip = self.settings.clip_norm
         return UserError(
@@ -485,8 +545,15 @@ class Trainer:
     def _validate(self, counted: Counted) -> None:
         self._count_skipped()
         self._check_weights()
+        self._compare_ranks()
+        task_state = self.task.state_dict(self.compute.ranks)
         start = time.perf_counter()
-        values = self.validate(self.state.step, counted)
+        try:
+            with self.stop.evaluation():
+                values = self.validate(self.state.step, self.stop.checked(counted))
+        except Preempted:
+            self._save(task_state)  # a resumed run begins with this validation
+            raise
         self.state.validation_seconds += time.perf_counter() - start
         monitor = self.settings.monitor
         if monitor not in values:
@@ -501,16 +568,18 @@ class Trainer:
             self.state.best, self.state.best_value = self._name(), value
         self.state.history.append(value)
         self.state.validated = self.state.step
-        self._save()
+        self._save(task_state)
 
-    def _save(self) -> None:
+    def _save(self, task_state: Mapping[str, Any]) -> None:
+        """Write a checkpoint. It is not a collective operation: the ranks that a signal interrupts are not in step."""
         self._count_skipped()
         self._check_weights()
+        self._saved = self.state.step
+        self._schedule_save()
         state = self.state
         state.scaler = self.scaler.state_dict()
         state.pending_losses, state.pending_counts = self._pending.losses(), self._pending.counts
         state.pending_examples = self._pending.examples
-        task_state = self.task.state_dict(self.compute.ranks)
         if not self.compute.ranks.main:
             return
         checkpoint.save(

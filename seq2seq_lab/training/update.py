@@ -1,7 +1,12 @@
-"""An optimizer step that is skipped if the loss or the gradient is not finite."""
+"""An optimizer step that is skipped if the loss or the gradient is not finite; a hash of weights and optimizer."""
+
+import hashlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
+from seq2seq_lab.runtime.device import to_host
 
 
 def decides_on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
@@ -35,3 +40,18 @@ def start_momentum(optimizer: torch.optim.Optimizer) -> None:
             if group["momentum"]:
                 for parameter in group["params"]:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the tensors of the state of an optimizer, in the order of its parameters."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    states = [optimizer.state.get(parameter, {}) for parameter in parameters]
+    return [value for state in states for _, value in sorted(state.items()) if isinstance(value, Tensor)]
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Return a hash of the values of tensors."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(to_host(tensor.contiguous()).tobytes())  # the ranks compare their weights
+    return found.hexdigest()

@@ -241,3 +241,33 @@ def test_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(OSError, match="full"):
         files.write_atomically(file, "new\n")
     assert file.read_text("utf-8") == "old\n"
+
+
+def test_a_checkpoint_of_the_same_name_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def save(value: int) -> Path:
+        return checkpoint.save(
+            tmp_path, "step_00000001", model, optimizer, {"value": value}, best=None, task_state={}
+        )
+
+    save(1)
+    path = save(2)
+    assert checkpoint.load_state(path)["value"] == 2
+    rename, renamed = Path.rename, []
+
+    def killed(source: Path, target: Path) -> Path:
+        if renamed:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        return rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(3)
+    assert not path.exists()
+    assert checkpoint.load_state(checkpoint.newest(tmp_path))["value"] == 2
+    save(4)
+    assert [found.name for found in tmp_path.iterdir()] == ["step_00000001"]

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +23,11 @@ from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, StepInfo
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tracking import Tracker
@@ -119,6 +121,7 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
             seed=1,
             identity={"the data": identity},
             profile=no_profile,
+            stop=StopSignals(None),
             compute=Compute(torch.device("cpu"), precision, Ranks()),
         )
         return trainer
@@ -281,7 +284,7 @@ def test_shares_of_an_epoch_meet_its_end_in_spite_of_rounding(make: Callable[...
 def test_best_checkpoint(
     mode: str, scores: tuple[float, ...], best: int, make: Callable[..., Trainer]
 ) -> None:
-    trainer = make(scores, max_epochs=3, monitor_mode=MonitorMode(mode))
+    trainer = make(scores, max_epochs=3, keep_checkpoints=1, monitor_mode=MonitorMode(mode))
     trainer.fit()
     assert trainer.state.best == f"step_{best:08d}"
     assert saved(trainer) == sorted({best, 15})
@@ -304,6 +307,75 @@ def test_checkpoints_between_validations(make: Callable[..., Trainer]) -> None:
     trainer = make(checkpoint_every_steps=2, keep_checkpoints=9)
     trainer.fit()
     assert saved(trainer) == [2, 4, 5, 6, 8, 10]
+
+
+def interrupt(trainer: Trainer, where: str, step: int) -> None:
+    """Let a signal arrive in the computation of a step, or in the validation after it."""
+
+    def receive(*_: object) -> None:
+        if trainer.state.step == step:
+            trainer.stop.received = signal.SIGTERM
+
+    if where == "step":
+        trainer.optimizer.register_step_post_hook(receive)
+    else:
+        validate = trainer.validate
+
+        def validate_with_signal(number: int, counted: Counted) -> Mapping[str, float]:
+            counted(1, 2)
+            receive()
+            counted(2, 2)
+            return validate(number, counted)
+
+        trainer.validate = validate_with_signal
+
+
+@pytest.mark.parametrize(
+    ("where", "step", "left"),
+    [
+        ("step", 0, [1]),
+        ("step", 2, [3]),
+        ("step", 4, [5]),
+        ("step", 9, [5, 10]),
+        ("validation", 5, [5]),
+        ("validation", 10, [5, 10]),
+    ],
+)
+def test_a_signal_stops_the_training_without_a_loss(
+    where: str, step: int, left: list[int], make: Callable[..., Trainer]
+) -> None:
+    """A checkpoint of the last step is written; the resumed run computes what the uninterrupted run computes."""
+    scores = (3.0, 4.0)
+    whole, stopped, resumed = (make(scores, folder=f, log_every_steps=3) for f in ("whole", "run", "run"))
+    whole.fit()
+    interrupt(stopped, where, step)
+    with pytest.raises(Preempted) as preempted:
+        stopped.fit()
+    assert preempted.value.exit_status == 143
+    assert saved(stopped) == left
+    resumed.load(checkpoint.newest(stopped.folder))
+    assert resumed.state.step == left[-1]
+    steps = validations(resumed)
+    assert steps == [at for at in (5, 10) if at > left[-1] or at == left[-1] != stopped.state.validated]
+    losses = [(at, row["train/loss"].hex()) for at, row in (*rows(stopped), *rows(resumed))]
+    assert losses == [(at, row["train/loss"].hex()) for at, row in rows(whole)]
+    assert all(map(torch.equal, tensors(resumed), tensors(whole)))
+    assert resumed.state.history == whole.state.history
+    assert checkpoint.best(resumed.folder).name == checkpoint.best(whole.folder).name == "step_00000010"
+
+
+def test_checkpoints_by_time(make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make(checkpoint_every_minutes=2.0, keep_checkpoints=9)
+    now = 1000.0
+    monkeypatch.setattr("seq2seq_lab.training.trainer.time.monotonic", lambda: now)
+
+    def wait(*_: object) -> None:
+        nonlocal now
+        now += 50
+
+    trainer.optimizer.register_step_post_hook(wait)
+    trainer.fit()
+    assert saved(trainer) == [3, 5, 8, 10]  # 120 s after the start, and after the checkpoint of step 5
 
 
 def test_epochs_differ_and_overfitting_repeats_the_same_batches(make: Callable[..., Trainer]) -> None:

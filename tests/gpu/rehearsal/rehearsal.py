@@ -26,6 +26,7 @@ from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, Recurre
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
 from seq2seq_lab.tasks.examples import TrainingExamples
@@ -136,6 +137,7 @@ def test_training(
         seed=1,
         identity={},
         profile=no_profile,
+        stop=StopSignals(None),
         compute=Compute(GPU, precision, Ranks()),
     )
     assert made.scaler.is_enabled() == (precision is FP16)

@@ -1,0 +1,207 @@
+"""Signals and killed ranks: what a run leaves, and that it can be resumed without a loss."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+import torch
+from forked_ranks import forked_ranks
+from safetensors.torch import load_file
+
+import seq2seq_lab
+from seq2seq_lab.errors import Preempted, UserError
+from seq2seq_lab.launching import launch
+from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator
+from seq2seq_lab.training import checkpoint
+from seq2seq_lab.training.trainer import Trainer
+
+SETTINGS = [
+    *("dataset.train=80", "dataset.validation=8", "dataset.test=8", "dataset.test_compositional=0"),
+    *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0.3"),
+    *("trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0", "trainer.log_every_steps=1"),
+    *("trainer.batch_size=16", "trainer.max_epochs=2", "trainer.eval_batch_size=2", "logger=none"),
+]
+STEPS = 10
+
+
+def losses(folder: Path) -> list[tuple[int, str]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [(row["step"], float(row["train/loss"]).hex()) for row in rows if "train/loss" in row]
+
+
+def last_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    path = checkpoint.newest(folder / "checkpoints")
+    assert path.name == f"step_{STEPS:08d}"
+    return {**load_file(path / "model.safetensors"), **load_file(path / "optimizer.safetensors")}
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    assert losses(one) == losses(other)
+    tensors, others = last_tensors(one), last_tensors(other)
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(tensors[name], others[name]) for name in tensors)
+
+
+def status_of(folder: Path) -> str:
+    return str(json.loads((folder / "result.json").read_text("utf-8"))["status"])
+
+
+def train_on_ranks(folder: Path, *settings: str) -> dict[str, Any]:
+    with forked_ranks():
+        run = seq2seq_lab.train([*SETTINGS, "trainer.devices=2", *settings], folder=folder)
+    assert run.result is not None
+    return run.result
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run of two ranks."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "cores", lambda: [0, 1])
+        train_on_ranks(folder)
+    return folder
+
+
+def send_in_step(monkeypatch: pytest.MonkeyPatch, step: int, number: int) -> None:
+    """Send rank 1 a signal in a step."""
+    update = Trainer._update_weights
+
+    def send(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
+        if trainer.state.step == step and trainer.compute.ranks.rank == 1:
+            os.kill(os.getpid(), number)
+        return update(trainer, loss_sum)
+
+    monkeypatch.setattr(Trainer, "_update_weights", send)
+
+
+def send_in_evaluation(monkeypatch: pytest.MonkeyPatch, call: int, number: int) -> None:
+    """Send rank 1 a signal in an evaluation: the first two are validations, the next ones score the best checkpoint."""
+    evaluate, calls = TranslationEvaluator.__call__, 0
+
+    def send(evaluator: TranslationEvaluator, final: bool = False, counted: Any = None) -> Any:
+        nonlocal calls
+        if calls == call and evaluator.compute.ranks.rank == 1:
+            os.kill(os.getpid(), number)
+        calls += 1
+        return evaluate(evaluator, final, counted)
+
+    monkeypatch.setattr(TranslationEvaluator, "__call__", send)
+
+
+@pytest.mark.parametrize(
+    ("inject", "at", "number", "newest"),
+    [
+        (send_in_step, 2, signal.SIGTERM, (4,)),
+        (send_in_step, 6, signal.SIGUSR1, (8,)),
+        (send_in_evaluation, 0, signal.SIGTERM, (5,)),
+        (send_in_evaluation, 3, signal.SIGTERM, (10,)),
+    ],
+)
+def test_a_signal_to_one_rank_stops_both_at_the_same_step(
+    inject: Any,
+    at: int,
+    number: int,
+    newest: tuple[int],
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        inject(patch, at, number)
+        with pytest.raises(Preempted) as preempted:
+            train_on_ranks(folder)
+    assert preempted.value.number == number
+    assert status_of(folder) == "preempted"
+    assert checkpoint.newest(folder / "checkpoints").name == f"step_{newest[0]:08d}"
+    with forked_ranks():
+        assert command_line.run(f"resume={folder}") == 0
+    assert status_of(folder) == "finished"
+    assert_same_run(folder, whole)
+
+
+def test_a_killed_rank_ends_the_other_and_the_run_resumes(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        send_in_step(patch, 6, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="SIGKILL"):
+            train_on_ranks(folder)
+    assert status_of(folder) == "failed"
+    assert checkpoint.newest(folder / "checkpoints").name == "step_00000005"
+    with forked_ranks():
+        assert command_line.run(f"resume={folder}") == 0
+    assert_same_run(folder, whole)
+
+
+def test_the_traceback_of_a_rank_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+
+    def broken(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
+        if trainer.compute.ranks.rank == 1:
+            raise ZeroDivisionError("of rank 1")
+        trainer.compute.ranks.barrier()
+
+    monkeypatch.setattr(Trainer, "_update_weights", broken)
+    with pytest.raises(
+        RuntimeError, match=r"(?s)Rank 1 failed.*Traceback.*in broken.*ZeroDivisionError: of rank 1"
+    ):
+        train_on_ranks(tmp_path / "run")
+    assert status_of(tmp_path / "run") == "failed"
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert "ZeroDivisionError: of rank 1" in result["error"]
+
+
+@pytest.mark.parametrize("what", ["weight", "moment"])
+def test_ranks_that_drift_apart_are_refused_at_the_next_validation(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    step = Trainer.step
+
+    def drifting(trainer: Trainer, number: int) -> Any:
+        done = step(trainer, number)
+        if trainer.state.step == 6 and trainer.compute.ranks.rank == 1:
+            weight = next(trainer.model.parameters())
+            changed = weight if what == "weight" else trainer.optimizer.state[weight]["exp_avg_sq"]
+            changed.data[0, 0] += 1e-3
+        return done
+
+    monkeypatch.setattr(Trainer, "step", drifting)
+    with pytest.raises(UserError, match=r"rank 1 differ from those of rank 0 at step 10.*resume="):
+        train_on_ranks(tmp_path / "run")
+    assert status_of(tmp_path / "run") == "failed"
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints").name == "step_00000005"
+
+
+def test_sigterm_to_the_program(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seq2seq_lab", *SETTINGS, "trainer.max_epochs=1000", "hydra.run.dir=run"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = folder / "metrics.jsonl"
+    while process.poll() is None and not (metrics.is_file() and len(losses(folder)) > 6):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert error == ""
+    assert status_of(folder) == "preempted"
+    step = losses(folder)[-1][0]
+    assert checkpoint.newest(folder / "checkpoints").name == f"step_{step:08d}"
