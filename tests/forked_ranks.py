@@ -1,5 +1,6 @@
 """Starts ranks as forks of this process, which do not import PyTorch again: a spawned rank takes seconds to do so."""
 
+import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,5 +25,8 @@ def forked_ranks() -> Iterator[None]:
         warnings.simplefilter("default")  # in a spawned rank, warnings are not errors either
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr(api, "LaunchConfig", with_forks)
+        gc.collect()
+        gc.freeze()  # a rank that collected a store of an earlier launch would wait for its threads, which it does not have
         yield
+    gc.unfreeze()
     torch.set_num_threads(threads)

@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from seq2seq_lab.runtime.torchrun import is_external_rank
 Result = TypeVar("Result")
 
 FORWARDED = (*SIGNALS, signal.SIGHUP, signal.SIGQUIT)  # to the ranks
+LOST_SECONDS = 2.0
 SHUTDOWN_SECONDS = 120  # for ranks to write a checkpoint after a signal
 
 
@@ -223,6 +225,12 @@ def _enter_process(logs: str, entry: Callable[..., Result], *arguments: object) 
         leave(preempted.exit_status)  # this closes its connections, for which other ranks may be waiting
     except UserError as error:
         _user_error_file(logs, int(os.environ["RANK"])).write_text(str(error), "utf-8")
+        raise
+    except RuntimeError as error:
+        if isinstance(error, distributed.DistBackendError) or "gloo/transport" in str(error):
+            time.sleep(
+                LOST_SECONDS
+            )  # the agent reports the rank that ends first: the one that this rank has lost
         raise
     Finalize(None, leave, exitpriority=-100)  # after the agent has received the result
     return result

@@ -519,8 +519,8 @@ class Trainer:
         if others:
             raise UserError(
                 f"The weights or the optimizer of rank {', '.join(others)} differ from those of rank 0 at step "
-                f"{self.state.step}: the ranks no longer train the same model. Earlier checkpoints are not changed. Check the "
-                f"memory and the device of these ranks, then resume with resume=RUN_FOLDER."
+                f"{self.state.step}: the ranks no longer train the same model. Earlier checkpoints are not changed. "
+                f"Check the memory and the device of these ranks, then resume with resume=RUN_FOLDER."
             )
 
     def _diverged(self, problem: str) -> UserError:
