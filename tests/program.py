@@ -15,6 +15,7 @@ from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 
 MACHINE = {"device_name": "CPU", "threads": 1, "torch": "2.13.0"}
 DATA = {"fingerprint": "f", "sizes": {}, "tests": {}, "counts": {}}
@@ -29,7 +30,7 @@ class Program:
         self.trusted: list[Path | None] = []
         self.error: dict[str, Exception] = {}
 
-    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
+    def run(self, job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         self.jobs.append(job)
         self.trusted.append(extensions.folder())
         record = {"format": RUN_FORMAT, "choices": job.choices, "run_id": None}

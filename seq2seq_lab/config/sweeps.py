@@ -29,9 +29,7 @@ def expand_cells(sweeper: DictConfig, overrides: Sequence[Override]) -> list[lis
 
 
 def _overrides(settings: Mapping[str, Any]) -> list[Override]:
-    return parse_overrides(
-        [f"{key}={'null' if value is None else value}" for key, value in settings.items()]
-    )
+    return parse_overrides([f"{key}={'null' if value is None else value}" for key, value in settings.items()])
 
 
 def find_varying_keys(cells: Sequence[Sequence[Override]]) -> list[str]:

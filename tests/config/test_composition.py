@@ -51,6 +51,7 @@ COMPANIONS = {
     ("attention", "dot"): ["encoder=gru"],
     ("dataset", "parallel"): ["dataset.train=pairs.tsv"],
     ("model", "attn_tied"): ["tokenizer=bpe"],
+    ("model", "transformer_tied"): ["tokenizer=bpe"],
     ("model", "attn_tied_light"): ["tokenizer=bpe"],
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
