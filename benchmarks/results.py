@@ -271,7 +271,8 @@ def is_recorded(key: str) -> bool:
 def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the settings that two configurations have with different values; placeholders of paths match any value.
 
-    `trainer.monitor=null` is the primary metric, by whose name runs recorded it before null was the default.
+    Settings that change no number are left out. `trainer.monitor=null` is the primary metric, by whose name runs recorded it
+    before null was the default.
     """
     wanted, actual = (
         {**one, "trainer.monitor": one.get("trainer.monitor") or f"val/{TranslationTask.primary}"}
@@ -282,7 +283,7 @@ def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[st
         for key, value in wanted.items()
         if key in actual
         and value != actual[key]
-        and not key.startswith("logger.")
+        and not key.startswith(("logger.", "trainer.keep_checkpoints", "trainer.checkpoint_every"))
         and not (isinstance(value, str) and PLACEHOLDER.fullmatch(value))
     }
 

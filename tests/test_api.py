@@ -17,6 +17,7 @@ from seq2seq_lab import LoadedRun, Translation, api
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 
 TINY = [
     "dataset.train=200",
@@ -54,7 +55,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
     """The runs that would have been trained, in a working directory of their own."""
     jobs: list[Job] = []
 
-    def record(job: Job, ranks: Ranks) -> dict[str, Any]:
+    def record(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         jobs.append(job)
         return {}
 

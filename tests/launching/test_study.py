@@ -32,6 +32,7 @@ from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.training import checkpoint, provenance
 
 DATASET = build.dataset
@@ -50,7 +51,7 @@ class Program:
         text = ParallelText(self.words, self.words)
         return Corpus("en", "fr", text, text, {"test": text})
 
-    def run(self, job: Job, ranks: Ranks) -> dict[str, Any]:
+    def run(self, job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         self.jobs.append(job)
         if job.config.seed in self.failing:
             raise UserError("no such file: x.txt")

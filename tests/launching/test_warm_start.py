@@ -18,6 +18,7 @@ from seq2seq_lab.files import sha256
 from seq2seq_lab.launching import start
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.training import checkpoint, provenance
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """The jobs that the program starts; they do nothing."""
     started: list[Job] = []
 
-    def run(job: Job, ranks: Ranks) -> dict[str, Any]:
+    def run(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         started.append(job)
         return {}
 
