@@ -19,6 +19,7 @@ from seq2seq_lab.config import extensions, hydra_adapter, inheritance, job_hash
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import explain
+from seq2seq_lab.config.secrets import check_secrets
 from seq2seq_lab.config.sweeps import (
     expand_cells,
     find_varying_keys,
@@ -166,6 +167,7 @@ def to_config(node: DictConfig, overrides: Sequence[Override]) -> configuration.
     except OmegaConfBaseException as error:
         raise UserError(explain(error, overrides)) from error
     configuration.check(config)
+    check_secrets(configuration.plain(node))
     return config
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config.secrets import SECRET_NAME, environment_secrets
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder, read_manifest, write_manifest
 from seq2seq_lab.runtime.connectivity import find_connection_problem
@@ -28,11 +29,6 @@ Mode = Literal["auto", "online", "offline", "disabled"]
 
 STEP = "trainer/step"
 
-# Matches `…token`, but not the settings `tokenizer` and `max_tokens`.
-_SECRET_NAME = re.compile(
-    r"secret|passw|passphrase|credential|bearer|(api|access|private|auth)[_-]?key|token$|(^|[_-])auth$",
-    re.IGNORECASE,
-)
 _MASK = "***"
 
 
@@ -344,12 +340,12 @@ def _define_metrics(run: "wandb.Run") -> None:
 
 def _mask_secrets(config: Mapping[str, object]) -> dict[str, object]:
     """Mask values whose key or text looks like a secret: by name, by secrets in the environment, and in URLs."""
-    known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= 8]
+    known = environment_secrets().values()
 
     def mask(key: str, value: object) -> object:
         if value is None or isinstance(value, bool):
             return value
-        if _SECRET_NAME.search(key):
+        if SECRET_NAME.search(key):
             return _MASK
         if isinstance(value, Mapping):
             return {inner: mask(str(inner), item) for inner, item in value.items()}

@@ -200,6 +200,26 @@ def test_a_hostile_experiment_file_calls_nothing(
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        "logger.group='${oc.env:SERVICE_API_KEY}'",
+        "logger.tags=[a,'x-${oc.env:SERVICE_API_KEY}']",
+        "logger.group=abcdefgh1234",
+        "-m seed=1,2 logger.group='${oc.env:SERVICE_API_KEY}'",
+    ],
+)
+def test_a_secret_of_the_environment_is_refused_and_not_printed(
+    program: Program, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    monkeypatch.setenv("SERVICE_API_KEY", "abcdefgh1234")
+    status, out, err = program(*arguments.split())
+    assert status == 2
+    assert "SERVICE_API_KEY" in err
+    assert "abcdefgh1234" not in out + err
+    assert not program.jobs
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("trainer:\n  max_epoch: 3\n", ["trainer.max_epoch ", "experiment/mine", "'trainer.max_epochs'"]),

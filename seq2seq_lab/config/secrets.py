@@ -1,0 +1,44 @@
+"""Secrets in the environment, which no run records."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from seq2seq_lab.errors import UserError
+
+# Matches `…token`, but not the settings `tokenizer` and `max_tokens`.
+SECRET_NAME = re.compile(
+    r"secret|passw|passphrase|credential|bearer|(api|access|private|auth)[_-]?key|token$|(^|[_-])auth$",
+    re.IGNORECASE,
+)
+
+
+def environment_secrets() -> dict[str, str]:
+    """Return the environment variables with the name of a secret and at least eight characters."""
+    return {name: value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
+
+
+def check_secrets(config: Mapping[str, object]) -> None:
+    """Refuse a configuration that contains a secret of the environment, such as `${oc.env:WANDB_API_KEY}`.
+
+    Raises:
+        UserError: names the key and the environment variable.
+    """
+    known = environment_secrets()
+
+    def check(key: str, value: object) -> None:
+        if isinstance(value, Mapping):
+            for inner, item in value.items():
+                check(f"{key}.{inner}" if key else str(inner), item)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for number, item in enumerate(value):
+                check(f"{key}[{number}]", item)
+        else:
+            for name, secret in known.items():
+                if secret in str(value):
+                    raise UserError(
+                        f"{key} contains the value of the environment variable {name}, and the run folder records every "
+                        f"setting. Remove it; W&B and the Hugging Face hub read their keys from the environment."
+                    )
+
+    check("", config)
