@@ -163,11 +163,12 @@ def check_closed(node: DictConfig, overrides: Sequence[Override]) -> Composed:
 def to_config(node: DictConfig, overrides: Sequence[Override]) -> configuration.Config:
     """Convert a configuration without Hydra's section to dataclasses; see `check_closed`."""
     try:
-        config = configuration.typed(node)
+        values = configuration.plain(node)
+        config = configuration.typed(values)
     except OmegaConfBaseException as error:
         raise UserError(explain(error, overrides)) from error
     configuration.check(config)
-    check_secrets(configuration.plain(node))
+    check_secrets(values)
     return config
 
 

@@ -261,13 +261,14 @@ TASK_SETTINGS = (
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
 
 
-def typed(node: DictConfig) -> Config:
-    """Convert a composed configuration to dataclasses with plain values and resolved interpolations.
+def typed(node: DictConfig | dict[str, Any]) -> Config:
+    """Convert a composed configuration, or its plain values, to dataclasses with plain values and resolved interpolations.
 
     Raises:
         OmegaConfBaseException: a key that no section has (Hydra allows `+key=value`), or a wrong type.
     """
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain(node)))
+    values = plain(node) if isinstance(node, DictConfig) else node
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
     assert isinstance(config, Config)
     return config
 

@@ -88,7 +88,8 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
         UserError: the configuration is invalid, or the folder contains the run of another job.
     """
     study.name_in_logger(node, entry)
-    plain, config = configuration.plain(node), configuration.typed(node)
+    plain = configuration.plain(node)
+    config = configuration.typed(plain)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with lock_folder(folder):
