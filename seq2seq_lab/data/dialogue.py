@@ -26,41 +26,41 @@ class Topic(NamedTuple):
 TOPICS = (
     Topic(
         ("kitchen", "garden", "office", "library", "school", "station"),
-        "the key is in the {} .",
-        "where is the key ?",
+        "the key is in the {}.",
+        "where is the key?",
     ),
     Topic(
         ("red", "green", "blue", "white", "black", "yellow"),
-        "my car is {} .",
-        "what colour is my car ?",
+        "my car is {}.",
+        "what colour is my car?",
     ),
     Topic(
         ("two", "three", "four", "five", "six", "seven"),
-        "we have {} tickets .",
-        "how many tickets do we have ?",
+        "we have {} tickets.",
+        "how many tickets do we have?",
     ),
     Topic(
         ("anna", "ben", "carla", "david", "emma", "felix"),
-        "{} made the cake .",
-        "who made the cake ?",
+        "{} made the cake.",
+        "who made the cake?",
     ),
     Topic(
         ("monday", "tuesday", "wednesday", "thursday", "friday", "sunday"),
-        "the exam is on {} .",
-        "when is the exam ?",
+        "the exam is on {}.",
+        "when is the exam?",
     ),
 )
 REMARKS = (
-    "how are you today ?",
-    "it is raining again .",
-    "i slept very well .",
-    "did you see the match ?",
-    "dinner is almost ready .",
-    "the train was late .",
-    "my phone does not work .",
-    "we should go soon .",
-    "that is good .",
-    "tell me more .",
+    "how are you today?",
+    "it is raining again.",
+    "i slept very well.",
+    "did you see the match?",
+    "dinner is almost ready.",
+    "the train was late.",
+    "my phone does not work.",
+    "we should go soon.",
+    "that is good.",
+    "tell me more.",
 )
 
 REMARKED = 0.5  # share of remarks among the turns that do not state the fact
