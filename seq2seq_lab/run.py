@@ -41,6 +41,7 @@ from seq2seq_lab.runtime.device import (
     reset_peak_memory,
     set_deterministic,
 )
+from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, Evaluator, Task, TaskData
@@ -133,11 +134,13 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     ranks = compute.ranks
     task = build.task(config)
     with ranks.main_first():
+        heartbeat.beat("reading the data")
         limit = DEV_RUN_EXAMPLES if settings.fast_dev_run else None
         data = task.load(cache_folder(config.cache_dir), vocabulary_folder(job), limit)
     precisions = {"precision": compute.precision.value, "test_precision": test_compute.precision.value}
     began = {**precisions, **provenance.provenance(config, data.record, compute.device, ranks.size)}
     began = began if record is None else resumed_record(folder, record, began)
+    heartbeat.beat("building the model")
     model = initial_model(job, task, ranks).to(compute.device)
     run_report.describe(model, task, compute)
     evaluators = [

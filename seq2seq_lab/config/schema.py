@@ -170,6 +170,9 @@ class TrainerConfig:
     device: Device
     devices: int
     backend: Backend
+    start_timeout_seconds: float
+    timeout_seconds: float
+    max_restarts: int
     precision: Precision
     test_precision: Precision
     deterministic: bool
@@ -229,6 +232,9 @@ MAY_CHANGE = (
     "trainer.keep_checkpoints",
     "trainer.devices",
     "trainer.backend",
+    "trainer.start_timeout_seconds",
+    "trainer.timeout_seconds",
+    "trainer.max_restarts",
 )
 
 # Settings that may change when a trained run is loaded.
@@ -289,13 +295,13 @@ ABOVE_ZERO = (
     *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
     *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
     *("trainer.log_every_steps", "trainer.max_skipped_steps", "trainer.max_eval_length"),
-    "trainer.checkpoint_every_minutes",
+    *("trainer.checkpoint_every_minutes", "trainer.start_timeout_seconds", "trainer.timeout_seconds"),
 )
 BELOW_ONE = (
     *("model.dropout", "model.state_dropout", "embedding.source.dropout", "embedding.target.dropout"),
     "trainer.label_smoothing",
 )
-NOT_NEGATIVE = ("trainer.r_drop", "trainer.samples", "trainer.overfit_batches")
+NOT_NEGATIVE = ("trainer.r_drop", "trainer.samples", "trainer.overfit_batches", "trainer.max_restarts")
 
 
 def check(config: Config) -> None:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from seq2seq_lab.runtime.heartbeat import heartbeat
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -34,6 +36,7 @@ def progress(
         for number, item in enumerate(items):
             now = time.monotonic()
             if now >= due:
+                heartbeat.beat(description)
                 bar = bar or _bar(description, total)
                 done = number if position is None else position()
                 bar.update(bar.task_ids[0], completed=done, refresh=True)

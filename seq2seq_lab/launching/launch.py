@@ -4,6 +4,7 @@ With `trainer.devices=N` this process starts N ranks on this machine and waits f
 started by a launcher such as `torchrun` joins the launcher's other processes, on one or several machines.
 """
 
+import json
 import logging
 import multiprocessing
 import os
@@ -12,12 +13,14 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch import distributed
@@ -32,22 +35,34 @@ from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end, run
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device
-from seq2seq_lab.runtime.ranks import TIMEOUT, Ranks
+from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks
 from seq2seq_lab.runtime.signals import SIGNALS
 from seq2seq_lab.runtime.torchrun import is_external_rank
+from seq2seq_lab.runtime.watch import Limits, watched
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 Result = TypeVar("Result")
 
 FORWARDED = (*SIGNALS, signal.SIGHUP, signal.SIGQUIT)  # to the ranks
-LOST_SECONDS = 2.0
+JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to start
+LOST_SECONDS = 2.0  # for the rank that others have lost to be reported first
+ERROR_KEY = "error"  # in the store: the rank that has failed first, and its traceback
+USER_ERROR_FILE = "user_error.txt"  # the message of the `UserError` of a spawned rank
 SHUTDOWN_SECONDS = 120  # for ranks to write a checkpoint after a signal
+
+
+class RankKilledError(RuntimeError):
+    """SIGKILL, for example from the system when memory is exhausted, has ended a rank of this machine."""
 
 
 def launch(job: Job) -> dict[str, Any]:
     """Run a job in this process, or in the number of ranks that it requests, and return its result.
 
     Raises:
-        UserError: `run` raised it on any rank.
+        UserError: `run` raised it on any rank, or a rank made no progress.
+        RankKilledError: a rank of this machine was killed.
     """
     count = job.config.trainer.devices
     if is_external_rank():
@@ -115,9 +130,9 @@ def join_ranks() -> Iterator[Ranks]:
         torch.cuda.set_device(local_rank % gpus)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    store, rank, size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
     # For Python values; see `Ranks.with_backend`.
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=NO_TIMEOUT)
     ranks = Ranks(rank, size, local_rank, store=PrefixStore("run", store))
     if not ranks.main:
         console.mute()
@@ -138,7 +153,8 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
 
     Raises:
         UserError: the first rank to fail raised it.
-        RuntimeError: the first rank to fail raised something else, or was killed. It contains the traceback of the rank.
+        RankKilledError: the first rank to fail was killed.
+        RuntimeError: the first rank to fail raised something else. It contains the traceback of the rank.
         Preempted: a signal to this process or to a rank has stopped the ranks.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -162,18 +178,9 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 signals_to_handle=",".join(number.name for number in FORWARDED),
                 shutdown_timeout=SHUTDOWN_SECONDS,
             )
-            results: dict[int, Result] = elastic_launch(settings, _enter_process)(logs, entry, *arguments)
+            results: dict[int, Result] = elastic_launch(settings, _enter_process)(entry, *arguments)
         except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            user_error = _user_error_file(logs, rank)
-            if user_error.exists():
-                raise UserError(user_error.read_text("utf-8")) from None
-            if (number := failure.exitcode - 128) in SIGNALS:
-                raise Preempted(number) from None
-            # A dict if the rank raised an exception, a text if it was killed.
-            message: Any = failure.message
-            text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
-            raise RuntimeError(f"Rank {rank} failed: {text}") from error
+            raise _error_of_rank(error, Path(logs)) from None
         except SignalException as error:
             for process in multiprocessing.active_children():  # after a second signal
                 process.kill()
@@ -181,6 +188,23 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 raise Preempted(error.sigval) from None
             raise SystemExit(128 + error.sigval) from None
     return [results[rank] for rank in range(count)]
+
+
+def _error_of_rank(error: "ChildFailedError", logs: Path) -> BaseException:
+    """Return the error that ended the ranks."""
+    rank, failure = error.get_first_failure()
+    user_errors = sorted(logs.rglob(USER_ERROR_FILE), key=lambda path: path.stat().st_mtime)
+    if user_errors:
+        return UserError(user_errors[0].read_text("utf-8"))
+    # The exit code of a process that a signal has ended is the negative number of the signal.
+    if (number := failure.exitcode - 128) in SIGNALS or (number := -failure.exitcode) in SIGNALS:
+        return Preempted(number)
+    if failure.exitcode == -signal.SIGKILL:
+        return RankKilledError(f"Rank {rank} failed: {failure.message}")
+    # A dict if the rank raised an exception.
+    message: Any = failure.message
+    text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
+    return RuntimeError(f"Rank {rank} failed: {text}")
 
 
 @contextmanager
@@ -217,47 +241,97 @@ def leave(status: int = 0) -> NoReturn:
     os._exit(status)
 
 
-def _enter_process(logs: str, entry: Callable[..., Result], *arguments: object) -> Result:
+def _enter_process(entry: Callable[..., Result], *arguments: object) -> Result:
     """Entry point of a process that `spawn` starts."""
     try:
         result = entry(*arguments)
     except Preempted as preempted:
         leave(preempted.exit_status)  # this closes its connections, for which other ranks may be waiting
     except UserError as error:
-        _user_error_file(logs, int(os.environ["RANK"])).write_text(str(error), "utf-8")
+        _pass_to_parent(str(error))
         raise
     except RuntimeError as error:
-        if isinstance(error, distributed.DistBackendError) or "gloo/transport" in str(error):
-            time.sleep(
-                LOST_SECONDS
-            )  # the agent reports the rank that ends first: the one that this rank has lost
+        if _has_lost_rank(error):
+            time.sleep(LOST_SECONDS)
         raise
     Finalize(None, leave, exitpriority=-100)  # after the agent has received the result
     return result
 
 
-def _user_error_file(logs: str, rank: int) -> Path:
-    """Return the file in which a spawned rank passes the message of a `UserError` to its parent."""
-    return Path(logs, f"user_error.{rank}")
+def _pass_to_parent(message: str) -> None:
+    """Pass the message of a `UserError` to the process that has spawned this rank."""
+    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).with_name(USER_ERROR_FILE).write_text(message, "utf-8")
+
+
+def _has_lost_rank(error: BaseException) -> bool:
+    """Return whether a collective operation has failed because another rank has ended."""
+    return isinstance(error, distributed.DistError) or "gloo/transport" in str(error)
 
 
 def _enter_rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
     """Entry point of a spawned rank."""
     with extensions.using(config_dir), join_ranks() as ranks:
-        return _run_rank(job, ranks)
+        return _run_rank(job, ranks, _pass_to_parent)
 
 
-def _run_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
-    """Run a job on this rank. Only rank 0 logs, to the console and to run.log."""
-    if not ranks.main:
-        return run(job, ranks)
-    with console.setup_logging(job.folder / "run.log"):
-        return run(job, ranks)
+def _run_rank(job: Job, ranks: Ranks, report: Callable[[str], None] = print) -> dict[str, Any]:
+    """Run a job on this rank. Only rank 0 logs, to the console and to run.log.
+
+    Args:
+        report: called with a message if a rank makes no progress.
+    """
+    settings = job.config.trainer
+    with watched(ranks, Limits(settings.start_timeout_seconds, settings.timeout_seconds), report):
+        if not ranks.main:
+            return run(job, ranks)
+        with console.setup_logging(job.folder / "run.log"):
+            return run(job, ranks)
 
 
 def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
-    """Run a job on a rank that a launcher has started; end the process after a signal."""
+    """Run a job on a rank that a launcher has started.
+
+    The rank that fails first records and prints its error; the other ranks end without output.
+    """
+
+    def report(message: str) -> None:
+        print(f"error: {message}", file=sys.stderr)
+        record_failure(job.folder, UserError(message))
+
     try:
-        return _run_rank(job, ranks)
-    except Preempted as preempted:
-        leave(preempted.exit_status)
+        return _run_rank(job, ranks, report)
+    except (Exception, Preempted) as error:
+        first = _first_error(ranks, error)
+        if isinstance(first, Preempted):
+            leave(first.exit_status)
+        if ranks.main == (first is not error):  # rank 0 records its own errors in `run`
+            record_failure(job.folder, first)
+        if first is error:
+            raise
+        time.sleep(LOST_SECONDS)  # a launcher reports the rank that ends first
+        leave(1)
+
+
+def _first_error(ranks: Ranks, error: BaseException) -> BaseException:
+    """Return the error of the rank that has failed first. If this rank is the first one, the others can read its error."""
+    assert ranks.store is not None, "several ranks"
+    lost = _has_lost_rank(error)
+    try:
+        if lost or isinstance(error, Preempted):  # a launcher sends SIGTERM to the ranks that are left
+            end = time.monotonic() + (LOST_SECONDS if lost else 0)
+            while not ranks.store.check([ERROR_KEY]):
+                if time.monotonic() >= end:
+                    return error
+                time.sleep(0.05)
+            published = ranks.store.get(ERROR_KEY)
+        else:
+            by_user = isinstance(error, UserError)
+            text = str(error) if by_user else "".join(traceback.format_exception(error))
+            own = json.dumps([ranks.rank, by_user, text])
+            published = ranks.store.compare_set(ERROR_KEY, "", own)
+    except distributed.DistError:  # the process with the store has ended
+        return error
+    rank, by_user, text = json.loads(published)
+    if rank == ranks.rank:
+        return error
+    return UserError(text) if by_user else RuntimeError(f"Rank {rank} failed: {text}")

@@ -1,5 +1,6 @@
 """Start a run or a job of a study, or resume a run: shared by the command line and the Python API."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,10 +22,13 @@ from seq2seq_lab.files import (
     read_record,
 )
 from seq2seq_lab.launching import study, warm_start
-from seq2seq_lab.launching.launch import check_devices, launch, record_failure
+from seq2seq_lab.launching.launch import RankKilledError, check_devices, launch, record_failure
 from seq2seq_lab.run import Job, remove_result, write_config
+from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.training import checkpoint, provenance
+
+log = logging.getLogger(__name__)
 
 
 def check_parts(config: configuration.Config, resumed: bool = False) -> None:
@@ -182,10 +186,28 @@ def _launch(
     folder: Path,
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself."""
-    job = Job(config, plain, dict(chosen), folder, resume)
-    if not resume:
-        for name in ("run.json", MANIFEST):  # of a job of a study that failed before its first checkpoint
-            (folder / name).unlink(missing_ok=True)
-        write_config(job)
-    return launch(job)
+    """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself.
+
+    After a rank was killed, the run is resumed at most `trainer.max_restarts` times.
+    """
+    restarts = 0
+    while True:
+        if not resume:
+            for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
+                (folder / name).unlink(missing_ok=True)
+            write_config(Job(config, plain, dict(chosen), folder, resume))
+        try:
+            return launch(Job(config, plain, dict(chosen), folder, resume))
+        except RankKilledError as error:
+            if restarts == config.trainer.max_restarts:
+                raise
+            restarts += 1
+            resume = checkpoint.any_in(folder / "checkpoints")
+            with console.setup_logging(folder / "run.log"):
+                log.warning(
+                    "%s. Restart %s of %s (trainer.max_restarts), from %s.",
+                    error,
+                    restarts,
+                    config.trainer.max_restarts,
+                    "the newest checkpoint" if resume else "the beginning",
+                )

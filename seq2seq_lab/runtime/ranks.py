@@ -13,10 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq_lab.config.schema import Backend
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.heartbeat import heartbeat
 
 Value = TypeVar("Value")
 
-TIMEOUT = timedelta(hours=2)  # another rank can take long to read a large corpus
+NO_TIMEOUT = timedelta(days=365)  # `runtime.watch` ends a run that makes no progress
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,16 @@ class Ranks:
             )
         if self.size == 1 or backend is Backend.gloo or device.type != "cuda":
             return self
-        return replace(self, group=distributed.new_group(backend="nccl", timeout=TIMEOUT))
+        with heartbeat.waiting():
+            return replace(self, group=distributed.new_group(backend="nccl", timeout=NO_TIMEOUT))
 
     def broadcast(self, make: Callable[[], Value]) -> Value:
         """Call `make` on rank 0 only and return its result on every rank."""
         if self.size == 1:
             return make()
         values = [make() if self.main else None]
-        distributed.broadcast_object_list(values, src=0)
+        with heartbeat.waiting():
+            distributed.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[return-value]
 
     def gather(self, value: Value) -> list[Value]:
@@ -79,13 +82,15 @@ class Ranks:
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
-        distributed.all_gather_object(values, value)
+        with heartbeat.waiting():
+            distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over the ranks in place and return it."""
         if self.size > 1:
-            distributed.all_reduce(tensor, group=self.group)
+            with heartbeat.waiting():
+                distributed.all_reduce(tensor, group=self.group)
         return tensor
 
     def start_maximum(self, values: Sequence[int]) -> Callable[[], list[int]]:
@@ -100,7 +105,8 @@ class Ranks:
         assert work is not None
 
         def wait() -> list[int]:
-            work.wait()
+            with heartbeat.waiting():
+                work.wait()
             result: list[int] = tensor.tolist()
             return result
 
@@ -109,16 +115,17 @@ class Ranks:
     @contextmanager
     def main_first(self) -> Iterator[None]:
         """Run the block on rank 0 before the other ranks, which can then use the cache it has filled."""
-        if self.size > 1 and not self.main:
-            distributed.barrier()
+        if not self.main:
+            self.barrier()
         yield
-        if self.size > 1 and self.main:
-            distributed.barrier()
+        if self.main:
+            self.barrier()
 
     def barrier(self) -> None:
         """Wait until all ranks have called this."""
         if self.size > 1:
-            distributed.barrier()
+            with heartbeat.waiting():
+                distributed.barrier()
 
     def data_parallel(self, module: nn.Module, device: torch.device) -> nn.Module:
         """Return the module wrapped so that each backward pass averages its gradients over the ranks.
@@ -127,12 +134,13 @@ class Ranks:
         """
         if self.size == 1:
             return module
-        return DistributedDataParallel(
-            module,
-            device_ids=[device] if device.type == "cuda" else None,
-            process_group=self.group,
-            gradient_as_bucket_view=True,
-        )
+        with heartbeat.waiting():
+            return DistributedDataParallel(
+                module,
+                device_ids=[device] if device.type == "cuda" else None,
+                process_group=self.group,
+                gradient_as_bucket_view=True,
+            )
 
     def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
         """Return the context of a backward pass; gradients are averaged only in the last one of an optimizer step."""

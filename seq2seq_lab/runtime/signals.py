@@ -10,6 +10,7 @@ from types import FrameType
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from seq2seq_lab.errors import Preempted
+from seq2seq_lab.runtime.heartbeat import heartbeat
 
 KEY = "stop"  # in the store
 POLL_SECONDS = 1.0
@@ -63,9 +64,10 @@ class StopSignals:
         return int(self.store.get(KEY))
 
     def checked(self, counted: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """Return a function that checks for a signal before it calls `counted`."""
+        """Return a function that records progress and checks for a signal before it calls `counted`."""
 
         def check_and_count(done: int, total: int) -> None:
+            heartbeat.beat(f"evaluation, batch {done} of {total} done")
             self.check()
             counted(done, total)
 

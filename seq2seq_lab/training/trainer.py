@@ -27,6 +27,7 @@ from seq2seq_lab.runtime.device import (
     synchronize,
     to_host,
 )
+from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, EpochPlan, StepInfo, Task, TrainingSplit
 from seq2seq_lab.tracking import Tracker
@@ -182,6 +183,7 @@ class Trainer:
 
     def open_epoch(self, epoch: int) -> int:
         """Load the plan of an epoch and return its number of steps."""
+        heartbeat.beat(f"reading epoch {epoch + 1}")
         fixed = self.settings.overfit_batches
         self.plan = None  # the data of one epoch at a time is on the device
         self.plan = self.data.epoch(0 if fixed else epoch, self.compute.device)
@@ -248,6 +250,7 @@ class Trainer:
     def _after_step(self, progress: Progress, epoch: int) -> None:
         """Log, validate and save a checkpoint if they are due; stop after a signal."""
         settings, step = self.settings, self.state.step
+        heartbeat.beat("after the step")
         number, save = self._agree()
         if step % settings.log_every_steps == 0 or step == self.total:
             self._log()
@@ -289,9 +292,10 @@ class Trainer:
         """
         assert self.plan is not None, "open_epoch comes first"
         state, ranks = self.state, self.compute.ranks
+        heartbeat.begin_step(state.step + 1)
         self.model.train()
         self._set_rate()
-        with record_function("batch"):
+        with _phase("batch"):
             own = self.plan.share(number, ranks.rank, ranks.size, self.settings.micro_batches)
             micro_batches = {part: [self.plan.batch(index) for index in plan] for part, plan in own.items()}
         units = self.plan.count(number)
@@ -308,11 +312,11 @@ class Trainer:
                     last = place == max(1, len(batches)) and part == max(micro_batches)
                     with ranks.gradient_sync(self._loss, last):
                         with (
-                            record_function("forward"),
+                            _phase("forward", waits=True),
                             autocast(self.compute.precision, self.compute.device),
                         ):
                             loss_sum = self._loss(batch, info)
-                        with record_function("backward"):
+                        with _phase("backward", waits=True):
                             # The gradients are averaged over the ranks; the loss is the mean over the units of all ranks.
                             self.scaler.scale(loss_sum * ranks.size / units).backward()
                     losses.append(loss_sum.detach())
@@ -322,12 +326,12 @@ class Trainer:
 
     def _update_weights(self, loss_sum: Tensor) -> tuple[Tensor, Tensor]:
         """Clip the gradients and update the weights; return the summed loss of all ranks and the gradient norm."""
-        with record_function("gradient norm"):
+        with _phase("gradient norm", waits=True):
             self.scaler.unscale_(self.optimizer)
             limit = math.inf if self.settings.clip_norm is None else self.settings.clip_norm
             norm = nn.utils.clip_grad_norm_(self._parameters, limit)
             sums = self.compute.ranks.all_reduce(torch.stack([loss_sum, norm]))
-        with record_function("optimizer"):
+        with _phase("optimizer", waits=True):
             step_if(torch.isfinite(sums).all(), self.optimizer, self._skips_on_device)
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
@@ -574,6 +578,7 @@ class Trainer:
         """Write a checkpoint. It is not a collective operation: the ranks that a signal interrupts are not in step."""
         self._count_skipped()
         self._check_weights()
+        heartbeat.beat("saving a checkpoint")
         self._saved = self.state.step
         self._schedule_save()
         state = self.state
@@ -617,6 +622,16 @@ class _Loss(nn.Module):
             return self.task.loss(self.model, batch, step)
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         return torch.stack([weight.flatten()[:0].sum() for weight in weights]).sum()
+
+
+def _phase(name: str, waits: bool = False) -> record_function:
+    """Return the context of a phase of a step, with its name in profiles and in messages about a rank that hangs.
+
+    Args:
+        waits: whether the phase can wait for other ranks, also on the device.
+    """
+    heartbeat.beat(name, waits)
+    return record_function(name)
 
 
 def _mixed(*numbers: int) -> int:

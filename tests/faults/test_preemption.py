@@ -1,10 +1,12 @@
-"""Signals and killed ranks: what a run leaves, and that it can be resumed without a loss."""
+"""Signals, ranks that are killed and ranks that hang: what a run leaves, and that it can be resumed without a loss."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from safetensors.torch import load_file
 import seq2seq_lab
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.launching import launch
+from seq2seq_lab.runtime import watch
+from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.trainer import Trainer
@@ -129,20 +133,93 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(
     assert_same_run(folder, whole)
 
 
-def test_a_killed_rank_ends_the_other_and_the_run_resumes(
+def kill_once(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, marker: Path) -> None:
+    """Kill a rank between the backward pass and the update of a step, in the first start only."""
+    update = Trainer._update_weights
+
+    def kill(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
+        if trainer.state.step == step and trainer.compute.ranks.rank == rank and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return update(trainer, loss_sum)
+
+    monkeypatch.setattr(Trainer, "_update_weights", kill)
+
+
+def test_the_run_restarts_after_a_rank_was_killed(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "cores", lambda: [0, 1])
-    folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        send_in_step(patch, 6, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="SIGKILL"):
-            train_on_ranks(folder)
-    assert status_of(folder) == "failed"
-    assert checkpoint.newest(folder / "checkpoints").name == "step_00000005"
-    with forked_ranks():
-        assert command_line.run(f"resume={folder}") == 0
-    assert_same_run(folder, whole)
+    kill_once(monkeypatch, 6, 0, tmp_path / "killed")
+    train_on_ranks(tmp_path / "run")
+    assert (tmp_path / "killed").exists()
+    assert status_of(tmp_path / "run") == "finished"
+    assert_same_run(tmp_path / "run", whole)
+    log = (tmp_path / "run" / "run.log").read_text("utf-8")
+    assert len(re.findall(r"Rank 0 failed: .*SIGKILL.*Restart 1 of 3", log)) == 1
+
+
+def test_restarts_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    send_in_step(monkeypatch, 6, signal.SIGKILL)
+    with pytest.raises(launch.RankKilledError, match="SIGKILL"):
+        train_on_ranks(tmp_path / "run", "trainer.max_restarts=1")
+    assert status_of(tmp_path / "run") == "failed"
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints").name == "step_00000005"
+    assert (tmp_path / "run" / "run.log").read_text("utf-8").count("Restart 1 of 1") == 1
+
+
+SHORT = ("trainer.start_timeout_seconds=30", "trainer.timeout_seconds=4")
+
+
+@pytest.mark.parametrize(("rank", "stopped"), [(0, True), (1, False)])
+def test_a_rank_that_hangs_ends_the_run(
+    rank: int, stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    marker = tmp_path / "hung"
+    update = Trainer._update_weights
+
+    def hang(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
+        if trainer.state.step == 6 and trainer.compute.ranks.rank == rank:
+            time.sleep(2 * watch.INTERVAL)  # until the other rank has read what this one does
+            marker.write_text(f"{os.getpid()} {time.time()}")
+            if stopped:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            threading.Event().wait()
+        return update(trainer, loss_sum)
+
+    monkeypatch.setattr(Trainer, "_update_weights", hang)
+    with pytest.raises(UserError, match=rf"trainer\.timeout_seconds=4: .* rank {rank} \(step 7, backward\)"):
+        train_on_ranks(tmp_path / "run", *SHORT)
+    process, since = marker.read_text().split()
+    assert time.time() - float(since) < 4 + 5
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(process), 0)
+    assert status_of(tmp_path / "run") == "failed"
+
+
+def test_a_rank_that_skips_a_collective_operation_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    skipped = tmp_path / "skipped"
+    all_reduce = Ranks.all_reduce
+    calls = 0
+
+    def skip(ranks: Ranks, tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 7 and ranks.rank == 1:
+            skipped.write_text(str(time.time()))
+            return tensor
+        return all_reduce(ranks, tensor)
+
+    monkeypatch.setattr(Ranks, "all_reduce", skip)
+    with pytest.raises(RuntimeError, match=r"Rank \d failed"):
+        train_on_ranks(tmp_path / "run", *SHORT)
+    assert time.time() - float(skipped.read_text()) < 4 + 5
+    assert status_of(tmp_path / "run") == "failed"
 
 
 def test_the_traceback_of_a_rank_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

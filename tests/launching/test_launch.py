@@ -108,6 +108,33 @@ def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
     assert same_losses(result, alone)
 
 
+FAULTY = """
+import os
+from seq2seq_lab.training.schedules import Schedule
+
+class Faulty(Schedule):
+    def factor(self, step, total, history):
+        if step == 2 and os.environ["RANK"] == "1":
+            raise ZeroDivisionError("of rank 1")
+        return 1.0
+"""
+
+
+def test_the_traceback_of_a_rank_of_a_launcher_reaches_the_user(tmp_path: Path) -> None:
+    (tmp_path / "own" / "schedule").mkdir(parents=True)
+    (tmp_path / "own" / "faulty.py").write_text(FAULTY, "utf-8")
+    (tmp_path / "own" / "schedule" / "faulty.yaml").write_text("_target_: faulty.Faulty\n", "utf-8")
+    small = [setting for setting in SETTINGS if setting != "schedule=constant"]
+    ended = torchrun(tmp_path, "--config-dir=own", *small, "schedule=faulty", "hydra.run.dir=run")
+    assert ended.returncode == 1
+    assert ended.stderr.count("ZeroDivisionError: of rank 1") == 1
+    assert "in factor" in ended.stderr
+    assert "gloo" not in ended.stderr  # rank 0 has lost rank 1
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert result["status"] == "failed"
+    assert "ZeroDivisionError: of rank 1" in result["error"]
+
+
 @pytest.mark.parametrize(
     ("rank", "arguments", "said"),
     [

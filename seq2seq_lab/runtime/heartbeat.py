@@ -1,0 +1,51 @@
+"""What this process does at the moment, for the other ranks of the run and for error messages."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Heartbeat:
+    """The activity of this process. Code that can take long calls `beat` from time to time.
+
+    A beat costs less than a microsecond and does not wait for a GPU.
+
+    Attributes:
+        beats: number of signs of progress.
+        activity: what the process does.
+        waits: whether the activity can wait for other ranks.
+        step: the last optimizer step that has begun, counted from 1; 0 before the first one.
+        stepped: whether an optimizer step has been completed.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget an earlier run of this process."""
+        self.beats = 0
+        self.activity = "starting"
+        self.waits = False
+        self.step = 0
+        self.stepped = False
+
+    def beat(self, activity: str, waits: bool = False) -> None:
+        """Record progress: the process begins or continues an activity."""
+        self.activity = activity
+        self.waits = waits
+        self.beats += 1
+
+    def begin_step(self, step: int) -> None:
+        """Record that an optimizer step begins."""
+        self.stepped = self.step > 0
+        self.step = step
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Record that the process waits for other ranks during the block."""
+        before = self.activity, self.waits
+        self.beat(f"{self.activity}, waiting for the other ranks", waits=True)
+        yield
+        self.beat(*before)
+
+
+heartbeat = Heartbeat()
