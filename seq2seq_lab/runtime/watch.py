@@ -162,12 +162,12 @@ class Watch(threading.Thread):
         stopped = [rank for rank in running if self._silent[rank] > limit / 2]
         if self.rank != min(set(running) - set(stopped)):
             time.sleep(REPORT_SECONDS)
-        else:
-            for rank in stopped:
-                if self._signs[rank].machine == self._signs[self.rank].machine:
-                    with suppress(ProcessLookupError):
-                        os.kill(self._signs[rank].process, signal.SIGKILL)
-            self.report(message)
+            _end()
+        self.report(message)
+        for rank in running:
+            if rank != self.rank and self._signs[rank].machine == self._signs[self.rank].machine:
+                with suppress(ProcessLookupError):
+                    os.kill(self._signs[rank].process, signal.SIGKILL)
         _end()
 
     def _check_store(self) -> None:

@@ -74,12 +74,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def send_in_step(monkeypatch: pytest.MonkeyPatch, step: int, number: int) -> None:
-    """Send rank 1 a signal in a step."""
+def send_in_step(monkeypatch: pytest.MonkeyPatch, step: int, number: int, rank: int = 1) -> None:
+    """Send a rank a signal in a step."""
     update = Trainer._update_weights
 
     def send(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-        if trainer.state.step == step and trainer.compute.ranks.rank == 1:
+        if trainer.state.step == step and trainer.compute.ranks.rank == rank:
             os.kill(os.getpid(), number)
         return update(trainer, loss_sum)
 
@@ -133,6 +133,24 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(
     assert_same_run(folder, whole)
 
 
+def test_with_micro_batches_the_number_of_ranks_can_change(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: [0, 1])
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        send_in_step(patch, 2, signal.SIGTERM)
+        with pytest.raises(Preempted):
+            train_on_ranks(folder, "trainer.micro_batches=2")
+    with forked_ranks():
+        with monkeypatch.context() as patch:
+            send_in_step(patch, 6, signal.SIGTERM, rank=0)
+            assert command_line.run(f"resume={folder}", "trainer.devices=1") == 143
+        assert checkpoint.newest(folder / "checkpoints").name == "step_00000007"
+        assert command_line.run(f"resume={folder}", "trainer.devices=2") == 0
+    assert_same_run(folder, whole)
+
+
 def kill_once(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, marker: Path) -> None:
     """Kill a rank between the backward pass and the update of a step, in the first start only."""
     update = Trainer._update_weights
@@ -169,6 +187,7 @@ def test_restarts_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "run" / "run.log").read_text("utf-8").count("Restart 1 of 1") == 1
 
 
+SLACK = 10  # seconds on a busy machine; otherwise below 5
 SHORT = ("trainer.start_timeout_seconds=30", "trainer.timeout_seconds=4")
 
 
@@ -193,7 +212,7 @@ def test_a_rank_that_hangs_ends_the_run(
     with pytest.raises(UserError, match=rf"trainer\.timeout_seconds=4: .* rank {rank} \(step 7, backward\)"):
         train_on_ranks(tmp_path / "run", *SHORT)
     process, since = marker.read_text().split()
-    assert time.time() - float(since) < 4 + 5
+    assert time.time() - float(since) < 4 + SLACK
     with pytest.raises(ProcessLookupError):
         os.kill(int(process), 0)
     assert status_of(tmp_path / "run") == "failed"
@@ -218,7 +237,7 @@ def test_a_rank_that_skips_a_collective_operation_ends_the_run(
     monkeypatch.setattr(Ranks, "all_reduce", skip)
     with pytest.raises(RuntimeError, match=r"Rank \d failed"):
         train_on_ranks(tmp_path / "run", *SHORT)
-    assert time.time() - float(skipped.read_text()) < 4 + 5
+    assert time.time() - float(skipped.read_text()) < 4 + SLACK
     assert status_of(tmp_path / "run") == "failed"
 
 
