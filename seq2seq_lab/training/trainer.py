@@ -276,9 +276,8 @@ class Trainer:
         requests = ranks.start_maximum([self.stop.received, due])
         before, self._requests = self._requests, requests
         number, save = requests() if ranks.size == 1 else before()
-        return number, bool(
-            save
-        ) and self.state.step - self._saved > 1  # a request of the step of a checkpoint is done
+        # A request of the step of a checkpoint is done.
+        return number, bool(save) and self.state.step - self._saved > 1
 
     def _schedule_save(self) -> None:
         minutes = self.settings.checkpoint_every_minutes
