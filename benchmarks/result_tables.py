@@ -222,7 +222,7 @@ def transformers(lines: Sequence[Line]) -> list[str]:
         run
         for run in current(lines)
         if unseeded(run.command) in [command.split() for command in RECURRENT]
-        or run.settings.get("model.name") == "transformer"
+        or str(run.settings.get("model.name")).startswith("transformer")
     ]
     beams = {line.command: line for line in lines if is_beam(line)}
 
