@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch import distributed
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from seq2seq_lab.config import extensions
@@ -123,14 +123,26 @@ def check_devices(config: Config) -> None:
 
 @contextmanager
 def join_ranks() -> Iterator[Ranks]:
-    """Join the other ranks; the environment contains their address."""
+    """Join the other ranks; the environment contains their address.
+
+    Raises:
+        UserError: the port is in use, or a rank has not started.
+    """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     gpus = torch.cuda.device_count()
     if gpus:
         torch.cuda.set_device(local_rank % gpus)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    store, rank, size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
+    except distributed.DistError as error:
+        port = os.environ["MASTER_PORT"]
+        raise UserError(
+            f"The ranks cannot meet at MASTER_ADDR={os.environ['MASTER_ADDR']}, MASTER_PORT={port}: {error}. Choose a free "
+            f"port, and check that the launcher starts {os.environ['WORLD_SIZE']} processes (WORLD_SIZE)."
+        ) from None
+    _wait_for_all(store, rank, size)
     # For Python values; see `Ranks.with_backend`.
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=NO_TIMEOUT)
     ranks = Ranks(rank, size, local_rank, store=PrefixStore("run", store))
@@ -139,6 +151,24 @@ def join_ranks() -> Iterator[Ranks]:
     yield ranks
     # Not after an error: the other ranks would then fail too, and their errors could hide this one.
     distributed.destroy_process_group()
+
+
+def _wait_for_all(store: Store, rank: int, size: int) -> None:
+    """Wait until all ranks have started.
+
+    Raises:
+        UserError: names the ranks that have not.
+    """
+    keys = [f"started.{number}" for number in range(size)]
+    store.set(keys[rank], "")
+    try:
+        store.wait(keys, JOIN_TIMEOUT)
+    except distributed.DistStoreError:
+        missing = ", ".join(str(number) for number, key in enumerate(keys) if not store.check([key]))
+        raise UserError(
+            f"Rank {missing} of {size} has not started within {JOIN_TIMEOUT.total_seconds():g} s. Check its machine, and "
+            f"that the launcher starts {size} processes (WORLD_SIZE={size})."
+        ) from None
 
 
 def share_job(ranks: Ranks, job: Job | None) -> Job:

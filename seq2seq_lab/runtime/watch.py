@@ -163,12 +163,14 @@ class Watch(threading.Thread):
         if self.rank != min(set(running) - set(stopped)):
             time.sleep(REPORT_SECONDS)
             _end()
-        self.report(message)
-        for rank in running:
-            if rank != self.rank and self._signs[rank].machine == self._signs[self.rank].machine:
-                with suppress(ProcessLookupError):
-                    os.kill(self._signs[rank].process, signal.SIGKILL)
-        _end()
+        try:
+            self.report(message)
+            for rank in running:
+                if rank != self.rank and self._signs[rank].machine == self._signs[self.rank].machine:
+                    with suppress(ProcessLookupError):
+                        os.kill(self._signs[rank].process, signal.SIGKILL)
+        finally:
+            _end()
 
     def _check_store(self) -> None:
         """End this process if the store does not answer: the thread that reads it is blocked."""
@@ -185,11 +187,13 @@ class Watch(threading.Thread):
 
     def _lost(self, problem: str) -> NoReturn:
         """End this process without the store."""
-        self.report(
-            f"The process with the store of the ranks {problem}: the launcher, or rank 0 if the launcher has no "
-            f"store. Resume the run with resume=RUN_FOLDER."
-        )
-        _end()
+        try:
+            self.report(
+                f"The process with the store of the ranks {problem}: the launcher, or rank 0 if the launcher has no store. "
+                f"Resume the run with resume=RUN_FOLDER."
+            )
+        finally:
+            _end()
 
 
 class _OwnProgress:

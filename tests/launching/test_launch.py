@@ -3,9 +3,11 @@
 import json
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,28 @@ def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
     result = json.loads((folder / "result.json").read_text("utf-8"))
     assert result["ranks"] == 2
     assert same_losses(result, alone)
+
+
+def test_a_rank_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "JOIN_TIMEOUT", timedelta(seconds=0.1))
+    store = distributed.HashStore()  # type: ignore[attr-defined]
+    store.set("started.2", "")
+    with pytest.raises(UserError, match=r"Rank 0, 3 of 4 has not started within 0\.1 s.*WORLD_SIZE=4"):
+        launch._wait_for_all(store, 1, 4)
+
+
+def test_a_port_that_is_in_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        for name, value in {**launched_as("0"), "MASTER_PORT": str(port)}.items():
+            monkeypatch.setenv(name, value)
+        assert command_line.run(*SETTINGS) == 2
+    assert re.search(rf"error: .*MASTER_PORT={port}: .*in use", capfd.readouterr().err)
 
 
 FAULTY = """
