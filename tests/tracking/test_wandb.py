@@ -294,6 +294,60 @@ def test_a_service_that_disappears_does_not_stop_the_run(
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
+class _Slow(_Service):
+    """Answers late."""
+
+    def do_POST(self) -> None:
+        time.sleep(0.2)
+        super().do_POST()
+
+
+class _Failing(_Service):
+    """Fails at every second request."""
+
+    requests = 0
+
+    def do_POST(self) -> None:
+        _Failing.requests += 1
+        if _Failing.requests % 2:
+            super().do_POST()
+        else:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(500)
+
+
+class _Full(_Service):
+    """Accepts no metrics."""
+
+    def do_POST(self) -> None:
+        if "file_stream" in self.path:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(429)
+        else:
+            super().do_POST()
+
+
+@pytest.mark.parametrize("kind", [_Slow, _Failing, _Full])
+def test_a_service_under_load_neither_stops_nor_delays_the_run(
+    kind: type[_Service], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as service:
+        threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{service.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        tracker = _build(tmp_path, mode="online", run_id="abcd1234", finish_timeout=0.5)
+        assert not tracker.offline
+        start = time.monotonic()
+        for step in range(500):
+            tracker.log_metrics({"train/loss": float(step)}, step)
+        logged = time.monotonic() - start
+        tracker.finish(0)
+        ended = time.monotonic() - start
+        service.shutdown()
+    assert logged < 2
+    assert ended < 10
+
+
 def test_refused_data_do_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     import wandb
 
