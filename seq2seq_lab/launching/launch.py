@@ -334,7 +334,8 @@ def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
         first = _first_error(ranks, error)
         if isinstance(first, Preempted):
             leave(first.exit_status)
-        if ranks.main == (first is not error):  # rank 0 records its own errors in `run`
+        # Rank 0 records its own errors in `run`. Another rank that has lost rank 0 keeps what that one has recorded.
+        if ranks.main == (first is not error) and not (_has_lost_rank(first) and read_result(job.folder)):
             record_failure(job.folder, first)
         if first is error:
             raise

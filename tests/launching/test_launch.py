@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.config.schema import Backend
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import launch, start
+from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
@@ -130,6 +132,24 @@ def test_a_port_that_is_in_use_is_refused(
             monkeypatch.setenv(name, value)
         assert command_line.run(*SETTINGS) == 2
     assert re.search(rf"error: .*MASTER_PORT={port}: .*in use", capfd.readouterr().err)
+
+
+def test_a_rank_that_has_lost_rank_0_keeps_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(job: Job, ranks: Ranks, report: Callable[[str], None]) -> dict[str, Any]:
+        raise RuntimeError("gloo/transport/tcp/pair.cc: Connection closed by peer")
+
+    monkeypatch.setattr(launch, "_run_rank", lost)
+    monkeypatch.setattr(launch, "LOST_SECONDS", 0.0)
+    job = Job(compose_run(SETTINGS).config, {}, {}, tmp_path, resume=False)
+    ranks = Ranks(1, 2, 1, store=distributed.HashStore())  # type: ignore[attr-defined]
+    for recorded in ("Connection closed by peer", "of rank 0"):
+        if recorded == "of rank 0":
+            launch.record_failure(tmp_path, UserError(recorded))
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            launch._run_external_rank(job, ranks)
+        assert recorded in json.loads((tmp_path / "result.json").read_text("utf-8"))["error"]
 
 
 FAULTY = """
