@@ -13,6 +13,7 @@ from pathlib import Path
 import command_line
 import hydra
 import pytest
+from hostile_configs import HOSTILE_ARGUMENTS, HOSTILE_FILES, write_hostile_experiment
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from program import Program, assert_refused
@@ -125,44 +126,7 @@ def test_refused_before_any_work(program: Program, arguments: str, named: list[s
     assert_refused(program, arguments, *named)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(f"{slot}._target_=os.system" for slot in ("encoder", "dataset", "optimizer", "logger")),
-        "dataset._target_=seq2seq_lab.files.write_atomically",
-        "dataset._target_=seq2seq_lab.tracking.files.FileTracker +dataset.folder=. +dataset.resumed=null",
-        "dataset._target_=seq2seq_lab.launching.cli.Path",
-        "dataset._target_=seq2seq_lab.launching.cli.os.system",
-        "dataset._target_=torch.optim.os.system",
-        "+encoder.x._target_=os.system",
-        "+logger.tags=[{_target_:os.system}]",
-        "+optimizer._args_=[x]",
-        "+optimizer._partial_=true",
-        "+optimizer._recursive_=true",
-        "+optimizer._convert_=none",
-        "+x._target_=os.system",
-        "+trainer.x._target_=os.system",
-        "+hydra.callbacks.x._target_=os.system",
-        "+hydra.callbacks.x._target_=hydra.main.copy.os.system",
-        "hydra.launcher._target_=os.system",
-        "+hydra.launcher.x._target_=os.system",
-        "hydra.sweeper._target_=os.system",
-        "+hydra.job_logging.handlers.x.class=logging.os.system",
-        "+hydra.job_logging.formatters.x={'()':os.system}",
-        "+hydra.hydra_logging.handlers.x={'()':os.system}",
-        "+hydra.callbacks.x='${oc.create:{_target_:os.system}}'",
-        "+hydra.callbacks='${oc.create:{x:{_target_:os.system}}}'",
-        "hydra.sweeper.params='${oc.decode:\"{_target_: os.system}\"}'",
-        "hydra.launcher._target_='${oc.env:HOME}'",
-        "+hydra.job.env_set.SEQ2SEQ_LAB_TRUST=os",
-        "hydra.job.env_set={SEQ2SEQ_LAB_TRUST:os}",
-        "hydra/job_logging=default",
-        "+hydra.job_logging.handlers.x={class:logging.StreamHandler,stream:'ext://antigravity'}",
-        "+hydra.hydra_logging.handlers.x={class:logging.FileHandler,filename:x.log}",
-        "-m +hydra.callbacks.x._target_=os.system",
-        "-m seed=1,2 encoder._target_=os.system",
-    ],
-)
+@pytest.mark.parametrize("arguments", HOSTILE_ARGUMENTS)
 def test_nothing_a_configuration_names_is_called(
     program: Program, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
@@ -172,30 +136,14 @@ def test_nothing_a_configuration_names_is_called(
     assert called == []
 
 
-@pytest.mark.parametrize(
-    ("callback", "said"),
-    [
-        ("{_target_: subprocess.Popen, args: [touch, CANARY]}", "subprocess.Popen"),
-        ("${oc.create:{_target_:os.mkdir,path:CANARY}}", "oc.create"),
-        ("\"${oc.decode:'{_target_: os.mkdir, path: CANARY}'}\"", "oc.decode"),
-        ("{_target_: '${oc.env:CALLED}', path: CANARY}", "oc.env"),
-    ],
-)
+@pytest.mark.parametrize(("callback", "said"), HOSTILE_FILES.items())
 def test_a_hostile_experiment_file_calls_nothing(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callback: str, said: str
 ) -> None:
     monkeypatch.setenv("CALLED", "os.mkdir")
     canary = tmp_path / "canary"
-    experiments = tmp_path / "mine" / "experiment"
-    experiments.mkdir(parents=True)
-    lines = [
-        "# @package _global_",
-        "hydra:",
-        "  callbacks:",
-        f"    x: {callback.replace('CANARY', str(canary))}",
-    ]
-    (experiments / "evil.yaml").write_text("\n".join(lines) + "\n")
-    assert_refused(program, f"--config-dir={tmp_path / 'mine'} experiment=evil", said)
+    folder = write_hostile_experiment(tmp_path / "mine", callback, canary)
+    assert_refused(program, f"--config-dir={folder} experiment=evil", said)
     assert not canary.exists()
 
 
