@@ -1,0 +1,263 @@
+"""Faults of one rank among several, of studies, of services and of the clock."""
+
+import json
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from faults.rig import (
+    RANKS,
+    STEPS,
+    Fault,
+    Hook,
+    Rig,
+    Seen,
+    at_evaluation,
+    at_step,
+    kill,
+    losses,
+    once,
+    samples,
+    valid,
+)
+from safetensors.torch import load_file
+
+from seq2seq_lab.files import read_json_object
+from seq2seq_lab.training.trainer import Trainer
+
+
+def change_in_step(step: int, rank: int, what: str) -> Hook:
+    """Multiply the loss or a gradient by NaN in a step of a rank, or add 1e-3 to a weight after it."""
+
+    def hook() -> None:
+        update = Trainer._update_weights
+
+        def updating(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
+            if trainer.state.step != step or trainer.compute.ranks.rank != rank:
+                return update(trainer, loss_sum)
+            weight = next(trainer.model.parameters())
+            if what == "loss":
+                loss_sum = loss_sum * math.nan
+            elif what == "gradient":
+                assert weight.grad is not None
+                weight.grad *= math.nan
+            updated = update(trainer, loss_sum)
+            if what == "weight":
+                weight.data[0, 0] += 1e-3
+            return updated
+
+        Trainer._update_weights = updating  # type: ignore[method-assign]
+
+    return hook
+
+
+def not_finite(rig: Rig) -> Seen:
+    seen = Seen()
+    for what in ("loss", "gradient"):
+        folder = rig.new()
+        ended = rig.start(folder, RANKS, hooks=[change_in_step(6, 1, what)])
+        seen.expect(ended.status == 0, ended.output)
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+        skipped = max(row.get("train/skipped_steps", 0) for row in rows)
+        finite = all(
+            bool(tensor.isfinite().all())
+            for path in valid(folder)
+            for tensor in load_file(path / "model.safetensors").values()
+        )
+        seen.expect(skipped == 1, f"{what}: {skipped} steps are counted")
+        seen.expect(finite, f"{what}: a weight is not finite")
+        seen.worst("skipped", skipped)
+        seen.least("V", len(valid(folder)))
+    return seen
+
+
+def drift(rig: Rig) -> Seen:
+    seen, folder = Seen(), rig.new()
+    ended = rig.start(folder, RANKS, hooks=[change_in_step(6, 1, "weight")])
+    error = str(read_json_object(folder / "result.json").get("error"))
+    seen.expect(ended.status == 2, f"status {ended.status}: {ended.output}")
+    seen.expect("rank 1" in error and f"step {STEPS}" in error, error)
+    seen.worst("O", ended.orphans)
+    seen.least("V", len(valid(folder)))
+    return seen
+
+
+def other_number_of_ranks(rig: Rig) -> Seen:
+    """2, 1 and 2 ranks with 2 micro-batches; the control has 2 ranks throughout."""
+    seen, folder, settings = Seen(), rig.new(), (RANKS, "trainer.micro_batches=2")
+    ended = rig.start(folder, *settings, hooks=[at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    seen.expect(ended.status == 143, ended.output)
+    stop = at_step(6, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    ended = rig.resume(folder, "trainer.devices=1", hooks=[stop])
+    seen.expect(ended.status == 143, ended.output)
+    ended = rig.resume(folder, "trainer.devices=2")
+    seen.expect(ended.status == 0, ended.output)
+    if ended.status == 0:
+        rig.check_same(seen, folder, rig.whole(*settings))
+    return seen
+
+
+def uneven_ranks(rig: Rig) -> Seen:
+    """79 pairs in batches of 16, float64, without dropout: one rank and two."""
+    seen, paths = Seen(), []
+    for devices in (1, 2):
+        folder = rig.new()
+        settings = ("model.dropout=0", "teacher_forcing.ratio=1", "dataset.train=79")
+        hook = lambda: torch.set_default_dtype(torch.float64)  # noqa: E731
+        ended = rig.start(folder, *settings, f"trainer.devices={devices}", hooks=[hook])
+        seen.expect(ended.status == 0, ended.output)
+        paths.append(folder)
+    one, two = ([float.fromhex(loss) for _, loss in losses(path)] for path in paths)
+    worst = max(abs(a - b) / abs(a) for a, b in zip(one, two, strict=True))
+    seen.figures["relative difference of a loss"] = f"{worst:.1g}"
+    seen.expect(worst <= 1e-6, f"losses differ by {worst}")
+    seen.expect(samples(paths[0].parent) == samples(paths[1].parent), "the ranks see other samples")
+    return seen
+
+
+def unreachable_service(rig: Rig) -> Seen:
+    seen, folder = Seen(), rig.new()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+    def hook() -> None:
+        os.environ.update(WANDB_BASE_URL=address, WANDB_API_KEY="0" * 40)
+
+    ended = rig.start(folder, "logger=wandb", hooks=[hook])
+    seen.expect(ended.status == 0, ended.output)
+    seen.expect("cannot be reached" in " ".join(ended.output.split()), "no warning")
+    rig.check_same(seen, folder, rig.whole())
+    return seen
+
+
+def one_writer(rig: Rig) -> Seen:
+    seen = Seen()
+    steps = [step for step, _ in losses(rig.whole(RANKS))]
+    lines = (rig.whole(RANKS) / "run.log").read_text("utf-8").splitlines()
+    doubled = len(lines) - len(set(lines))
+    seen.expect(steps == list(range(1, STEPS + 1)), f"rows of the steps {steps}")
+    seen.expect(doubled == 0, f"{doubled} doubled lines")
+    seen.figures["doubled lines"] = doubled + len(steps) - len(set(steps))
+    return seen
+
+
+def crashing_job(rig: Rig) -> Seen:
+    seen, folder = Seen(), rig.new()
+    statuses: dict[str, str] = {}
+
+    def hook() -> None:
+        step = Trainer.step
+
+        def failing(trainer: Trainer, number: int) -> Any:
+            if trainer.seed == 2:
+                raise ZeroDivisionError("injected")
+            return step(trainer, number)
+
+        Trainer.step = failing  # type: ignore[method-assign]
+
+    ended = rig.program(folder.parent, *_study(), hooks=[hook])
+    for path in _results(folder.parent):
+        statuses[path.parent.name] = str(read_json_object(path)["status"])
+    count = list(statuses.values()).count("finished")
+    seen.expect(ended.status != 0, "exit status 0")
+    seen.expect(count == 3, f"{statuses}")
+    seen.expect("ZeroDivisionError: injected" in ended.output, "no message")
+    seen.figures["finished"] = f"{count} of 4"
+    return seen
+
+
+def killed_study(rig: Rig) -> Seen:
+    seen, folder = Seen(), rig.new()
+    marker = folder.parent / "killed"
+
+    def hook() -> None:
+        at_evaluation(5, once(marker, kill))()  # in the second job
+
+    ended = rig.program(folder.parent, *_study(), hooks=[hook])
+    seen.expect(ended.status == -signal.SIGKILL, f"status {ended.status}: {ended.output}")
+    finished = {path: path.stat().st_mtime_ns for path in _results(folder.parent)}
+    again = rig.program(folder.parent, *_study())
+    seen.expect(again.status == 0, again.output)
+    kept = sum(path.stat().st_mtime_ns == before for path, before in finished.items())
+    seen.expect(kept == len(finished) == 1, f"{kept} of {len(finished)} finished jobs are kept")
+    seen.expect(len(_results(folder.parent)) == 4, "jobs have no result")
+    seen.figures["jobs kept"] = kept
+    seen.figures["finished"] = f"{len(_results(folder.parent))} of 4"
+    return seen
+
+
+def _study() -> tuple[str, ...]:
+    from faults.rig import SETTINGS
+
+    return (*SETTINGS, "trainer.max_epochs=1", "study.name=faults", "seed=1,2,3,4", "-m")
+
+
+def _results(folder: Path) -> list[Path]:
+    return sorted(folder.glob("**/result.json"))
+
+
+def two_runs(rig: Rig) -> Seen:
+    """The second one starts while the first one trains."""
+    seen, folder = Seen(), rig.new()
+    second: list[int] = []
+
+    def start_second() -> None:
+        process = os.fork()
+        if process == 0:
+            from command_line import run
+
+            os._exit(run(f"resume={folder}"))
+        _, status = os.waitpid(process, 0)
+        (folder.parent / "second").write_text(str(os.waitstatus_to_exitcode(status)))
+
+    ended = rig.start(folder, hooks=[at_step(3, start_second)])
+    second.append(int((folder.parent / "second").read_text()))
+    seen.expect(ended.status == 0, ended.output)
+    seen.expect(second == [2], f"the second run ended with {second}")
+    rig.check_same(seen, folder, rig.whole())
+    return seen
+
+
+def false_clock(rig: Rig) -> Seen:
+    """`time.time` jumps a day back and forth."""
+    seen, folder, clock = Seen(), rig.new(), time.time
+
+    def hook() -> None:
+        sign = 1
+
+        def jumping() -> float:
+            nonlocal sign
+            sign = -sign
+            return clock() + sign * 86_400
+
+        time.time = jumping
+
+    ended = rig.start(folder, hooks=[hook])
+    seen.expect(ended.status == 0, ended.output)
+    if ended.status == 0:
+        rig.check_same(seen, folder, rig.whole())
+    return seen
+
+
+def faults() -> Iterator[Fault]:
+    """Return the rows of this module."""
+    yield Fault(
+        "20", "other number of ranks", "2, 1, 2 ranks, 2 micro-batches", "resume exact", other_number_of_ranks
+    )
+    yield Fault("21", "uneven ranks", "79 pairs, float64", "1e-6 of one process", uneven_ranks)
+    yield Fault("25", "NaN on one rank", "loss, gradient times NaN", "all ranks skip the step", not_finite)
+    yield Fault("26", "ranks drift apart", "1e-3 added to a weight", "refused at the next validation", drift)
+    yield Fault("29", "W&B unreachable", "a closed port", "the same run, offline", unreachable_service)
+    yield Fault("31", "output of rank 1", "lines counted", "one writer", one_writer)
+    yield Fault("32", "a job of a study fails", "exception in job 2 of 4", "the others finish", crashing_job)
+    yield Fault(
+        "33", "study killed", "SIGKILL in job 2 of 4, started again", "finished jobs kept", killed_study
+    )
+    yield Fault("34", "two runs in one folder", "resumed while it trains", "the second is refused", two_runs)
+    yield Fault("35", "clock jumps", "a day back and forth", "the same run", false_clock)
