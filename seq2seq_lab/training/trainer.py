@@ -334,7 +334,8 @@ class Trainer:
             step_if(torch.isfinite(sums).all(), self.optimizer, self._skips_on_device)
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
-        return sums[0], norm
+        # The norm of another rank can be the only one that is not finite; all ranks count the step that they skip.
+        return sums[0], torch.where(sums[1].isfinite(), norm, sums[1])
 
     @contextmanager
     def _separate_gradients(self) -> Iterator[None]:

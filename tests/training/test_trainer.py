@@ -546,6 +546,19 @@ def test_many_skipped_steps_in_a_row_end_the_training(
     assert [path.name for path in trainer.folder.glob("*")] == (["step_00000005"] if stops > 5 else [])
 
 
+def test_a_step_that_another_rank_makes_all_skip_is_counted(
+    make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make()
+
+    def all_reduce(ranks: Ranks, sums: torch.Tensor) -> torch.Tensor:
+        return sums + torch.tensor([0.0, math.nan if trainer.state.step == 3 else 1.0])
+
+    monkeypatch.setattr(Ranks, "all_reduce", all_reduce)
+    trainer.fit()
+    assert trainer.state.skipped == 1
+
+
 @pytest.mark.parametrize("what", ["weight", "moment"])
 def test_weights_that_are_not_finite_are_not_saved(what: str, make: Callable[..., Trainer]) -> None:
     trainer = make(checkpoint_every_steps=1, keep_checkpoints=9)
