@@ -3,14 +3,27 @@
 import argparse
 import contextlib
 import difflib
+import errno
 import os
 import select
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 # Names of other libraries for values of this package. The value of nearest spelling would be a wrong suggestion.
 SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+
+
+# What to do if the operating system cannot write a file.
+STORAGE_REMEDIES = {
+    errno.ENOSPC: "Free some disk space, or choose a folder on another disk",
+    errno.EDQUOT: "Free some of your disk quota, or choose a folder on another disk",
+    errno.EFBIG: "Raise the limit on the size of a file (ulimit -f)",
+    errno.EROFS: "Choose a folder that can be written to",
+    errno.EACCES: "Choose another one, or change its permissions",
+    errno.EPERM: "Choose another one, or change its permissions",
+}
 
 
 class UserError(ValueError):
@@ -45,11 +58,28 @@ class Parser(argparse.ArgumentParser):
 
 
 @contextlib.contextmanager
+def storage_errors(folder: Path | None = None) -> Iterator[None]:
+    """Raise `UserError` in place of an `OSError` about a full disk, or a file or folder that must not be written or read.
+
+    Args:
+        folder: named if the error does not contain a path.
+    """
+    try:
+        yield
+    except OSError as error:
+        path = error.filename or folder
+        if path is None or error.errno not in STORAGE_REMEDIES:
+            raise
+        raise UserError(f"{path}: {error.strerror}. {STORAGE_REMEDIES[error.errno]}.") from error
+
+
+@contextlib.contextmanager
 def report_errors() -> Iterator[None]:
     """Print a `UserError` to standard error and exit with status 2; exit with 128 + N after signal N."""
     with exit_on_closed_pipe():
         try:
-            yield
+            with storage_errors():
+                yield
         except UserError as error:
             sys.stdout.flush()
             print(f"error: {error}", file=sys.stderr)

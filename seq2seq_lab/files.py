@@ -311,9 +311,13 @@ def sha256(path: Path) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")  # parallel jobs share a cache
-    temporary.write_text(text, "utf-8")
-    flush(temporary)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, "utf-8")
+        flush(temporary)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def make_numbered_folder(parent: Path, prefix: str = "") -> Path:

@@ -5,7 +5,7 @@ import logging
 import math
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from seq2seq_lab import build
 from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.data.download import cache_folder
-from seq2seq_lab.errors import Preempted, UserError
+from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import (
     RUN_FORMAT,
     cover,
@@ -91,7 +91,8 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
     stop = StopSignals(ranks.store)
     with stop.handled():
         try:
-            return experiment(job, ranks, stop)
+            with storage_errors(job.folder):
+                return experiment(job, ranks, stop)
         except (Exception, KeyboardInterrupt) as error:
             if ranks.main:
                 record_end(job.folder, error)
@@ -101,8 +102,14 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
 def record_end(folder: Path, error: BaseException) -> None:
     """Record in `run.log` and `result.json` the error or the interrupt that ended a run.
 
-    A `result.json` of a finished run is kept. Errors are not printed here: the command line prints them.
+    A `result.json` of a finished run is kept. Errors are not printed here: the command line prints them. What cannot
+    be written, as on a full disk, is left out.
     """
+    with suppress(OSError):
+        _record_end(folder, error)
+
+
+def _record_end(folder: Path, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         by = (
             f"Stopped by {signal.Signals(error.number).name}"

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, storage_errors
 from seq2seq_lab.files import (
     MANIFEST,
     FolderInUseError,
@@ -195,7 +195,8 @@ def _launch(
         if not resume:
             for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
                 (folder / name).unlink(missing_ok=True)
-            write_config(Job(config, plain, dict(chosen), folder, resume))
+            with storage_errors(folder):
+                write_config(Job(config, plain, dict(chosen), folder, resume))
         try:
             return launch(Job(config, plain, dict(chosen), folder, resume))
         except RankKilledError as error:

@@ -5,6 +5,7 @@ import functools
 import io
 import logging
 import statistics
+import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +89,16 @@ class ConsoleHandler(logging.Handler):
             console().print(Text(message), soft_wrap=True)
 
 
+class _LogFile(logging.FileHandler):
+    """Appends to a file. Without space on the disk, logging raises `OSError`."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            raise error
+        super().handleError(record)
+
+
 @contextlib.contextmanager
 def setup_logging(run_log: Path) -> Iterator[None]:
     """Send log records to the console and, with a timestamp, append them to the file `run_log`.
@@ -95,7 +106,7 @@ def setup_logging(run_log: Path) -> Iterator[None]:
     Records of this package are shown from INFO, those of other libraries at their own levels. On exit the
     handlers are removed and the file is closed.
     """
-    to_file = logging.FileHandler(run_log, encoding="utf-8")
+    to_file = _LogFile(run_log, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_console = ConsoleHandler()
     root = logging.getLogger()
@@ -109,7 +120,8 @@ def setup_logging(run_log: Path) -> Iterator[None]:
     finally:
         root.removeHandler(to_console)
         root.removeHandler(to_file)
-        to_file.close()
+        with contextlib.suppress(OSError):  # of a line that could not be written
+            to_file.close()
         package.setLevel(level)
 
 

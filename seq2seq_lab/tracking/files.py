@@ -2,13 +2,19 @@
 
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import checked_line, damaged_line_error, parse_checked_line, read_lines, set_file_aside
+from seq2seq_lab.files import (
+    checked_line,
+    damaged_line_error,
+    parse_checked_line,
+    read_lines,
+    set_file_aside,
+    write_atomically,
+)
 from seq2seq_lab.tracking.base import Tracker
 
 log = logging.getLogger(__name__)
@@ -33,12 +39,7 @@ class FileTracker(Tracker):
     def __init__(self, folder: Path, resume_step: int | None, scored: bool = False) -> None:
         path = folder / METRICS_FILE
         kept = [] if resume_step is None else _rows_before(path, resume_step, scored)
-        new = path.with_suffix(".new")
-        with new.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(map(_line, kept))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        write_atomically(path, "".join(map(_line, kept)))
         self._file = path.open("a", encoding="utf-8", newline="\n")
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:

@@ -100,7 +100,7 @@ class Tokenizer(ABC):
     def save(self, folder: Path, name: str) -> None:
         """Write `name.json` (the format of the library) and `name.options.json` (class, options, languages)."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._backend.save(str(folder / f"{name}.json"))
+        (folder / f"{name}.json").write_text(self._backend.to_str(pretty=True), encoding="utf-8")
         description = {
             "class": name_of(type(self)),
             "options": self.options(),
