@@ -84,6 +84,7 @@ def drift(rig: Rig) -> Seen:
     seen.expect(ended.status == 2, f"status {ended.status}: {ended.output}")
     seen.expect("rank 1" in error and f"step {STEPS}" in error, error)
     seen.worst("O", ended.orphans)
+    seen.expect(ended.orphans == 0, f"{ended.orphans} orphans")
     seen.least("V", len(valid(folder)))
     return seen
 
