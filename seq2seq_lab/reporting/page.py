@@ -174,7 +174,7 @@ def settings(table: Table) -> "Figure":
     axes = [axis(key, [group.varies[key] for group, _ in runs]) for key in table.groups[0].varies]
     axes.append(axis("seed", [run.seed for _, run in runs]))
     scores = [run.result[table.score] for _, run in runs]
-    axes.append({"label": f"test {table.label}", "values": scores})
+    axes.append({"label": f"test {table.label}", "values": scores, "tickformat": ".4~g"})
     line = {"color": scores, "colorscale": "Viridis", "showscale": True}
     return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
 
@@ -202,8 +202,9 @@ def examples(groups: Sequence[Group]) -> dict[str, Any]:
     runs = [(names[run.folder], run) for group in groups for run in group.runs]
     second = len(groups[0].runs) if len(groups) > 1 else 1
     if len({run.test_set for _, run in runs}) > 1 or not all(run.examples for _, run in runs):
-        return {"total": 0, "runs": [], "second": 0, "inputs": [], "outputs": [], "scores": []}
-    rows = runs[0][1].examples
+        return {"total": 0, "runs": [], "second": 0, "inputs": [], "outputs": [], "scores": [], "score": ""}
+    first = runs[0][1]
+    rows = first.examples
     shown = max(20, MAX_ROWS // len(runs))
     return {
         "total": len(rows),
@@ -212,6 +213,7 @@ def examples(groups: Sequence[Group]) -> dict[str, Any]:
         "inputs": [[row["input"], row["reference"]] for row in rows[:shown]],
         "outputs": [[row["output"] for row in run.examples[:shown]] for _, run in runs],
         "scores": [[row["score"] for row in run.examples[:shown]] for _, run in runs],
+        "score": first.result["page"]["examples"]["columns"]["score"].replace("_", " "),
     }
 
 

@@ -474,6 +474,7 @@ def test_the_page_needs_nothing_else(study: Path) -> None:
     assert all(150 < len(curve["x"]) < 260 and curve["x"][-1] == 499 for curve in curves)
     assert len(data["examples"]["runs"]) == 9
     assert len(data["examples"]["outputs"][0]) == len(data["examples"]["inputs"]) == 60
+    assert data["examples"]["score"] == "sentence bleu"
     assert {len(names) for names in data["attention"].values()} == {6}  # none has none
     bars = data["groups"]["BLEU by words"]["data"][0]
     assert bars["x"] == ["≤10", ">10"]
