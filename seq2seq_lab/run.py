@@ -92,11 +92,14 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
     with stop.handled():
         try:
             with storage_errors(job.folder):
-                return experiment(job, ranks, stop)
+                result = experiment(job, ranks, stop)
         except (Exception, KeyboardInterrupt) as error:
             if ranks.main:
                 record_end(job.folder, error)
             raise
+        if stop.received:  # when the run had ended: a study must not start its next job
+            raise Preempted(stop.received)
+        return result
 
 
 def record_end(folder: Path, error: BaseException) -> None:

@@ -1,8 +1,10 @@
 """Studies: the jobs of a multirun under one name, started once and again."""
 
 import json
+import os
 import shlex
 import shutil
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -24,7 +26,7 @@ from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import RUN_FORMAT, lock_folder
+from seq2seq_lab.files import RUN_FORMAT, lock_folder, read_result
 from seq2seq_lab.launching import start, study
 from seq2seq_lab.launching.study import Entry, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations
@@ -445,6 +447,20 @@ def test_the_cells_of_a_study_are_its_jobs(program: Program) -> None:
     models = [("vanilla", "none"), ("vanilla_wide", "none"), *(("attn", name) for name in functions)]
     assert jobs == [(*model, 7) for model in models]
     assert {job.choices["encoder"] for job in program.jobs} == {"gru"}
+
+
+def test_a_signal_after_the_last_check_of_a_job_stops_the_study(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(job: Job, ranks: Ranks, stop: StopSignals) -> None:
+        program.run(job, ranks, stop)
+        stop.deferred = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("seq2seq_lab.run.experiment", run)
+    assert command_line.run("-m", "seed=1,2,3") == 143
+    (job,) = program.jobs
+    assert read_result(job.folder)["status"] == "finished"
 
 
 def test_null_in_a_cell_is_null() -> None:
