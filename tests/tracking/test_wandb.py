@@ -331,18 +331,23 @@ class _Full(_Service):
 def test_a_service_under_load_neither_stops_nor_delays_the_run(
     kind: type[_Service], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import wandb
+
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as service:
         threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{service.server_port}")
         monkeypatch.setenv("WANDB_API_KEY", KEY)
         tracker = _build(tmp_path, mode="online", run_id="abcd1234", finish_timeout=0.5)
         assert not tracker.offline
+        process = wandb.setup().ensure_service()._proc._process
         start = time.monotonic()
         for step in range(500):
             tracker.log_metrics({"train/loss": float(step)}, step)
         logged = time.monotonic() - start
         tracker.finish(0)
         ended = time.monotonic() - start
+        process.kill()  # it still uploads
+        process.wait()
         service.shutdown()
     assert logged < 2
     assert ended < 10
