@@ -134,11 +134,7 @@ def _record_end(folder: Path, error: BaseException) -> None:
 def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     """Run one experiment from its data to its result; see `run`."""
     config, settings, folder = job.config, job.config.trainer, job.folder
-    if not all(ranks.gather(folder.is_dir())):
-        raise UserError(
-            f"{folder} does not exist on every machine of this run. Use a folder on a shared file system: "
-            f"hydra.run.dir=FOLDER."
-        )
+    check_folder(folder, ranks)
     record = read_record(folder) if job.resume else None
     compute, test_compute = prepare_machine(settings, ranks, record)
     ranks = compute.ranks
@@ -172,18 +168,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
             stop=stop,
             compute=compute,
         )
-        result = None
-        if resumed is not None:
-            trainer.load(resumed)
-            result = read_finished_result(folder)
-            ranks.barrier()  # all ranks have read the result, which rank 0 may replace
-            if ranks.main:
-                write_config(job)
-            if result is not None and trainer.done:
-                log.info(
-                    "The training is complete. To train a finished run longer, set trainer.max_epochs=N."
-                )
-        if result is None or not trainer.done:
+        result = None if resumed is None else load(trainer, resumed, job, ranks)
+        if result is None:
             if ranks.main:
                 remove_result(folder)
             trainer.fit()
@@ -200,6 +186,28 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
                 tracker.record_summary(summary(result))
     if ranks.main:
         run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
+    return result
+
+
+def check_folder(folder: Path, ranks: Ranks) -> None:
+    """Refuse a run folder that a rank cannot see."""
+    if not all(ranks.gather(folder.is_dir())):
+        raise UserError(
+            f"{folder} does not exist on every machine of this run. Use a folder on a shared file system: "
+            f"hydra.run.dir=FOLDER."
+        )
+
+
+def load(trainer: Trainer, resumed: Path, job: Job, ranks: Ranks) -> dict[str, Any] | None:
+    """Load the checkpoint of a resumed run, and return its result if it has finished and need not be trained longer."""
+    trainer.load(resumed)
+    result = read_finished_result(job.folder)
+    ranks.barrier()  # all ranks have read the result, which rank 0 may replace
+    if ranks.main:
+        write_config(job)
+    if result is None or not trainer.done:
+        return None
+    log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
     return result
 
 
