@@ -193,9 +193,9 @@ def killed_rank(rig: Rig) -> Seen:
 
 
 def _restarted(folder: Path) -> float:
-    """Return the time at which the log of a run mentions its first restart."""
+    """Return the time of the log's first restart, rounded up to a second."""
     line = next(line for line in (folder / "run.log").read_text("utf-8").splitlines() if "Restart 1" in line)
-    return time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
+    return time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S")) + 1
 
 
 def killed_agent(rig: Rig) -> Seen:
