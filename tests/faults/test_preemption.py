@@ -104,8 +104,6 @@ def send_in_evaluation(monkeypatch: pytest.MonkeyPatch, call: int, number: int) 
     ("inject", "at", "number", "newest"),
     [
         (send_in_step, 2, signal.SIGTERM, (4,)),
-        (send_in_step, 6, signal.SIGUSR1, (8,)),
-        (send_in_evaluation, 0, signal.SIGTERM, (5,)),
         (send_in_evaluation, 3, signal.SIGTERM, (10,)),
     ],
 )
