@@ -49,6 +49,7 @@ from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, T
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
+from seq2seq_lab.training.threads import choose_threads, restored_threads
 from seq2seq_lab.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
     stop = StopSignals(ranks.store)
     with stop.handled():
         try:
-            with storage_errors(job.folder):
+            with storage_errors(job.folder), restored_threads():
                 result = experiment(job, ranks, stop)
         except (Exception, KeyboardInterrupt) as error:
             if ranks.main:
@@ -144,10 +145,13 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         limit = DEV_RUN_EXAMPLES if settings.fast_dev_run else None
         data = task.load(cache_folder(config.cache_dir), vocabulary_folder(job), limit)
     precisions = {"precision": compute.precision.value, "test_precision": test_compute.precision.value}
-    began = {**precisions, **provenance.provenance(config, data.record, compute.device, ranks.size)}
-    began = began if record is None else resumed_record(folder, record, began)
     heartbeat.beat("building the model")
     model = initial_model(job, task, ranks).to(compute.device)
+    if record is None and settings.threads == "auto":
+        study, parts = None if config.study.name is None else folder.parent, settings.micro_batches
+        choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
+    began = {**precisions, **provenance.provenance(config, data.record, compute.device, ranks.size)}
+    began = began if record is None else resumed_record(folder, record, began)
     run_report.describe(model, task, compute)
     evaluators = [
         task.evaluator(data.validation, model, compute, also=[build.monitored(config, task).name]),
@@ -216,10 +220,16 @@ def prepare_machine(
 ) -> tuple[Compute, Compute]:
     """Set up this process and return where it computes, for training and validation and for the test sets.
 
+    A resumed run computes with the recorded precision and number of threads, where the settings are `auto`.
+
     Args:
         record: the `run.json` of a resumed run.
     """
     limit_primitive_cache()
+    if isinstance(settings.threads, int):
+        torch.set_num_threads(settings.threads)
+    elif record is not None:
+        torch.set_num_threads(min(record["machine"]["threads"], torch.get_num_threads()))
     set_deterministic(settings.deterministic)
     device = choose_device(settings.device, ranks.gpu_index(settings.backend))
     ranks = ranks.with_backend(settings.backend, device)

@@ -46,6 +46,7 @@ from seq2seq_lab.tasks.translation.data import evaluation_splits
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.threads import restored_threads
 from seq2seq_lab.training.trainer import Trainer
 
 TINY = (
@@ -306,7 +307,9 @@ class TestFolder:
         start(tmp_path, "trainer.fast_dev_run=true")
         record = read_record(tmp_path)
         monkeypatch.setattr(provenance, "git_commit", lambda: "def5678")
-        go_on(tmp_path, "trainer.fast_dev_run=true")
+        with restored_threads():
+            torch.set_num_threads(2)
+            go_on(tmp_path, "trainer.fast_dev_run=true")
         assert read_record(tmp_path) == record
         assert "change" not in caplog.text
         monkeypatch.setattr(provenance, "source", lambda: "0" * 64)

@@ -169,6 +169,7 @@ class TrainerConfig:
     multi_reference: bool
     device: Device
     devices: int
+    threads: Any  # int | "auto": OmegaConf cannot merge a union
     backend: Backend
     start_timeout_seconds: float
     timeout_seconds: float
@@ -231,6 +232,7 @@ MAY_CHANGE = (
     "trainer.checkpoint_every_minutes",
     "trainer.keep_checkpoints",
     "trainer.devices",
+    "trainer.threads",
     "trainer.backend",
     "trainer.start_timeout_seconds",
     "trainer.timeout_seconds",
@@ -326,6 +328,13 @@ def check(config: Config) -> None:
         "trainer.validate_every",
         trainer.validate_every,
         "a whole number of steps, or a part of an epoch with trainer.validate_unit=epoch",
+    )
+    threads = trainer.threads
+    require(
+        threads == "auto" or (isinstance(threads, int) and threads > 0),
+        "trainer.threads",
+        threads,
+        "auto, or a number above 0",
     )
     require(0 <= config.seed < 2**32, "seed", config.seed, "a whole number from 0 to 4294967295")
     bounds = trainer.length_bounds

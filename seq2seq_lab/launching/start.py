@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
@@ -144,8 +143,7 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
 def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
     """Train a run again from its config.yaml, in another folder, and return the contents of the new `result.json`.
 
-    The new run has the precision, the number of ranks and, with one rank, the number of threads that run.json records, and
-    no logger.
+    The new run has the precision and the numbers of ranks and threads that run.json records, and no logger.
 
     Args:
         target: created if it does not exist.
@@ -161,6 +159,7 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
             "trainer.precision": record["precision"],
             "trainer.test_precision": record["test_precision"],
             "trainer.devices": machine["ranks"],
+            "trainer.threads": machine["threads"],
         },
     )
     config = configuration.typed(node)
@@ -170,8 +169,6 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: the run was trained on other {differing['data']}. Restore the data.")
     for what in differing.values():
         print(f"Changed since the run: {what}.", file=sys.stderr)
-    if machine["ranks"] == 1:
-        torch.set_num_threads(machine["threads"])
     target.mkdir(parents=True, exist_ok=True)
     with lock_folder(target):
         refuse_existing_run(target)

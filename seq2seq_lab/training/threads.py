@@ -1,0 +1,125 @@
+"""The number of CPU threads that a run computes with."""
+
+import copy
+import json
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from seq2seq_lab.files import read_json_object, write_atomically
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.device import autocast, device_name
+from seq2seq_lab.tasks.base import StepInfo, Task, TrainingSplit
+
+log = logging.getLogger(__name__)
+
+FILE = "threads.json"  # of a study
+ROUNDS = 5  # timed steps with each number of threads, after one that is not counted
+MAX_SECONDS = 3.0  # start no further round after this time
+GAIN = 0.95  # more threads must take less than this part of the time of fewer
+
+
+@contextmanager
+def restored_threads() -> Iterator[None]:
+    """Restore the number of threads of this process at the end of the block: a study runs many jobs."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def choose_threads(
+    task: Task,
+    model: nn.Module,
+    data: TrainingSplit,
+    *,
+    micro_batches: int,
+    compute: Compute,
+    study: Path | None,
+) -> None:
+    """Set the number of threads with which a training step is fastest, at most the current number.
+
+    Each number is timed on a copy of the model. The task's state and the random state of the CPU do not change.
+
+    Args:
+        study: the folder of the study that the run belongs to. Its jobs compute with the same number of threads: the first
+            job of each machine measures it and writes it to `threads.json`.
+    """
+    most = torch.get_num_threads()
+    if compute.device.type != "cpu" or compute.ranks.size > 1 or most == 1:
+        return
+    path = None if study is None else study / FILE
+    machine = f"{device_name(compute.device)}, at most {most}"
+    known = {} if path is None else read_json_object(path)
+    if machine in known:
+        torch.set_num_threads(min(most, known[machine]))
+        return
+    seconds = _measure(_training_step(task, model, data, micro_batches, compute), most)
+    chosen = fewest_fast(seconds)
+    torch.set_num_threads(chosen)
+    measured = ", ".join(f"{1000 * value:.0f} ms with {number}" for number, value in seconds.items())
+    log.info("A training step takes %s threads; chosen: %s (trainer.threads=auto).", measured, chosen)
+    if path is not None:
+        write_atomically(path, json.dumps({**known, machine: chosen}, indent=2) + "\n")
+
+
+def fewest_fast(seconds: Mapping[int, float]) -> int:
+    """Return the number of threads to use, given the seconds of a step by number in increasing order.
+
+    A greater number is chosen only if it is faster by 5%.
+    """
+    chosen = min(seconds)
+    for number, value in seconds.items():
+        if value < GAIN * seconds[chosen]:
+            chosen = number
+    return chosen
+
+
+def _measure(step: Callable[[int], None], most: int) -> dict[int, float]:
+    """Return the median seconds of a step with 1, 2, 4, … and `most` threads.
+
+    Args:
+        step: computes the step with this number.
+    """
+    numbers = sorted({most, *(2**power for power in range(most.bit_length()))})
+    taken: dict[int, list[float]] = {number: [] for number in numbers}
+    with restored_threads():
+        began = time.perf_counter()
+        for turn in range(1 + ROUNDS):
+            if turn > 1 and time.perf_counter() - began > MAX_SECONDS:
+                break
+            for number in numbers:
+                torch.set_num_threads(number)
+                start = time.perf_counter()
+                step(max(0, turn - 1))
+                if turn:
+                    taken[number].append(time.perf_counter() - start)
+    return {number: statistics.median(values) for number, values in taken.items()}
+
+
+def _training_step(
+    task: Task, model: nn.Module, data: TrainingSplit, micro_batches: int, compute: Compute
+) -> Callable[[int], None]:
+    """Return a function that computes the loss and the gradients of a step of the first epoch, on a copy of the model."""
+    copied = copy.deepcopy(model).train()
+    plan = data.epoch(0, compute.device)
+
+    def step(number: int) -> None:
+        share = plan.share(number % plan.steps, 0, 1, micro_batches)
+        state = task.state_dict(compute.ranks)
+        with torch.random.fork_rng(devices=[]):
+            for index in (index for part in share.values() for index in part):
+                with autocast(compute.precision, compute.device):
+                    loss = task.loss(copied, plan.batch(index), StepInfo(0, number))
+                torch.autograd.backward(loss)
+        task.load_state_dict(state)
+        copied.zero_grad(set_to_none=True)
+
+    return step
