@@ -255,7 +255,7 @@ class Progress:
             )
             self._task = self._bar.add_task("starting", total=total, completed=completed)
         self._start = time.monotonic()
-        self._next = self._start + self._interval
+        self._next = self._start  # the first step is shown at once
 
     def __enter__(self) -> Self:
         if self._bar:
