@@ -28,7 +28,8 @@ from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast, choose_device, limit_primitive_cache, to_host
+from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache, to_host
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.base import Task
@@ -199,7 +200,7 @@ class LoadedRun:
         inputs_1T = torch.tensor([[SOS, *hypothesis.tokens]], device=self.device)
         maps: dict[str, torch.Tensor] = {}
         if isinstance(self.model, Seq2Seq):
-            with autocast(self.precision, self.device):
+            with evaluation_context(batch, self.precision, self.device):
                 maps = self.model.attention_maps(batch, inputs_1T)
         if not maps:
             raise UserError(
@@ -253,7 +254,7 @@ class LoadedRun:
         plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
         for index, batch in zip(plan, BatchMaker(text, self.device).all(plan), strict=True):
             batch = replace(batch, index_B=number_B[batch.index_B] + first)
-            with autocast(self.precision, self.device):
+            with evaluation_context(batch, self.precision, self.device):
                 found = self.search(self.model, batch, with_attention)
             yield from zip((numbers[i] for i in index), found, strict=True)
 

@@ -28,6 +28,7 @@ from seq2seq_lab.runtime.device import (
     to_host,
 )
 from seq2seq_lab.runtime.heartbeat import heartbeat
+from seq2seq_lab.runtime.memory import TRAINING, memory_errors
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, EpochPlan, StepInfo, Task, TrainingSplit
 from seq2seq_lab.tracking import Tracker
@@ -309,7 +310,10 @@ class Trainer:
                 # A rank without an example in this micro-batch still takes part in the sum of the gradients.
                 for place, batch in enumerate(batches or [None], start=1):
                     last = place == max(1, len(batches)) and part == max(micro_batches)
-                    with ranks.gradient_sync(self._loss, last):
+                    with (
+                        memory_errors(f"step {state.step + 1:,}", batch, TRAINING),
+                        ranks.gradient_sync(self._loss, last),
+                    ):
                         with (
                             _phase("forward", waits=True),
                             autocast(self.compute.precision, self.compute.device),
@@ -321,7 +325,8 @@ class Trainer:
                     losses.append(loss_sum.detach())
             sums.append(torch.stack(losses).sum())
         self._pending.examples += sum(len(index) for plan in own.values() for index in plan)
-        return *self._update_weights(torch.stack(sums).sum()), units
+        with memory_errors(f"the update of step {state.step + 1:,}", None, TRAINING):
+            return *self._update_weights(torch.stack(sums).sum()), units
 
     def _update_weights(self, loss_sum: Tensor) -> tuple[Tensor, Tensor]:
         """Clip the gradients and update the weights; return the summed loss of all ranks and the gradient norm."""

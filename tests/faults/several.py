@@ -29,6 +29,8 @@ from faults.rig import (
 from safetensors.torch import load_file
 
 from seq2seq_lab.files import read_json_object
+from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.training.trainer import Trainer
 
 
@@ -74,6 +76,55 @@ def not_finite(rig: Rig) -> Seen:
         seen.expect(finite, f"{what}: a weight is not finite")
         seen.worst("skipped", skipped)
         seen.least("V", len(valid(folder)))
+    return seen
+
+
+def no_memory(rig: Rig) -> Seen:
+    """An allocation that PyTorch refuses: in step 6 of one rank or of rank 1 of two, in a validation and in the test."""
+    seen = Seen()
+
+    def refused() -> None:
+        torch.empty(2**50)
+
+    def in_step() -> None:
+        compute_loss = TranslationTask.loss
+
+        def failing(task: TranslationTask, model: Any, batch: Any, step: Any) -> torch.Tensor:
+            if step.step == 5 and os.environ.get("RANK", "1") == "1":
+                refused()
+            return compute_loss(task, model, batch, step)
+
+        TranslationTask.loss = failing  # type: ignore[method-assign]
+
+    def in_search(number: int) -> Hook:
+        def hook() -> None:
+            search, calls = GreedySearch.__call__, iter(range(10**6))
+
+            def failing(*arguments: Any) -> Any:
+                if next(calls) == number:
+                    refused()
+                return search(*arguments)
+
+            GreedySearch.__call__ = failing  # type: ignore[method-assign, assignment]
+
+        return hook
+
+    batches = 2  # of a validation, and of the test
+    cases = [(in_step, False), (in_step, True), (in_search(batches), False), (in_search(2 * batches), False)]
+    for hook, several in cases:
+        folder = rig.new()
+        ended = rig.start(folder, *([RANKS] if several else []), hooks=[hook])
+        error = str(read_json_object(folder / "result.json").get("error"))
+        where, key = ("step 6", "micro_batches") if hook is in_step else ("an evaluation", "eval_batch_size")
+        seen.expect(ended.status == 2, f"status {ended.status}: {ended.output}")
+        seen.expect("Traceback" not in ended.output, ended.output)
+        for part in (f"Out of memory in {where}", "source ", f"trainer.{key}"):
+            seen.expect(part in error, f"{part!r} is not in {error!r}")
+        seen.worst("O", ended.orphans)
+        seen.expect(ended.orphans == 0, f"{ended.orphans} orphans")
+        seen.least("V", len(valid(folder)))
+        seen.count("runs")
+    seen.expect(seen.figures["V"] > 0, "no valid checkpoint")
     return seen
 
 
@@ -254,6 +305,7 @@ def faults() -> Iterator[Fault]:
     yield Fault("21", "uneven ranks", "79 pairs, float64", "1e-6 of one process", uneven_ranks)
     yield Fault("25", "NaN on one rank", "loss, gradient times NaN", "all ranks skip the step", not_finite)
     yield Fault("26", "ranks drift apart", "1e-3 added to a weight", "refused at the next validation", drift)
+    yield Fault("27", "out of memory", "refused in a step, validation, test", "the batch is named", no_memory)
     yield Fault("29", "W&B unreachable", "a closed port", "the same run, offline", unreachable_service)
     yield Fault("31", "output of rank 1", "lines counted", "one writer", one_writer)
     yield Fault("32", "a job of a study fails", "exception in job 2 of 4", "the others finish", crashing_job)

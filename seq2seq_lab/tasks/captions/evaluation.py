@@ -21,7 +21,8 @@ from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast, to_host
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.captions.data import CaptionBatch, CaptionBatches, CaptionSplit, region_shares
@@ -145,7 +146,7 @@ class CaptionEvaluator:
 
     def _score(self, batch: CaptionBatch, index: Sequence[int], share: _Share) -> None:
         """Describe the images of a batch and add the results to a rank's share."""
-        with autocast(self.compute.precision, self.compute.device):
+        with evaluation_context(batch, self.compute.precision, self.compute.device):
             model = Encoded(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
             free_running = loss.free_running(model, batch)

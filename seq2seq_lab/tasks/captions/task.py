@@ -26,7 +26,7 @@ from seq2seq_lab.metrics.registry import POINTING_METRICS
 from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.captions.data import (
     CaptionBatch,
@@ -258,8 +258,9 @@ class CaptionTask(Task):
         batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
         found: dict[int, Caption] = {}
         for index in plan_evaluation(examples, self.eval_batch_size):
-            with autocast(compute.precision, compute.device):
-                hypotheses = search(model, batches(index), True)
+            batch = batches(index)
+            with evaluation_context(batch, compute.precision, compute.device):
+                hypotheses = search(model, batch, True)
             for i, (best, *_) in zip(index.tolist(), hypotheses, strict=True):
                 found[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
         return [found[i] for i in range(len(image_NCHW))]

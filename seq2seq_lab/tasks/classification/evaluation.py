@@ -16,7 +16,8 @@ from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast, to_host
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.classification.data import Split, TextBatch, TextBatches, Vocabulary, deciding_tokens
 
@@ -96,7 +97,7 @@ class ClassifiedText(NamedTuple):
 @torch.no_grad()
 def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[ClassifiedText]:
     """Classify a batch. A pooling without weights has those of `Classifier.saliency`."""
-    with autocast(compute.precision, compute.device):
+    with evaluation_context(batch, compute.precision, compute.device):
         logits_BC, weights_BS, penalty_B = model(batch)
         if weights_BS is None:
             weights_BS = model.saliency(batch)

@@ -16,7 +16,8 @@ from seq2seq_lab.metrics.base import Array, Metric, digest, measure
 from seq2seq_lab.metrics.language_model import MINIMAL_PAIRS
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast, to_host
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens
@@ -88,11 +89,11 @@ def sentence_nats(
     share: dict[int, float] = {}
     for number, index in enumerate(plan, start=1):
         batch = batches(index)
-        with autocast(compute.precision, compute.device):
+        with evaluation_context(batch, compute.precision, compute.device):
             logits_BTV, _ = model(batch.inputs_BT, None)
-        loss_BT = functional.cross_entropy(
-            logits_BTV.float().transpose(1, 2), batch.outputs_BT, ignore_index=PAD, reduction="none"
-        )
+            loss_BT = functional.cross_entropy(
+                logits_BTV.float().transpose(1, 2), batch.outputs_BT, ignore_index=PAD, reduction="none"
+            )
         share |= zip(index.tolist(), to_host(loss_BT.double().sum(1)).tolist(), strict=True)
         if counted is not None:
             counted(number, len(plan))
@@ -123,7 +124,7 @@ def generate(
     beginning_BP = torch.tensor([[SOS, *beginning]], device=device).expand(count, -1)
     index_B = torch.arange(first, first + count, device=device)
     batch = GenerationBatch(index_B, beginning_BP, (length,) * count)
-    with autocast(compute.precision, device):
+    with evaluation_context(batch, compute.precision, device):
         return search(model, batch, False)
 
 

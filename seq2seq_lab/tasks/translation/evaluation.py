@@ -38,7 +38,8 @@ from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, mo
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast, to_host
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.translation import loss
@@ -241,7 +242,7 @@ class TranslationEvaluator:
 
     def _score(self, batch: Batch, index: Sequence[int], kept: Collection[int], share: _Share) -> None:
         """Translate a batch and add its results to a rank's share."""
-        with autocast(self.compute.precision, self.compute.device):
+        with evaluation_context(batch, self.compute.precision, self.compute.device):
             model = Encoded(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch, self._gold is not None)
             free_running = loss.free_running(model, batch)
@@ -265,7 +266,7 @@ class TranslationEvaluator:
         """Add the links from the attention of each head, under teacher forcing, to a rank's share."""
         assert isinstance(self.model, Seq2Seq)
         assert self._gold is not None
-        with autocast(self.compute.precision, self.compute.device):
+        with evaluation_context(batch, self.compute.precision, self.compute.device):
             maps_BLATS = self.model.attention_maps(batch, batch.inputs_BT)["cross"]
         maps = to_host(maps_BLATS.float())
         for layer, head in self._heads:
