@@ -15,6 +15,7 @@ class Heartbeat:
         waits: whether the activity can wait for other ranks.
         step: the last optimizer step that has begun, counted from 1; 0 before the first one.
         stepped: whether an optimizer step has been completed.
+        begun: the value of `beats` when the last step began.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Heartbeat:
         self.waits = False
         self.step = 0
         self.stepped = False
+        self.begun = 0
 
     def beat(self, activity: str, waits: bool = False) -> None:
         """Record progress: the process begins or continues an activity."""
@@ -38,6 +40,7 @@ class Heartbeat:
         """Record that an optimizer step begins."""
         self.stepped = self.step > 0
         self.step = step
+        self.begun = self.beats
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

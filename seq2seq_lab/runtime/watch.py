@@ -52,6 +52,7 @@ class Sign:
     Attributes:
         round: counts the rounds of its thread.
         idle: seconds since its last progress.
+        beats: signs of progress since the beginning of the step: the rank with fewer of them is behind.
         machine: name of its machine and process that has started it: another rank with the same value can kill it.
         ended: whether it no longer takes part in the run.
     """
@@ -223,7 +224,7 @@ class _OwnProgress:
             round=self.rounds,
             idle=self._idle,
             step=heart.step,
-            beats=heart.beats,
+            beats=heart.beats - heart.begun,
             activity=heart.activity,
             waits=heart.waits,
             stepped=heart.stepped,

@@ -95,6 +95,19 @@ def three_preemptions(rig: Rig) -> Seen:
     return seen
 
 
+def fifty_preemptions(rig: Rig) -> Seen:
+    """A run of 55 steps is stopped after every step but the last five."""
+    seen, folder, settings = Seen(), rig.new(), ("trainer.max_epochs=11", "trainer.validate_every=11")
+    for step in range(50):
+        hooks = [at_step(step, send(signal.SIGTERM))]
+        ended = rig.resume(folder, hooks=hooks) if step else rig.start(folder, *settings, hooks=hooks)
+        seen.expect(ended.status == 143, f"step {step + 1}: status {ended.status}: {ended.output}")
+        seen.count("runs")
+    seen.expect(rig.resume(folder).status == 0, "cannot be resumed")
+    rig.check_same(seen, folder, rig.whole(*settings))
+    return seen
+
+
 def preempted_at_the_end(rig: Rig) -> Seen:
     seen = Seen()
     for step in (STEPS // 2 - 1, STEPS - 1):
@@ -266,3 +279,4 @@ def faults() -> Iterator[Fault]:
         "one traceback, exit status 1",
         exception_on_one_rank,
     )
+    yield Fault("38", "fifty preemptions", "SIGTERM in each of 50 steps", exact, fifty_preemptions)

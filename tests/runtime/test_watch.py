@@ -87,6 +87,15 @@ def test_the_activity_of_a_rank_before_and_after_it_waits() -> None:
     assert heart.beats == 3
 
 
+def test_the_position_in_a_step_does_not_count_earlier_beats() -> None:
+    heart = Heartbeat()
+    for _ in range(5):  # rank 0 saves checkpoints
+        heart.beat("saving a checkpoint")
+    heart.begin_step(7)
+    heart.beat("forward")
+    assert watch._OwnProgress(heart, LIMITS).sign(ended=False)[1].beats == 1
+
+
 def test_a_step_is_completed_when_the_next_one_begins() -> None:
     heart = Heartbeat()
     heart.begin_step(7)
