@@ -8,9 +8,10 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from faults.rig import STEPS, Fault, Rig, Seen, at_step, losses, session, valid
+from faults.rig import STEPS, Fault, Rig, Seen, at_step, losses, valid
 
 from seq2seq_lab.files import read_json_object
 
@@ -115,8 +116,11 @@ def killed_service(rig: Rig) -> Seen:
     seen, folder = Seen(), rig.new()
 
     def kill_service() -> None:
-        commands = {number: Path(f"/proc/{number}/cmdline").read_bytes() for number in session(os.getsid(0))}
-        services = [number for number, command in commands.items() if b"wandb-core" in command]
+        commands = {path: (path / "cmdline").read_bytes() for path in Path("/proc").glob("[0-9]*")}
+        own = b"--pid\0%d\0" % os.getpid()
+        services = [
+            int(path.name) for path, line in commands.items() if b"wandb-core" in line and own in line
+        ]
         (folder.parent / "services").write_text(str(len(services)))
         for number in services:
             os.kill(number, signal.SIGKILL)
