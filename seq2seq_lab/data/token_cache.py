@@ -5,9 +5,11 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,11 +20,13 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import sha256
+from seq2seq_lab.files import FolderInUseError, lock_folder, sha256
 
 # Increase it when a change of the code changes the ids of the same text and options, or the files.
 FORMAT = 4
 MANIFEST = "manifest.json"
+UNFINISHED = "unfinished."  # the beginning of the name of a folder that is being written
+ABANDONED_SECONDS = 3600.0  # an unfinished folder of this age that no process has locked is removed
 
 logger = logging.getLogger(__name__)
 
@@ -79,21 +83,44 @@ def cached_tokens(
     if cache is None:
         return built()
     folder = cache / "tokenized" / key
-    try:
+    with _writing(cache):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cache_dir={cache} cannot be written ({error.strerror}). Set cache_dir=FOLDER to another folder."
-        ) from error
     found = _read(folder, names, load)
     if found is not None:
         logger.info("Tokenised text read from %s", folder)
         return found
-    entry = built()
-    if _publish(entry, folder):
+    _remove_unfinished(folder.parent)
+    with _writing(cache):
+        temporary = tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder.parent)
+    with temporary as path, lock_folder(Path(path)):
+        entry = built()
+        with _writing(cache):
+            published = _publish(entry, Path(path) / "entry", folder)
+    if published:
         return entry
     logger.info("Another job has already written %s; its files are used", folder)
     return _read(folder, names, load) or entry
+
+
+@contextmanager
+def _writing(cache: Path) -> Iterator[None]:
+    """Raise `UserError` if the cache cannot be written: NumPy's error about a full disk has no number."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cache_dir={cache} cannot be written ({error.strerror or error}). Free some disk space, or set "
+            f"cache_dir=FOLDER to another folder."
+        ) from error
+
+
+def _remove_unfinished(parent: Path) -> None:
+    """Remove what processes that were killed have left: old folders that no process has locked."""
+    for folder in parent.glob(f"{UNFINISHED}*"):
+        with suppress(FolderInUseError, FileNotFoundError):  # or another process removes it
+            if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS:
+                with lock_folder(folder, timeout=0):
+                    shutil.rmtree(folder)
 
 
 def text_key(
@@ -172,21 +199,19 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
     return None
 
 
-def _publish(entry: Entry, target: Path) -> bool:
-    """Write an entry to a temporary folder and rename it to `target`; return False if another job has written it."""
-    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=target.parent) as temporary:
-        folder = Path(temporary) / "entry"
-        entry.tokenizers.save(folder / "tokenizer")
-        for number, text in enumerate(entry.ids.values()):
-            np.save(_file(folder, number, "tokens"), text.tokens.numpy())
-            np.save(_file(folder, number, "offsets"), text.offsets.numpy())
-        (folder / MANIFEST).write_text(json.dumps(_hashes(folder), indent=2), encoding="utf-8")
-        try:
-            folder.rename(target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            return False
+def _publish(entry: Entry, folder: Path, target: Path) -> bool:
+    """Write an entry to a folder and rename it to `target`; return False if another job has written it."""
+    entry.tokenizers.save(folder / "tokenizer")
+    for number, text in enumerate(entry.ids.values()):
+        np.save(_file(folder, number, "tokens"), text.tokens.numpy())
+        np.save(_file(folder, number, "offsets"), text.offsets.numpy())
+    (folder / MANIFEST).write_text(json.dumps(_hashes(folder), indent=2), encoding="utf-8")
+    try:
+        folder.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
     return True
 
 

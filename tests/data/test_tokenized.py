@@ -3,6 +3,8 @@
 import json
 import logging
 import multiprocessing
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -25,6 +27,7 @@ from seq2seq_lab.data.tokenized import (
 )
 from seq2seq_lab.data.tokenizers import EOS, SOS, UNK, BpeTokenizer, Tokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import lock_folder
 
 CORPUS = Corpus(
     "en",
@@ -190,13 +193,18 @@ def test_a_damaged_entry_is_logged_and_written_again(
     assert entry_of(tmp_path).name == corpus_key(CORPUS, OPTIONS)
 
 
-def test_a_crash_while_writing_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), OSError("8 requested and 0 written")]
+)
+def test_a_full_disk_is_reported_and_leaves_no_entry(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "save", crash)
-        with pytest.raises(OSError, match="No space left"):
+        patch.setattr(np, "save", fail)
+        with pytest.raises(UserError, match=f"cache_dir={tmp_path} .*{error.args[-1]}"):
             tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
     assert list((tmp_path / "tokenized").iterdir()) == []
     assert not tokenize_corpus(CORPUS, word, OPTIONS, tmp_path).from_cache
@@ -211,6 +219,30 @@ def test_the_files_of_a_killed_job_are_not_used(tmp_path: Path) -> None:
     second = tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
     assert not second.from_cache
     assert_same(second, first)
+
+
+def test_what_a_killed_job_has_left_is_removed_an_hour_later(tmp_path: Path) -> None:
+    old, locked, new = (tmp_path / "tokenized" / f"unfinished.{name}" for name in ("old", "locked", "new"))
+    for folder in (old, locked, new):
+        folder.mkdir(parents=True)
+        (folder / "0.tokens.npy").write_bytes(b"half")
+    for folder in (old, locked):
+        os.utime(folder, (0, 0))
+    with lock_folder(locked):  # by a job that is still writing
+        os.utime(locked, (0, 0))
+        tokenize_corpus(CORPUS, word, OPTIONS, tmp_path)
+    assert [folder.exists() for folder in (old, locked, new)] == [False, True, True]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refused)
+    with pytest.raises(UserError, match=f"cache_dir={tmp_path} .*Permission denied"):
+        tokenize_corpus(CORPUS, never, OPTIONS, tmp_path)
 
 
 def test_the_second_of_two_writers_uses_the_files_of_the_first(tmp_path: Path) -> None:

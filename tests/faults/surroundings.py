@@ -116,11 +116,11 @@ def killed_service(rig: Rig) -> Seen:
     seen, folder = Seen(), rig.new()
 
     def kill_service() -> None:
-        commands = {path: (path / "cmdline").read_bytes() for path in Path("/proc").glob("[0-9]*")}
-        own = b"--pid\0%d\0" % os.getpid()
-        services = [
-            int(path.name) for path, line in commands.items() if b"wandb-core" in line and own in line
-        ]
+        services, own = [], b"--pid\0%d\0" % os.getpid()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has ended
+                if b"wandb-core" in (line := path.read_bytes()) and own in line:
+                    services.append(int(path.parent.name))
         (folder.parent / "services").write_text(str(len(services)))
         for number in services:
             os.kill(number, signal.SIGKILL)
