@@ -1,6 +1,5 @@
 """Images with captions: what a data set for captioning returns, and captioned images of a folder."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.text import find_problem, new_counts, read_lines
 from seq2seq_lab.errors import UserError, require
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; the last two are outside
@@ -92,19 +92,20 @@ class ImageFolder:
         """
         folder = Path(self.path)
         table = folder / "captions.tsv"
-        try:
-            with table.open(encoding="utf-8", newline="") as file:
-                rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        except (OSError, UnicodeDecodeError) as error:
+        if not table.is_file():
             raise UserError(
-                f"dataset.path={self.path}: {table} cannot be read ({error}). Give a folder with images and captions.tsv."
-            ) from error
-        for number, row in enumerate(rows, start=1):
-            if len(row) != 3 or row[0] not in SPLITS or not row[2].strip():
+                f"dataset.path={self.path}: {table} not found. Give a folder with images and captions.tsv."
+            )
+        rows, names = [], ", ".join(SPLITS)
+        for number, (line, problem) in enumerate(read_lines(table, new_counts()), start=1):
+            row = line.split("\t")
+            form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
+            if reason := problem or form or find_problem(row[2]):
                 raise UserError(
-                    f"dataset.path={self.path}: line {number} of captions.tsv is {row}. Write three columns separated by "
-                    f"tabs: {', '.join(SPLITS)}; the file of the image; a caption."
+                    f"{table}, line {number}: {reason}. Write three columns separated by tabs: {names}; the file of the "
+                    f"image; a caption."
                 )
+            rows.append(row)
         pixels = {
             name: read_image(folder / name, self.size, self.size)
             for name in progress(

@@ -75,12 +75,13 @@ class Monolingual:
         file, counts, lines = text.find_file("dataset.path", path), text.new_counts(), []
         blank = 0
         for number, (line, problem) in enumerate(text.read_lines(file, counts), start=1):
-            if problem:
-                raise UserError(f"dataset.path={path}, line {number}: {problem}. Convert the file to UTF-8.")
-            if line.strip():
-                lines.append(line)
-            else:
+            problem = problem or text.find_problem(line)
+            if problem == text.EMPTY:
                 blank += 1
+            elif problem:
+                raise UserError(f"dataset.path={path}, line {number}: {problem}. Correct or remove the line.")
+            else:
+                lines.append(line)
         test = round(self.test_share * len(lines))
         validation = round(self.validation_share * len(lines))
         train = len(lines) - validation - test

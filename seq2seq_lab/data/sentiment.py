@@ -10,6 +10,7 @@ from seq2seq_lab.data.text import (
     SplitName,
     check_positive,
     check_shares,
+    find_problem,
     list_folder,
     new_counts,
     read_lines,
@@ -173,8 +174,8 @@ def read_sst2(path: Path) -> Iterator[tuple[str, str]]:
         text, _, label = line.rpartition("\t")
         if number == 1 and (text, label) == HEADER:
             continue
-        if problem or label not in LABELS or not text.strip():
-            reason = problem or f"{line!r} is not a sentence, a tab and 0 or 1"
+        form = "" if label in LABELS else f"{line!r} is not a sentence, a tab and 0 or 1"
+        if reason := problem or form or find_problem(text):
             raise UserError(
                 f"{path}, line {number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."
             )

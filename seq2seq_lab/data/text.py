@@ -24,6 +24,7 @@ OnBadPair = Literal["error", "drop"]
 SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
+EMPTY = "the sentence is empty"
 _DROPS_IN_DETAIL = 3
 
 
@@ -133,7 +134,7 @@ def find_problem(value: object) -> str:
     except UnicodeEncodeError as error:
         return f"character {error.start + 1} is half a surrogate pair"
     visible = any(not letter.isspace() and unicodedata.category(letter) != "Cf" for letter in value)
-    return "" if visible else "the sentence is empty"
+    return "" if visible else EMPTY
 
 
 def usable_pairs(

@@ -124,7 +124,7 @@ def test_files_of_sst2(tmp_path: Path) -> None:
     assert corpus.train.deciding is None
 
 
-@pytest.mark.parametrize("line", ["no label", "a film\t2", "\t1"])
+@pytest.mark.parametrize("line", ["no label", "a film\t2", "\t1", "\u200b\t1", "a\0b\t1", "a\rb\t1"])
 def test_a_line_of_another_format_is_refused(tmp_path: Path, line: str) -> None:
     write_sst2(tmp_path, "train.tsv", ["a film\t1", line])
     write_sst2(tmp_path, "dev.tsv", ["fine\t1"])

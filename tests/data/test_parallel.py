@@ -172,6 +172,9 @@ BAD = {
     "no TAB": (".tsv", "a b\n", "line 2: 1 columns instead of 2"),
     "lone carriage return": (".tsv", "a\rb\tc\n", "line 2 column 1: .*carriage return"),
     "NUL": (".tsv", "a\tb\0c\n", "line 2 column 2: .*NUL"),
+    "lone carriage return in the target": (".tsv", "a\tb\rc\n", "line 2 column 2: .*carriage return"),
+    "NUL in the source": (".tsv", "a\0b\tc\n", "line 2 column 1: .*NUL"),
+    "zero-width characters in the target": (".tsv", "a\t\u200b\n", "line 2 column 2: the sentence is empty"),
     "zero-width characters": (".tsv", "\u200b \ufeff\tb\n", "line 2 column 1: the sentence is empty"),
     "key given twice": (
         ".jsonl",
@@ -246,9 +249,10 @@ def test_byte_order_marks_line_ends_of_windows_and_a_missing_last_one(tmp_path, 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_decomposed_letters_are_composed_and_counted_once(tmp_path, held_out, form):
-    corpus = parallel(**held_out | form(tmp_path, [PAIRS[0], ("cafe\u0301", "b"), PAIRS[2]])).load()
-    assert pairs_of(corpus.train) == [PAIRS[0], ("caf\u00e9", "b"), PAIRS[2]]
-    assert +corpus.counts == Counter(composed_lines=1)
+    pairs = [PAIRS[0], ("cafe\u0301", "b"), ("a", "cafe\u0301"), PAIRS[2]]
+    corpus = parallel(**held_out | form(tmp_path, pairs)).load()
+    assert pairs_of(corpus.train) == [PAIRS[0], ("caf\u00e9", "b"), ("a", "caf\u00e9"), PAIRS[2]]
+    assert +corpus.counts == Counter(composed_lines=2)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_column_name(tmp_path):

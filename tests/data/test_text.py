@@ -25,6 +25,9 @@ BAD = {
     "U+2028 alone": ("\u2028".encode(), "the sentence is empty"),
     "invalid UTF-8": (b"caf\xe9", "byte 4 is not UTF-8"),
     "encoded surrogate": (b"ab\xed\xa0\x80", "byte 3 is not UTF-8"),
+    "lone carriage return": (b"a\rb", "the sentence contains a carriage return"),
+    "NUL": (b"a\0b", "the sentence contains the character NUL"),
+    "zero-width space alone": ("\u200b".encode(), "the sentence is empty"),
 }
 
 
@@ -56,6 +59,15 @@ def test_a_bad_line_is_refused_with_file_and_line_or_dropped_with_its_pair(tmp_p
     pairs, counts = read(tmp_path, source, target, "drop")
     assert pairs == [("eins", "one"), ("drei", "three")]
     assert counts == {"dropped_pairs": 1}
+
+
+@pytest.mark.parametrize("side", ["s", "t"])
+def test_a_decomposed_line_is_composed_and_counted(tmp_path, side):
+    source = with_second(SOURCE, "cafe\u0301") if side == "s" else SOURCE
+    target = with_second(TARGET, "cafe\u0301") if side == "t" else TARGET
+    pairs, counts = read(tmp_path, source, target)
+    assert pairs[1] == ("caf\u00e9" if side == "s" else "zwei", "caf\u00e9" if side == "t" else "two")
+    assert counts == {"composed_lines": 1}
 
 
 def test_a_pair_with_two_bad_sides_is_counted_once_and_both_are_named(tmp_path):

@@ -343,7 +343,7 @@ def test_a_text_is_split_by_the_numbers_of_its_lines(tmp_path: Path) -> None:
     assert corpus.counts["blank_lines"] == 10
 
 
-@pytest.mark.parametrize("data", [b"a\n\xff\nb\n", b"a\nb\n", b"\n"])
+@pytest.mark.parametrize("data", [b"a\n\xff\nb\n", b"a\nb\n", b"\n", b"a\0b\n", b"a\rb\n"])
 def test_a_text_that_cannot_be_used_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(data)
