@@ -148,7 +148,7 @@ def text_key(
     if fitted is not None:
         with tempfile.TemporaryDirectory() as folder:
             fitted.save(Path(folder))
-            add(json.dumps(_hashes(Path(folder)), sort_keys=True))
+            add(json.dumps(file_hashes(Path(folder)), sort_keys=True))
     for name, lines in texts.items():
         add(name)
         digest.update(Lines.of(lines).digest())
@@ -183,7 +183,7 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
     if not folder.exists():
         return None
     try:
-        if json.loads((folder / MANIFEST).read_text(encoding="utf-8")) == _hashes(folder):
+        if json.loads((folder / MANIFEST).read_text(encoding="utf-8")) == file_hashes(folder):
             ids = {name: _load(folder, number) for number, name in enumerate(names)}
             return Entry(load(folder / "tokenizer"), ids, from_cache=True)
         reason = "its files do not match its manifest"
@@ -205,7 +205,7 @@ def _publish(entry: Entry, folder: Path, target: Path) -> bool:
     for number, text in enumerate(entry.ids.values()):
         np.save(_file(folder, number, "tokens"), text.tokens.numpy())
         np.save(_file(folder, number, "offsets"), text.offsets.numpy())
-    (folder / MANIFEST).write_text(json.dumps(_hashes(folder), indent=2), encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps(file_hashes(folder), indent=2), encoding="utf-8")
     try:
         folder.rename(target)
     except OSError as error:
@@ -215,7 +215,7 @@ def _publish(entry: Entry, folder: Path, target: Path) -> bool:
     return True
 
 
-def _hashes(folder: Path) -> dict[str, str]:
+def file_hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file in `folder` except the manifest, by its relative path."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
     return {path.relative_to(folder).as_posix(): sha256(path) for path in files}

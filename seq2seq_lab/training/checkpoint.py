@@ -98,7 +98,20 @@ def damage(checkpoint: Path) -> str | None:
             return f"{file} is missing"
         if sha256(checkpoint / file) != digest:
             return f"{file} is damaged"
+        try:
+            _read_header(checkpoint / file)
+        except (SafetensorError, ValueError):
+            return f"{file} has another format"
     return None
+
+
+def _read_header(path: Path) -> None:
+    """Read the header of a file of tensors, or the values of a JSON file."""
+    if path.suffix == ".json":
+        parse_json(path.read_bytes())
+    else:
+        with safe_open(path, framework="pt"):
+            pass
 
 
 def any_in(folder: Path) -> bool:

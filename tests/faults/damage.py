@@ -29,7 +29,6 @@ from seq2seq_lab.training import checkpoint
 
 RANDOM_FLIPS = 1000  # of each file that is not flipped byte by byte
 NOT_READ = (".png", ".pdf", ".log", ".lock", ".diff", "")  # suffixes of files that no program reads
-HIDDEN = ".hydra"  # written by Hydra, and not read
 
 
 class Canary:
@@ -148,8 +147,7 @@ def malicious_pickle(rig: Rig) -> Seen:
         digests = {file: sha256(newest / file) for file in checkpoint.FILES}
         manifest = {"format": checkpoint.FORMAT, "files": digests}
         (newest / "manifest.json").write_text(json.dumps(manifest))
-        ended = rig.resume(folder)
-        seen.expect(ended.status not in (0, -signal.SIGKILL), f"{name}: status {ended.status}")
+        resume_exactly(rig, seen, folder, f"{name} has another format", "Resuming from step 6")
         seen.expect(not canary.exists(), f"{name}: the pickle was loaded")
         seen.count("files")
     folder = interrupted(rig)
@@ -226,7 +224,7 @@ def flipped_bytes(rig: Rig) -> Seen:
     for root, find in ((folder, found_in_run), (entry, found_in_cache)):
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root)
-            if not path.is_file() or name.parts[0] == HIDDEN or path.suffix in NOT_READ:
+            if not path.is_file() or path.suffix in NOT_READ:
                 continue
             seen.expect(not find(root, name), f"{name} is refused before it is damaged")
             content = path.read_bytes()
@@ -259,7 +257,7 @@ def found_in_run(folder: Path, name: Path) -> bool:
 def found_in_cache(entry: Path, name: Path) -> bool:
     """Return whether a file of the cache differs from its digest in the manifest, or the manifest is damaged."""
     try:
-        return json.loads((entry / MANIFEST).read_text("utf-8")) != token_cache._hashes(entry)
+        return json.loads((entry / MANIFEST).read_text("utf-8")) != token_cache.file_hashes(entry)
     except (UnicodeDecodeError, json.JSONDecodeError):
         return True
 
@@ -276,11 +274,15 @@ def faults() -> Iterator[Fault]:
     yield Fault("14", "bit flip in a tensor", "one in each tensor", "refused by hash", flipped_tensors)
     yield Fault("15", "every checkpoint damaged", "a bit of each", "exit status 2", all_checkpoints_bad)
     yield Fault("16", "checkpoint missing", "newest, best", "newest valid one", missing_checkpoints)
-    yield Fault("17", "malicious pickle", "in the place of each file", "not loaded", malicious_pickle)
+    yield Fault(
+        "17", "malicious pickle", "in the place of each file", "not loaded, the one before", malicious_pickle
+    )
     yield Fault(
         "18", "hostile configuration", "command line, YAML, saved run", "refused, not called", hostile_configs
     )
     yield Fault(
         "19", "changed on resume", "config.yaml, data, vocabulary", "refused with the name", changed_on_resume
     )
-    yield Fault("37", "flipped bits", "in every file of run and cache", "all found", flipped_bytes)
+    yield Fault(
+        "37", "flipped bits", "in every file that programs read, of run and cache", "all found", flipped_bytes
+    )

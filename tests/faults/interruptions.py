@@ -25,6 +25,7 @@ from faults.rig import (
 )
 
 from seq2seq_lab.files import read_json_object
+from seq2seq_lab.training import checkpoint
 
 INTERVAL = 2  # steps between two checkpoints
 EVALUATIONS = 4  # of a run: two validations, then the scores of validation and test
@@ -177,7 +178,10 @@ def killed_in_a_save(rig: Rig) -> Seen:
 
 def _check_killed(rig: Rig, seen: Seen, folder: Path, status: int, where: Sequence[int]) -> None:
     seen.expect(status == -signal.SIGKILL, f"{where}: status {status}")
-    left = len(valid(folder)) + len(list((folder / "checkpoints").glob(".*.replaced")))
+    replaced = [
+        path for path in (folder / "checkpoints").glob(".*.replaced") if checkpoint.damage(path) is None
+    ]
+    left = len(valid(folder)) + len(replaced)
     seen.least("V", left)
     damaged = len(list((folder / "checkpoints").glob("step_*"))) - len(valid(folder))
     seen.expect(left >= 1 and damaged == 0, f"{where}: {left} valid, {damaged} damaged checkpoints")
