@@ -641,10 +641,10 @@ def check_tables(config: Config, joint: bool) -> None:
             raise UserError(
                 f"{key}.frozen=true requires pretrained vectors. Set {key}.path=FILE, or {key}.frozen=false."
             )
-        if table.path is not None and (config.model.scale_embeddings or config.init_from is not None):
+        if table.path is not None and config.init_from is not None:
             raise UserError(
-                f"{key}.path={table.path} cannot be combined with model.scale_embeddings=true, which changes the length of "
-                f"the vectors, or with init_from, which loads all embeddings. Leave one of them out."
+                f"{key}.path={table.path} cannot be combined with init_from={config.init_from}, which loads all embeddings. "
+                f"Leave one of them out."
             )
 
 

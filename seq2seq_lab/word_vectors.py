@@ -100,9 +100,9 @@ def gensim_models() -> Any:
 def train(options: argparse.Namespace) -> None:
     """Train word vectors and write them.
 
-    The vectors are those of Mikolov 2013 (arXiv:1310.4546) with negative sampling, times one factor: the mean square of
-    their values is 1/size, as that of random embeddings. One thread trains them, so that the same command gives the same
-    file.
+    The vectors are those of Mikolov 2013 (arXiv:1310.4546) with negative sampling, times one factor, so that the mean square
+    of their values is 1, as that of random embeddings with `model.scale_embeddings`. One thread trains them, so that the
+    same command gives the same file.
 
     Raises:
         UserError: the corpus cannot be read, or an option is out of range.
@@ -124,7 +124,7 @@ def train(options: argparse.Namespace) -> None:
         workers=1,
     )
     words = trained.wv
-    scale = (options.size * (words.vectors**2).mean()) ** -0.5
+    scale = (words.vectors**2).mean() ** -0.5
     rows = (
         f"{word} {' '.join(f'{value:.5f}' for value in scale * words[word])}" for word in words.index_to_key
     )

@@ -114,10 +114,6 @@ REFUSED = [
         r"embedding\.source=.*model\.tied_embeddings=all.*embedding\.target",
     ),
     (
-        ["embedding.source.path={path}", "embedding.source.size=5", "model.scale_embeddings=true"],
-        r"embedding\.source\.path=.*model\.scale_embeddings=true",
-    ),
-    (
         ["model.tied_embeddings=target", "embedding.target.size=5"],
         r"embedding\.target=.*'size': 5.*embedding\.target\.size=\$\{model\.embedding_size\}",
     ),

@@ -39,15 +39,19 @@ class Embedding(nn.Module):
         return self.projection(self.table(tokens))
 
     @torch.no_grad()
-    def load_vectors(self, words: WordVectors) -> None:
+    def load_vectors(self, words: WordVectors, scale: float) -> None:
         """Set the rows of the words that have a vector; draw the others again with the mean square of these vectors.
 
         Known and unknown words then have vectors of about the same length. Padding stays 0.
+
+        Args:
+            scale: the factor of the model on embeddings. The rows are divided by it, so that the model reads the vectors.
         """
         assert words.vectors_VD.shape == self.weight.shape
-        self._draw(words.vectors_VD[words.found_V].square().mean().sqrt().item())
+        vectors_VD = words.vectors_VD / scale
+        self._draw(vectors_VD[words.found_V].square().mean().sqrt().item())
         found_V = words.found_V.to(self.weight.device)
-        self.weight[found_V] = words.vectors_VD.to(self.weight)[found_V]
+        self.weight[found_V] = vectors_VD.to(self.weight)[found_V]
 
     @torch.no_grad()
     def _draw(self, std: float) -> None:

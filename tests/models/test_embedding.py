@@ -57,7 +57,7 @@ def gradients(embedding: Embedding) -> dict[str, Tensor | None]:
 def test_a_frozen_table_takes_no_gradient_and_its_projection_does() -> None:
     for frozen in (True, False):
         embedding = made(6, 4, frozen)
-        embedding.load_vectors(vectors([4, 5], 9, 6, scale=1.0))
+        embedding.load_vectors(vectors([4, 5], 9, 6, scale=1.0), 1.0)
         found = gradients(embedding)
         projection = found["projection.weight"]
         assert projection is not None
@@ -81,7 +81,7 @@ def test_loaded_rows_are_the_file_s_and_others_of_its_scale() -> None:
     embedding = made(size, 8, vocabulary_size=count)
     parameter, before_VD = embedding.weight, embedding.weight.detach().clone()
     words = vectors(list(range(PAD + 3, count, 2)), count, size, scale=0.7)
-    embedding.load_vectors(words)
+    embedding.load_vectors(words, 1.0)
     assert embedding.weight is parameter
     assert embedding.weight[words.found_V].equal(words.vectors_VD[words.found_V])
     others_VD = embedding.weight[~words.found_V][2:].detach()
@@ -96,9 +96,18 @@ def test_the_scale_is_the_root_of_the_mean_square() -> None:
     """Vectors with a common component, like real ones: their standard deviation is smaller."""
     embedding = made(20, 20, vocabulary_size=4_000)
     found_V = torch.arange(4_000) == 7
-    embedding.load_vectors(WordVectors(found_V[:, None] * torch.full((4_000, 20), 2.0), found_V))
+    embedding.load_vectors(WordVectors(found_V[:, None] * torch.full((4_000, 20), 2.0), found_V), 1.0)
     others_VD = embedding.weight[torch.arange(4_000) > 7].detach()
     assert others_VD.std().item() == pytest.approx(2, rel=0.02)
+
+
+def test_a_model_that_scales_its_embeddings_reads_the_vectors_of_the_file() -> None:
+    embedding, words = made(6, 6, vocabulary_size=4_000), vectors([4], 4_000, 6, scale=0.7)
+    embedding.load_vectors(words, 6**0.5)
+    read_VD = 6**0.5 * embedding.weight.detach()
+    torch.testing.assert_close(read_VD[4], words.vectors_VD[4])
+    expected = words.vectors_VD[4].square().mean().sqrt().item()
+    assert read_VD[5:].std().item() == pytest.approx(expected, rel=0.02)
 
 
 def test_the_seed_decides_on_the_rows_that_are_drawn() -> None:
@@ -107,7 +116,7 @@ def test_the_seed_decides_on_the_rows_that_are_drawn() -> None:
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         embedding = Embedding(9, 6, 6, frozen=False)
-        embedding.load_vectors(words)
+        embedding.load_vectors(words, 1.0)
         tables.append(embedding.weight)
     assert tables[0].equal(tables[1])
     assert not tables[0].equal(tables[2])
@@ -115,7 +124,7 @@ def test_the_seed_decides_on_the_rows_that_are_drawn() -> None:
 
 def test_vectors_follow_the_type_of_the_table() -> None:
     embedding = made(6, 4).double()
-    embedding.load_vectors(vectors([4], 9, 6, scale=1.0))
+    embedding.load_vectors(vectors([4], 9, 6, scale=1.0), 1.0)
     assert embedding.weight.dtype == torch.float64
     assert embedding.weight[4].equal(vectors([4], 9, 6, scale=1.0).vectors_VD[4].double())
 

@@ -186,7 +186,7 @@ class ClassificationTask(Task):
         if path is not None:
             words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
             assert model.embedding is not None
-            model.embedding.load_vectors(words)
+            model.embedding.load_vectors(words, model.scale)
             covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
             log.info("%s: %s have a vector in %s.", key, covered, path)
 

@@ -160,7 +160,7 @@ class LanguageModelTask(Task):
         path, tokenizer = self.parts.vectors["target"], self.vocabulary.tokenizer
         if path is not None:
             words = read_vectors(path, "embedding.target.path", tokenizer.tokens(range(tokenizer.size)))
-            model.embedding.load_vectors(words)
+            model.embedding.load_vectors(words, model.scale)
             covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
             log.info("embedding.target.path: %s have a vector in %s.", covered, path)
 

@@ -237,7 +237,7 @@ class TranslationTask(Task):
             if path is not None:
                 words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
                 assert embedding is not None
-                embedding.load_vectors(words)
+                embedding.load_vectors(words, model.scale)
                 covered = coverage(words, ids.bincount(minlength=tokenizer.size))
                 log.info("%s: %s have a vector in %s.", key, covered, path)
 
