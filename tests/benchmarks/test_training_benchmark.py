@@ -164,6 +164,7 @@ def test_a_short_run_has_a_row_for_each_way_and_ratio(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         "benchmarks.training.choose_precision", lambda *_: Precision.bf16
     )  # it measures for seconds
+    monkeypatch.setattr("benchmarks.turns.gc.collect", lambda: 0)  # takes long in the process of the tests
     options = argparse.Namespace(seed=1, batch_size=8, ratios=[1.0, 0.5], warm_up=1, rounds=1, steps=1)
     rows = measure("sutskever", small_data(16), options, CPU, ways=arms(CPU), sizes=SMALL)
     assert [row.ratio for row in rows] == [1.0] * 6 + [0.5] * 6

@@ -4,6 +4,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 from faults.rig import (
     RANKS,
+    SETTINGS,
     STEPS,
     Fault,
     Hook,
@@ -293,8 +296,6 @@ def killed_study(rig: Rig) -> Seen:
 
 
 def _study() -> tuple[str, ...]:
-    from faults.rig import SETTINGS
-
     return (*SETTINGS, "trainer.max_epochs=1", "study.name=faults", "seed=1,2,3,4", "-m")
 
 
@@ -303,7 +304,7 @@ def _results(folder: Path) -> list[Path]:
 
 
 def two_runs(rig: Rig) -> Seen:
-    """The second one starts while the first one trains."""
+    """The second one starts while the first one trains; two processes start at the same moment."""
     seen, folder = Seen(), rig.new()
     second: list[int] = []
 
@@ -321,6 +322,14 @@ def two_runs(rig: Rig) -> Seen:
     seen.expect(ended.status == 0, ended.output)
     seen.expect(second == [2], f"the second run ended with {second}")
     rig.check_same(seen, folder, rig.whole())
+    folder = rig.new()
+    command = [sys.executable, "-m", "seq2seq_lab", f"hydra.run.dir={folder}", *SETTINGS]
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
+    errors = [process.communicate()[1].decode() for process in both]
+    seen.expect(sorted(process.returncode for process in both) == [0, 2], f"{errors}")
+    seen.expect("Traceback" not in "".join(errors), f"{errors}")
+    seen.expect(read_json_object(folder / "result.json").get("status") == "finished", "not finished")
+    seen.expect(losses(folder) == losses(rig.whole()), "other losses")
     return seen
 
 
@@ -363,5 +372,7 @@ def faults() -> Iterator[Fault]:
     yield Fault(
         "33", "study killed", "SIGKILL in job 2 of 4, started again", "finished jobs kept", killed_study
     )
-    yield Fault("34", "two runs in one folder", "resumed while it trains", "the second is refused", two_runs)
+    yield Fault(
+        "34", "two runs in one folder", "while it trains, same moment", "the second is refused", two_runs
+    )
     yield Fault("35", "clock jumps", "a day back and forth", "the same run", false_clock)

@@ -81,10 +81,8 @@ def test_every_decoder_and_attention_function_overfits() -> None:
     ("decoder", "attention", "reverse"),
     [
         ("luong", "multiplicative", False),
-        ("luong", "dot", True),
         ("luong_feeding", "scaled_dot", True),
         ("bahdanau", "additive", True),
-        ("conditional", "additive", False),
     ],
 )
 def test_attention_finds_the_diagonal(decoder: str, attention: str, reverse: bool) -> None:
