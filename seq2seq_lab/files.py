@@ -23,7 +23,7 @@ from seq2seq_lab.errors import UserError
 LOCK = ".lock"
 MANIFEST = "manifest.json"
 CHECKSUM = "crc32"  # of a line of JSON without this key
-RUN_FORMAT = 3  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
+RUN_FORMAT = 4  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
 
 Part = Literal["run", "result"]
 Listing = dict[str, dict[str, list[str]]]  # the accepted digests of each file, by the part of the manifest
@@ -228,7 +228,9 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not record:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it again.")
     if (found := record.get("format")) != RUN_FORMAT:
-        version = {None: "0.1", 2: "an earlier commit"}.get(found, "a newer version")
+        version = "0.1" if found is None else "a newer version"
+        if isinstance(found, int) and found < RUN_FORMAT:
+            version = f"the commit {commit}" if (commit := record.get("commit")) else "an earlier commit"
         raise UserError(
             f"{folder}: format={found} of run.json is not supported; this version reads format {RUN_FORMAT}. Use {version} "
             f"of seq2seq_lab to read this run."

@@ -212,13 +212,17 @@ def test_runs_are_found_once_and_what_has_not_ended_is_named(study: Path) -> Non
         find_runs([study / "nothing"])
 
 
-@pytest.mark.parametrize(("number", "named"), [(None, "0.1"), (RUN_FORMAT - 1, "an earlier commit")])
+@pytest.mark.parametrize(
+    ("number", "named"), [(None, "0.1"), (RUN_FORMAT - 1, "the commit c0ffee1"), (RUN_FORMAT + 1, "newer")]
+)
 def test_runs_of_another_format_are_skipped(
     study: Path, tmp_path: Path, number: int | None, named: str
 ) -> None:
     make_run(tmp_path / "old", "additive", 4, 0.9)
     (tmp_path / "old" / "config.yaml").write_text("seed: 1\n")  # without groups that are newer
-    (tmp_path / "old" / "run.json").write_text(json.dumps({"format": number, "choices": {}}))
+    (tmp_path / "old" / "run.json").write_text(
+        json.dumps({"format": number, "choices": {}, "commit": "c0ffee1"})
+    )
     runs, (skipped,) = find_runs([study / "none1", tmp_path])
     assert [run.folder for run in runs] == [study / "none1"]
     assert skipped.startswith(f"{tmp_path / 'old'}: format={number} ")
