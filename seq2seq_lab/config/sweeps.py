@@ -82,6 +82,20 @@ def split_values(override: Override) -> list[str]:
     return [f"{key}={interval.start}"]
 
 
+def refuse_intervals(cells: Sequence[Sequence[Override]]) -> None:
+    """Refuse settings whose values only some sweepers can choose.
+
+    Raises:
+        UserError: names the setting.
+    """
+    for override in (override for overrides in cells for override in overrides):
+        if override.is_sweep_override() and not override.is_discrete_sweep():
+            raise UserError(
+                f"{override.input_line} gives an interval. List the values, separated by commas, or choose a sweeper that "
+                f"samples, such as hydra/sweeper=optuna."
+            )
+
+
 def refuse_sweeps(overrides: Sequence[Override]) -> None:
     """Refuse settings with several values outside a multirun.
 

@@ -168,7 +168,7 @@ def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -
     assert order[-4:] == ["model", "task", "experiment", "study"]
     assert set(order[2:]) == set(groups())
     for path in (path for path in FILES if path.parent.name in BUNDLES):
-        assert set(overridden(path)) <= {*groups(), "hydra/sweeper"}, path
+        assert set(overridden(path)) <= set(groups()), path
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ class MyAttention(Attention):
         ("attention additive", ["attention=VALUE"]),
         ("attention:additive", ["attention=additive"]),
         ("logger.project=x=y", ["""logger.project="x=y\""""]),
+        ("-m model.dropout=interval(0,0.5)", ["model.dropout=interval(0,0.5)", "hydra/sweeper=optuna"]),
         ("--attention=additive", ["--attention", "attention=additive."]),
         ("--multi-run seed=1,2", ["--multi-run", "'--multirun'"]),
         ("--cfg", ["--cfg"]),

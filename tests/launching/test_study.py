@@ -478,7 +478,6 @@ def test_a_key_that_the_cells_set_replaces_them(program: Program) -> None:
 def test_a_mistake_in_a_cell_is_refused_before_any_job(program: Program) -> None:
     line = [
         "-m",
-        "hydra/sweeper=cells",
         "study.name=mine",
         "hydra.sweeper.cells=[{model: vanilla}, {attention: aditive}]",
     ]
