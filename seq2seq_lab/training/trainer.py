@@ -169,6 +169,12 @@ class Trainer:
             start_momentum(optimizer)
         self.state = TrainState()
         self._loss = compute.ranks.data_parallel(_Loss(task, model), compute.device)
+        if compute.ranks.size > 1:
+            # After the first backward pass, PyTorch arranges the gradients in buckets in the order of that pass. With three
+            # ranks or more, the place in a bucket decides the order of a sum. A pass that is the same at every start lets a
+            # resumed run sum in the same order.
+            self._loss(None, StepInfo(epoch=0, step=0)).backward()
+            optimizer.zero_grad(set_to_none=True)
         self._pending = _Pending()
         self._requests: Callable[[], list[int]] = lambda: [0, 0]  # of the last step
         self._saved = 0  # the step of the last checkpoint

@@ -194,10 +194,10 @@ def _check_killed(rig: Rig, seen: Seen, folder: Path, status: int, where: Sequen
 
 def killed_rank(rig: Rig) -> Seen:
     seen = Seen()
-    for rank in (0, 1):
-        folder = rig.new()
+    for ranks, rank in ((2, 0), (2, 1), (3, 2), (4, 3)):
+        folder, settings = rig.new(), f"trainer.devices={ranks}"
         marker = folder.parent / "killed"
-        ended = rig.start(folder, RANKS, hooks=[at_step(6, once(marker, kill), rank)])
+        ended = rig.start(folder, settings, hooks=[at_step(6, once(marker, kill), rank)])
         seen.expect(ended.status == 0, ended.output)
         seen.expect(marker.exists(), "nothing was killed")
         detected = _restarted(folder) - marker.stat().st_mtime
@@ -205,7 +205,8 @@ def killed_rank(rig: Rig) -> Seen:
         seen.expect(detected <= 10, f"restarted after {detected:.1f} s")
         seen.worst("O", ended.orphans)
         seen.expect(ended.orphans == 0, f"{ended.orphans} orphans")
-        rig.check_same(seen, folder, rig.whole(RANKS))
+        rig.check_same(seen, folder, rig.whole(settings))
+        seen.count("runs")
     return seen
 
 
@@ -213,6 +214,17 @@ def _restarted(folder: Path) -> float:
     """Return the time of the log's first restart, rounded up to a second."""
     line = next(line for line in (folder / "run.log").read_text("utf-8").splitlines() if "Restart 1" in line)
     return time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S")) + 1
+
+
+def three_and_four_ranks(rig: Rig) -> Seen:
+    """SIGTERM to the last rank in a step, SIGKILL of the parent of the ranks in the next one."""
+    seen = Seen()
+    for ranks in (3, 4):
+        settings = f"trainer.devices={ranks}"
+        stop_and_resume(rig, seen, at_step(6, send(signal.SIGTERM), ranks - 1), 143, settings)
+        killed = at_step(7, send_to_agent(signal.SIGKILL))
+        stop_and_resume(rig, seen, killed, -signal.SIGKILL, settings)
+    return seen
 
 
 def killed_agent(rig: Rig) -> Seen:
@@ -252,7 +264,7 @@ def faults() -> Iterator[Fault]:
         exact,
         killed_at_every_step,
     )
-    yield Fault("3", "kill a rank", "SIGKILL of rank 0, of rank 1", "the group restarts", killed_rank)
+    yield Fault("3", "kill a rank", "SIGKILL of one of 2, 3, 4 ranks", "the group restarts", killed_rank)
     yield Fault(
         "4", "kill the agent", "SIGKILL of the parent of the ranks", f"no orphans, {exact}", killed_agent
     )
@@ -283,4 +295,5 @@ def faults() -> Iterator[Fault]:
         "one traceback, exit status 1",
         exception_on_one_rank,
     )
+    yield Fault("39", "three and four ranks", "SIGTERM to a rank, SIGKILL of their parent", exact, three_and_four_ranks)
     yield Fault("38", "fifty preemptions", "SIGTERM in each of 50 steps", exact, fifty_preemptions)
