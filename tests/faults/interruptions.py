@@ -295,5 +295,11 @@ def faults() -> Iterator[Fault]:
         "one traceback, exit status 1",
         exception_on_one_rank,
     )
-    yield Fault("39", "three and four ranks", "SIGTERM to a rank, SIGKILL of their parent", exact, three_and_four_ranks)
+    yield Fault(
+        "39",
+        "three and four ranks",
+        "SIGTERM to a rank, SIGKILL of their parent",
+        exact,
+        three_and_four_ranks,
+    )
     yield Fault("38", "fifty preemptions", "SIGTERM in each of 50 steps", exact, fifty_preemptions)

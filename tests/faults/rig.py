@@ -140,8 +140,10 @@ class Rig:
         """Resume a run in a child."""
         return self.program(folder.parent, f"resume={folder}", *settings, hooks=hooks)
 
-    def program(self, folder: Path, *arguments: str, hooks: Sequence[Hook] = ()) -> Ended:
-        """Run the command line in a child, in a folder that receives its samples."""
+    def program(
+        self, folder: Path, *arguments: str, hooks: Sequence[Hook] = (), limit: float = LIMIT
+    ) -> Ended:
+        """Run the command line in a child, in a folder that receives its samples, for a number of seconds at most."""
 
         def work() -> int:
             os.chdir(folder)
@@ -152,7 +154,7 @@ class Rig:
             with forked_ranks():
                 return command_line.run(*arguments)
 
-        return in_child(work)
+        return in_child(work, limit)
 
     def check_same(self, seen: Seen, folder: Path, whole: Path) -> None:
         """Compare a resumed run with the uninterrupted one, and add the figures L, P, D and R."""
@@ -170,7 +172,7 @@ class Rig:
         seen.expect(samples == 0, f"{samples} samples differ")
 
 
-def in_child(work: Callable[[], int]) -> Ended:
+def in_child(work: Callable[[], int], limit: float = LIMIT) -> Ended:
     """Call a function in a forked child, in a session of its own, and return how it ended.
 
     Processes of the session that are left after 5 seconds are counted and killed.
@@ -192,17 +194,17 @@ def in_child(work: Callable[[], int]) -> Ended:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(status)
-        status, timed_out = _wait(process)
+        status, timed_out = _wait(process, limit)
         seconds = time.monotonic() - start
         orphans = _orphans(process)
         output.seek(0)
         text = output.read().decode(errors="replace")
-    return Ended(status, f"no end after {LIMIT} s\n{text}" if timed_out else text, seconds, orphans)
+    return Ended(status, f"no end after {limit} s\n{text}" if timed_out else text, seconds, orphans)
 
 
-def _wait(process: int) -> tuple[int, bool]:
-    """Return the status of a child, and whether it was killed after `LIMIT` seconds."""
-    until, timed_out = time.monotonic() + LIMIT, False
+def _wait(process: int, limit: float) -> tuple[int, bool]:
+    """Return the status of a child, and whether it was killed at its limit in seconds."""
+    until, timed_out = time.monotonic() + limit, False
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:

@@ -7,16 +7,30 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from faults.rig import STEPS, Fault, Rig, Seen, at_step, losses, valid
+import numpy as np
+import torch
+from faults.rig import STEPS, Fault, Hook, Rig, Seen, at_step, kill, losses, session, valid
+from rewriting import rewrite
 
-from seq2seq_lab.files import read_json_object
+from seq2seq_lab import build
+from seq2seq_lab import run as program
+from seq2seq_lab.data import token_cache
+from seq2seq_lab.data.tokenizers.word import WordTokenizer
+from seq2seq_lab.files import RUN_FORMAT, read_json_object
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.run import Job
+from seq2seq_lab.training import provenance
 
 CAPABILITY_VERSION = 0x20080522  # of linux/capability.h, for 64 capabilities
 IGNORES_PERMISSIONS = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+JOBS = 1000  # of the large study
+STUDY_LIMIT = 3600.0  # seconds for it
 
 
 def limit_file_size() -> None:
@@ -75,6 +89,103 @@ def read_only(rig: Rig) -> Seen:
         seen.expect(not losses(folder), f"{what}: a step was made")
         seen.worst("T", round(ended.seconds, 1))
         seen.expect(ended.seconds < 5, f"{what}: refused after {ended.seconds:.1f} s")
+    return seen
+
+
+def no_workers(rig: Rig) -> Seen:
+    """A run has no worker process that could be killed: it loads its batches itself."""
+    seen, folder = Seen(), rig.new()
+
+    def count() -> None:
+        (folder.parent / "processes").write_text(str(len(session(os.getsid(0)))))
+
+    ended = rig.start(folder, hooks=[at_step(5, count)])
+    seen.expect(ended.status == 0, ended.output)
+    processes = int((folder.parent / "processes").read_text())
+    seen.figures["processes"] = processes
+    seen.expect(processes == 1, f"{processes} processes")
+    return seen
+
+
+def killed_while_caching(rig: Rig) -> Seen:
+    """After each file of an entry of the cache of tokenised text, and after it gets its name."""
+    seen, settings = Seen(), ("dataset.seed=9",)
+
+    def killed_after(place: int) -> Hook:
+        def hook() -> None:
+            publish, calls, publishing = token_cache._publish, iter(range(10**6)), False
+
+            def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+                def call(*arguments: Any, **named: Any) -> Any:
+                    result = operation(*arguments, **named)
+                    if publishing and next(calls) == place:
+                        kill()
+                    return result
+
+                return call
+
+            def published(*arguments: Any) -> bool:
+                nonlocal publishing
+                publishing = True
+                done = publish(*arguments)
+                publishing = False
+                return done
+
+            token_cache._publish = published
+            operations = ((WordTokenizer, "save"), (np, "save"), (Path, "write_text"), (Path, "rename"))
+            for owner, name in operations:
+                setattr(owner, name, counted(getattr(owner, name)))
+
+        return hook
+
+    whole = rig.whole(*settings)  # fills the cache of the rig
+    for place in range(100):
+        folder = rig.new()
+        cache = f"cache_dir={folder.parent / 'cache'}"
+        ended = rig.start(folder, *settings, cache, hooks=[killed_after(place)])
+        if ended.status == 0:
+            break
+        seen.expect(ended.status == -signal.SIGKILL, f"{place}: status {ended.status}: {ended.output}")
+        folder = rig.new()
+        again = rig.start(folder, *settings, cache)
+        seen.expect(again.status == 0, f"{place}: {again.output}")
+        if again.status == 0:
+            rig.check_same(seen, folder, whole)
+        seen.count("runs")
+    seen.expect(place > 8, f"only {place} operations")
+    return seen
+
+
+def thousand_jobs(rig: Rig) -> Seen:
+    """A study of finished jobs is started again and compared. Its runs do not train."""
+    seen, folder = Seen(), rig.new()
+    command = ("-m", f"seed=range(0,{JOBS})", "study.name=many", "logger=none")
+
+    def finish(job: Job, ranks: Any, stop: Any) -> dict[str, Any]:
+        record = {"choices": job.choices, "commit": None, **provenance.today(job.config, build.data_record)}
+        rewrite(job.folder / "run.json", json.dumps({"format": RUN_FORMAT, **record}))
+        machine = {"device_name": "CPU", "threads": 1, "torch": torch.__version__}
+        origin = {"dirty": False, "test_precision": "fp32", "machine": machine, **record}
+        scores = {"val/bleu": 10.0 + job.config.seed % 7, "test/bleu": 9.0, "test/examples": "0000000"}
+        declared = Declarations.of([Bleu()], [], "bleu").result()
+        result = {"status": "finished", **scores, "provenance": origin, **declared}
+        rewrite(job.folder / "result.json", json.dumps(result))
+        return result
+
+    def hook() -> None:
+        program.experiment = finish  # type: ignore[assignment]
+
+    first = rig.program(folder.parent, *command, hooks=[hook], limit=STUDY_LIMIT)
+    seen.expect(first.status == 0, first.output[-2000:])
+    results = list(folder.parent.glob("sweeps/many/*/result.json"))
+    seen.expect(len(results) == JOBS, f"{len(results)} results")
+    before = {path: path.stat().st_mtime_ns for path in results}
+    again = rig.program(folder.parent, *command, limit=STUDY_LIMIT)
+    seen.expect(again.status == 0, again.output[-2000:])
+    seen.figures["jobs kept"] = sum(path.stat().st_mtime_ns == time for path, time in before.items())
+    seen.expect(seen.figures["jobs kept"] == JOBS, "jobs were run again")
+    seen.figures["seconds, started again"] = round(again.seconds)
+    seen.figures["per job"] = round(again.seconds / JOBS, 2)
     return seen
 
 
@@ -144,6 +255,11 @@ def faults() -> Iterator[Fault]:
     yield Fault(
         "12", "read-only folder", "of the run, of the cache", "refused before the first step", read_only
     )
+    yield Fault("36", "worker killed", "processes counted", "no worker processes", no_workers)
+    yield Fault(
+        "40", "killed while caching", "SIGKILL after each operation", "the same run", killed_while_caching
+    )
+    yield Fault("41", "large study", f"{JOBS} finished jobs, started again", "all kept", thousand_jobs)
     yield Fault("28", "port in use", "the port of a launcher is bound", "refused, named", port_in_use)
     yield Fault("29", "W&B unreachable", "a closed port", "the same run, offline", unreachable_service)
     yield Fault("30", "W&B's process killed", "SIGKILL in step 6", "the same run", killed_service)
