@@ -179,7 +179,8 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
     assert run.config.dataset is not None, "TranslationTask uses the group"
     with extensions.using(options.config_dir):
         build.check_slot("dataset", run.config.dataset)
-        corpus = build.dataset(run.config).load()
+        dataset = build.dataset(run.config)
+        corpus = dataset.load()
         run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
     if options.validation and not corpus.validation:
         raise UserError(
@@ -188,8 +189,9 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
     corpus = with_languages(corpus, run)
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
+    longest = run.config.trainer.max_eval_length
     for name, tokens in {"validation": validation, **tests}.items():
-        check_lengths(name, splits_of(corpus)[name], tokens, run.config.trainer.max_eval_length)
+        check_lengths(name, splits_of(corpus)[name], tokens, longest, dataset)
     corpus = with_near_duplicates(corpus, cache_folder(run.config.cache_dir))
     with extensions.using(options.config_dir):
         origin = provenance(run.config, corpus_record(corpus), run.device, 1)

@@ -833,21 +833,19 @@ class TestSettings:
         assert steady(go_on(tmp_path, *half)) == steady(result)
 
     def test_a_held_out_pair_that_is_too_long_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        load = Grammar.load
-
-        def with_a_long_line(grammar: Grammar) -> Corpus:
-            corpus = load(grammar)
-            text = corpus.validation
-            longer = ParallelText([*text.source[:1], "a " * 10_000], [*text.target[:1], "b"])
-            return replace(corpus, validation=longer)
-
-        monkeypatch.setattr(Grammar, "load", with_a_long_line)
-        with pytest.raises(
-            UserError, match=r"validation: the source of pair 2 has 10,000 .*trainer\.max_eval_length=1000"
-        ):
-            start(tmp_path)
+        short, long = "a b\tb a\n", f"a\tb\na b\tb a\nb\t{'b ' * 10_000}\n"
+        for name, text in (("train", short), ("validation", long), ("test", short)):
+            (tmp_path / f"{name}.tsv").write_text(text, "utf-8")
+        files = [f"dataset.{name}={tmp_path / name}.tsv" for name in ("train", "validation", "test")]
+        assert (
+            command_line.run(f"hydra.run.dir={tmp_path / 'run'}", "dataset=parallel", *files, "logger=none")
+            == 2
+        )
+        error = capsys.readouterr().err
+        assert f"validation: the target of {tmp_path / 'validation.tsv'} line 3 has 10,000 tokens" in error
+        assert "trainer.max_eval_length=1000" in error
 
     def test_too_long_pairs_are_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "seq2seq_lab")

@@ -5,7 +5,8 @@ from dataclasses import fields, replace
 
 import torch
 
-from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
+from seq2seq_lab.data.text import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.translation.evaluation import Split
@@ -38,11 +39,14 @@ def prefixes_of_tests(corpus: Corpus) -> dict[str, str]:
     return prefixes
 
 
-def check_lengths(name: str, text: ParallelText, tokens: TokenizedText, max_length: int) -> None:
+def check_lengths(
+    name: str, text: ParallelText, tokens: TokenizedText, max_length: int, dataset: Dataset
+) -> None:
     """Refuse a held-out pair that is too long.
 
     Args:
         max_length: the maximum number of tokens on a side, without `<sos>` and `<eos>`.
+        dataset: that the text comes from; the message names the line of its files.
 
     Raises:
         UserError: names the pair.
@@ -51,10 +55,12 @@ def check_lengths(name: str, text: ParallelText, tokens: TokenizedText, max_leng
         lengths = getattr(tokens, side).lengths - 2
         if len(lengths) and int(lengths.max()) > max_length:
             pair = int(lengths.argmax())
+            sentence = getattr(text, side)[pair]
+            place = find_line(dataset, sentence) or f"pair {pair + 1}"
             raise UserError(
-                f"{name}: the {side} of pair {pair + 1} has {int(lengths.max()):,} tokens: "
-                f"{getattr(text, side)[pair][:40]!r}…; trainer.max_eval_length={max_length}. Shorten or remove the pair, or "
-                f"increase trainer.max_eval_length: the memory grows with the square of the length."
+                f"{name}: the {side} of {place} has {int(lengths.max()):,} tokens: {sentence[:40]!r}…; "
+                f"trainer.max_eval_length={max_length}. Shorten or remove the pair, or increase "
+                f"trainer.max_eval_length: the memory grows with the square of the length."
             )
 
 

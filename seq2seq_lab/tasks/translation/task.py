@@ -175,7 +175,8 @@ class TranslationTask(Task):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
-        corpus = load_corpus(self.parts.dataset(), self.corpus_type, self.name)
+        dataset = self.parts.dataset()
+        corpus = load_corpus(dataset, self.corpus_type, self.name)
         sizes = {name: len(text) for name, text in splits_of(corpus).items()}
         if 0 in sizes.values() or not corpus.tests:
             raise UserError(
@@ -192,7 +193,7 @@ class TranslationTask(Task):
         self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted, source=own)
         held_out = {"validation": self.tokenized.validation, **self.tokenized.tests}
         for name, tokens in held_out.items():
-            check_lengths(name, splits_of(corpus)[name], tokens, self.max_eval_length)
+            check_lengths(name, splits_of(corpus)[name], tokens, self.max_eval_length, dataset)
         self.corpus = with_near_duplicates(corpus, cache)
         self.tokenizers = self.tokenized.tokenizers
         text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
