@@ -222,7 +222,10 @@ def transformers(lines: Sequence[Line]) -> list[str]:
         run
         for run in current(lines)
         if unseeded(run.command) in [command.split() for command in RECURRENT]
-        or str(run.settings.get("model.name")).startswith("transformer")
+        or (
+            str(run.settings.get("model.name")).startswith("transformer")
+            and not run.settings.get("tokenizer.lowercase")  # scored in lower case only
+        )
     ]
     beams = {line.command: line for line in lines if is_beam(line)}
 
