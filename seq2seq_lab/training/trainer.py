@@ -170,9 +170,9 @@ class Trainer:
         self.state = TrainState()
         self._loss = compute.ranks.data_parallel(_Loss(task, model), compute.device)
         if compute.ranks.size > 1:
-            # After the first backward pass, PyTorch arranges the gradients in buckets in the order of that pass. With three
-            # ranks or more, the place in a bucket decides the order of a sum. A pass that is the same at every start lets a
-            # resumed run sum in the same order.
+            # DDP rearranges its buckets of gradients once, in the order in which the first backward pass computes them. With
+            # three or more ranks, the order of a sum depends on the position in a bucket. This pass is the same at every
+            # start, so that a resumed run sums in the same order.
             self._loss(None, StepInfo(epoch=0, step=0)).backward()
             optimizer.zero_grad(set_to_none=True)
         self._pending = _Pending()
