@@ -102,6 +102,14 @@ def test_tokenizers_are_fitted_on_the_training_split_and_unknown_tokens_are_coun
     }
 
 
+def test_a_split_of_unknown_words_only_keeps_its_sentences() -> None:
+    unknown = replace(CORPUS, validation=ParallelText(["dogs bark", "loudly"], ["chiens", "très fort"]))
+    corpus = tokenize_corpus(unknown, word, OPTIONS, None)
+    assert corpus.validation.source.lengths.tolist() == [4, 3]
+    assert corpus.validation.target.lengths.tolist() == [3, 4]
+    assert corpus.unknown_rate["validation/source"] == corpus.unknown_rate["validation/target"] == 1
+
+
 def test_the_size_of_chunks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tokenize_corpus(CORPUS, word, OPTIONS, None)
     monkeypatch.setattr(ragged, "CHUNK", 2)
