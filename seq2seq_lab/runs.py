@@ -1,0 +1,226 @@
+"""`python -m seq2seq_lab.runs [FOLDER…]`: list runs with their status, scores and age, or show one run."""
+
+import argparse
+import functools
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from seq2seq_lab.config.schema import CONF_DIR
+from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.files import read_json_object, read_result
+from seq2seq_lab.launching import study
+from seq2seq_lab.reporting import score_tables
+from seq2seq_lab.reporting.runs import run_folders
+from seq2seq_lab.runtime import console
+from seq2seq_lab.tracking.files import METRICS_FILE
+
+FOLDERS = (Path("outputs"), Path("sweeps"))
+# Groups whose files choose values of other groups; later ones win.
+BUNDLES = ("task", "model", "pooling", "experiment", "study")
+RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the end of a run so far
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run of the list.
+
+    Attributes:
+        folder: of the run.
+        status: see `study.status`.
+        settings: of a job of a study, those that differ between its jobs; of another run, see `changed_groups`.
+        scores: the primary metric on validation and test, by label.
+        ended: when the run last wrote a file, in seconds since the epoch.
+        seconds: of training and validation; None for a run that has not finished.
+    """
+
+    folder: str
+    status: str
+    settings: str
+    scores: dict[str, str]
+    ended: float
+    seconds: float | None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; see `parser`."""
+    with report_errors():
+        options = parser().parse_args(arguments)
+        folders = options.folders or [folder for folder in FOLDERS if folder.is_dir()]
+        runs = find(folders)
+        if options.status:
+            runs = [run for run in runs if run.status in options.status.split(",")]
+        if options.json:
+            print(json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False))
+        elif len(runs) == 1 and options.folders == [Path(runs[0].folder)]:
+            show(runs[0])
+        else:
+            print_list(runs)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    arguments = Parser(
+        prog="python -m seq2seq_lab.runs",
+        description="List runs, the newest last, with their status, settings, scores and age. Given the folder of one run, "
+        "show all of its scores.",
+        epilog="Example: python -m seq2seq_lab.runs sweeps/why --status failed,preempted",
+    )
+    arguments.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help="runs or studies (default: outputs and sweeps)",
+    )
+    arguments.add_argument(
+        "--status",
+        metavar="STATUS,STATUS",
+        help="only runs with these: running, finished, failed, preempted, cut off, damaged",
+    )
+    arguments.add_argument("--json", action="store_true", help="print the list as JSON")
+    return arguments
+
+
+def find(folders: Sequence[Path]) -> list[Listed]:
+    """Return the runs in folders, at any depth, the newest last.
+
+    Raises:
+        UserError: a folder does not exist, or no folder contains a run.
+    """
+    labels: dict[Path, dict[str, str]] = {}
+    seen, found = set[Path](), []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: folder not found. Give folders of runs or of studies.")
+        for run in run_folders(folder, seen):
+            if run.parent not in labels:
+                labels[run.parent] = {entry.hash: entry.label for entry in study.read_index(run.parent)}
+            found.append(listed(run, labels[run.parent].get(run.name)))
+    if not found:
+        where = " ".join(map(str, folders)) or f"{' or '.join(map(str, FOLDERS))} in {Path.cwd()}"
+        raise UserError(
+            f"{where}: no run found. Start one with python -m seq2seq_lab, or give other folders."
+        )
+    return sorted(found, key=lambda run: run.ended)
+
+
+@functools.cache
+def choices_of(path: Path) -> dict[str, str]:
+    """Return the value of each group that a configuration file chooses, also by the files of its own group."""
+    if not path.is_file():  # of a custom component
+        return {}
+    items: Any = OmegaConf.to_container(OmegaConf.load(path)).get("defaults", [])  # type: ignore[union-attr]
+    chosen: dict[str, str] = {}
+    for item in items:
+        if isinstance(item, str):
+            chosen |= choices_of(path.with_name(f"{item}.yaml"))
+        else:
+            for key, value in item.items():
+                group = key.removeprefix("override ").removeprefix("/").partition("@")[0]
+                chosen[group] = str(value)
+    return chosen
+
+
+def listed(folder: Path, label: str | None) -> Listed:
+    """Return a run of the list.
+
+    Args:
+        label: of a job of a study.
+    """
+    result, record = read_result(folder), read_json_object(folder / "run.json")
+    seconds = [result[key] for key in ("train/seconds", "val/seconds") if key in result]
+    return Listed(
+        folder=str(folder),
+        status=study.status(folder),
+        settings=label or changed_groups(record.get("choices", {})),
+        scores=study.primary_values(folder),
+        ended=max(
+            (path.stat().st_mtime for name in RECORDS if (path := folder / name).is_file()), default=0.0
+        ),
+        seconds=sum(seconds) if seconds else None,
+    )
+
+
+def changed_groups(choices: Mapping[str, str]) -> str:
+    """Return the groups whose values are neither the defaults nor set by another group, such as the experiment."""
+    expected = dict(choices_of(CONF_DIR / "config.yaml"))
+    for group in BUNDLES:
+        expected |= choices_of(CONF_DIR / group / f"{choices.get(group)}.yaml")
+    changed = [f"{group}={value}" for group, value in sorted(choices.items()) if value != expected.get(group)]
+    return " ".join(item for item in changed if not item.startswith("logger="))
+
+
+def print_list(runs: Sequence[Listed]) -> None:
+    """Print a table of runs."""
+    rows = [
+        [
+            *(run.folder, run.status, run.settings or "the defaults"),
+            study.outcome(Path(run.folder), run.status) if run.status in ("finished", "failed") else "–",
+            "–" if run.seconds is None else duration(run.seconds),
+            f"{age(time.time() - run.ended)} ago",
+        ]
+        for run in runs
+    ]
+    console.print_table(
+        "1 run" if len(runs) == 1 else f"{len(runs)} runs",
+        ["folder", "status", "settings", "scores", "time", "ended"],
+        rows,
+        numeric=2,
+    )
+    if len([run for run in runs if run.status == "finished"]) > 1:
+        print("Compare finished runs: python -m seq2seq_lab.compare FOLDER…")
+
+
+def show(run: Listed) -> None:
+    """Print the scores of a run and how it was made."""
+    folder = Path(run.folder)
+    result, record = read_result(folder), read_json_object(folder / "run.json")
+    facts = {
+        "status": f"{run.status}, {age(time.time() - run.ended)} ago",
+        "error": result.get("error"),
+        "settings": run.settings or "the defaults",
+        "steps": result.get("steps"),
+        "parameters": f"{result['num_parameters']:,}" if "num_parameters" in result else None,
+        "time": None if run.seconds is None else f"{duration(run.seconds)} of training and validation",
+        "machine": describe_machine(record.get("machine", {})),
+        "commit": record.get("commit"),
+    }
+    tables = score_tables.score_tables(result, everything=True) if run.status == "finished" else []
+    shown = [(label, str(text)) for label, text in facts.items() if text is not None]
+    commands = {"compare it with other runs": ["python", "-m", "seq2seq_lab.compare", str(folder), "FOLDER"]}
+    if run.status in ("preempted", "interrupted", "cut off"):
+        commands = {"resume it": ["python", "-m", "seq2seq_lab", f"resume={folder}"]}
+    console.console().print(console.closing_summary(tables, shown, commands))
+
+
+def describe_machine(machine: Mapping[str, Any]) -> str | None:
+    """Return the device, its threads and the version of torch; None if they are not recorded."""
+    return (
+        f"{machine['device_name']}, {machine['threads']} threads, torch {machine['torch']}"
+        if machine
+        else None
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as H:MM:SS."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def age(seconds: float) -> str:
+    """Return seconds in the largest unit that is not above them, such as "3 h"."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`python -m seq2seq_lab.runs`: the list of runs, and one run."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rewriting import rewrite
+
+from seq2seq_lab import runs
+from seq2seq_lab.files import RUN_FORMAT, lock_folder
+from seq2seq_lab.launching.study import Entry, append_entry
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.bleu import Bleu
+
+DEFAULTS = {
+    group: value
+    for group, value in runs.choices_of(runs.CONF_DIR / "config.yaml").items()
+    if "hydra" not in group
+}
+
+
+def run(folder: Path, status: str, ended: float, **choices: str) -> Path:
+    rewrite(
+        folder / "run.json",
+        json.dumps({"format": RUN_FORMAT, "choices": DEFAULTS | choices, "commit": "c0ffee"}),
+    )
+    scores = {"val/bleu": 20.0, "test/bleu": 19.5, "train/seconds": 100.0, "val/seconds": 20.0, "steps": 7}
+    declared = Declarations.of([Bleu()], [], "bleu").result()
+    scored = {**scores, **declared, "test/examples": "0"}
+    result = scored if status == "finished" else {"error": "UserError: no data"}
+    rewrite(folder / "result.json", json.dumps({"status": status, **result}))
+    for path in folder.iterdir():
+        os.utime(path, (ended, ended))
+    return folder
+
+
+def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "sweeps" / "why"
+    run(study / "0a1b2c3d4e", "failed", ended=300)
+    append_entry(study, Entry(0, "0a1b2c3d4e", {"attention": "dot", "seed": "1"}))
+    run(tmp_path / "outputs" / "second", "finished", ended=200, model="transformer", encoder="transformer")
+    run(tmp_path / "outputs" / "first", "finished", ended=100)
+    folders = [str(tmp_path / name) for name in ("outputs", "sweeps")]
+    runs.main([*folders, "--json"])
+    listed = json.loads(capsys.readouterr().out)
+    assert [Path(one["folder"]).name for one in listed] == ["first", "second", "0a1b2c3d4e"]
+    assert [one["status"] for one in listed] == ["finished", "finished", "failed"]
+    assert listed[0] == {
+        "folder": str(tmp_path / "outputs" / "first"),
+        "status": "finished",
+        "settings": "",
+        "scores": {"val BLEU": "20.00", "test BLEU": "19.50"},
+        "ended": 100.0,
+        "seconds": 120.0,
+    }
+    assert "model=transformer" in listed[1]["settings"]
+    assert "encoder" not in listed[1]["settings"]
+    assert listed[2]["settings"] == "attention=dot seed=1"
+    runs.main([*folders, "--status", "failed"])
+    table = capsys.readouterr().out
+    assert "1 run" in table
+    assert "failed: UserError: no data" in table
+
+
+def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run(tmp_path / "run", "finished", ended=100, attention="dot")
+    runs.main([str(folder)])
+    shown = " ".join(capsys.readouterr().out.split())
+    for part in ("BLEU", "19.50", "attention=dot", "0:02:00", "c0ffee", f"seq2seq_lab.compare {folder}"):
+        assert part in shown
+
+
+def test_a_run_that_trains_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run(tmp_path / "run", "preempted", ended=100)
+    with lock_folder(folder):
+        runs.main([str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "running"
+    runs.main([str(folder)])
+    assert f"resume={folder}" in capsys.readouterr().out
+
+
+def test_folders_without_runs_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in ([], ["missing"], ["."]):
+        with pytest.raises(SystemExit) as end:
+            runs.main(arguments)
+        assert end.value.code == 2
+        assert "folder" in capsys.readouterr().err
