@@ -461,6 +461,7 @@ def write_result(folder: Path, result: Mapping[str, Any]) -> None:
         for name, value in result.items()
     }
     text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
-    tables = [path.name for path in folder.glob("*.jsonl") if path.name != METRICS_FILE]
+    found = [*folder.glob("*.jsonl"), *folder.glob("attention/*.jsonl")]
+    tables = [str(path.relative_to(folder)) for path in found if path.name != METRICS_FILE]
     cover(folder, "result", ["scored", *tables])
     write_covered(folder, "result", "result.json", text + "\n")

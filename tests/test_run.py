@@ -215,12 +215,14 @@ class TestFolder:
             "translations.test.compositional.jsonl",
             *(f"attention.{split}.jsonl" for split in ("val", "test", "test.compositional")),
         }
-        pictures = sorted(path.name for path in (folder / "attention").iterdir())
-        assert pictures == sorted(
-            f"sample_{number}{ending}"
-            for number in (1, 2)
-            for ending in (".png", ".pdf", *(f"_step_{step:08d}.png" for step in (STEPS, 2 * STEPS)))
-        )
+        assert {path.name for path in (folder / "attention").iterdir()} == {
+            *(f"step_{step:08d}.jsonl" for step in (STEPS, 2 * STEPS)),
+            *(
+                f"sample_{number}{ending}"
+                for number in (1, 2)
+                for ending in (".png", ".pdf", *(f"_step_{step:08d}.png" for step in (STEPS, 2 * STEPS)))
+            ),
+        }
         lines = (folder / "translations.test.jsonl").read_text("utf-8").splitlines()
         assert len(lines) == 16
         assert set(json.loads(lines[0])) == {

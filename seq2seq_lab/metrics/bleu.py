@@ -9,6 +9,8 @@ from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.metrics.sacrebleu_adapter import BLEU, tokenize_13a
 from seq2seq_lab.metrics.texts import References, TextMetric, TextOutputs
 
+# Beside tables of outputs.
+SENTENCE_BLEU_NOTE = "Sentence BLEU is between 0 and 100; its mean is not the BLEU of the test set."
 COUNTS = 10  # sacreBLEU's: both lengths, matched and all n-grams of 1 to 4
 
 

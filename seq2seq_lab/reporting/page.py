@@ -1,27 +1,31 @@
-"""A self-contained HTML page with the curves, metrics, outputs and attention of several runs."""
+"""A self-contained HTML page with the runs, curves, metrics, outputs and attention of a comparison.
 
+The page contains the data as JSON and Plotly, both compressed; `page.js` draws them, also after each choice of the reader.
+"""
+
+import base64
+import gzip
 import html
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
-from seq2seq_lab.reporting.comparison import Table, cells, note
-from seq2seq_lab.reporting.runs import Group
+from seq2seq_lab.reporting.comparison import SPEED, Table, cells, note
+from seq2seq_lab.reporting.runs import ASPECTS, SEARCH_SEED, SEED, Group, Run
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-TEMPLATE = Path(__file__).with_name("page.html")
+FILES = Path(__file__).parent  # of page.html, page.css and page.js
 TRAINING_LOSS = "train/loss"
 MAX_POINTS = 200  # of a curve
 MAX_ROWS = 20_000  # outputs on the page
 MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
-MARGIN = {"l": 60, "r": 20, "t": 20, "b": 50}
+MAIN, DIFFERING, EVERY = 0, 1, 2  # which columns of the table of runs a choice of the reader shows
+SAME = "–"  # a setting that a run does not have
 
 
 def page(table: Table, title: str) -> str:
@@ -35,21 +39,22 @@ def page(table: Table, title: str) -> str:
     except ImportError as error:
         raise UserError("--html needs Plotly: pip install 'seq2seq_lab[compare]'.") from error
     heads, rows, _ = cells(table)
-    data = {
-        "curves": {label: as_json(figure) for label, figure in curves(table).items()},
-        "groups": {label: as_json(figure) for label, figure in groups(table).items()},
-        "settings": as_json(settings(table)),
-        "examples": examples(table.groups),
-        "attention": attention(table),
-    }
-    return Template(TEMPLATE.read_text("utf-8")).substitute(
+    data = json.dumps(page_data(table), ensure_ascii=False, allow_nan=False)
+    return Template((FILES / "page.html").read_text("utf-8")).substitute(
         title=html.escape(title),
         metric=html.escape(table.label),
-        plotly=get_plotlyjs(),
         table=html_table(heads, rows),
         note="<br>".join(html.escape(text) for text in (note(table), *table.warnings)),
-        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        style=(FILES / "page.css").read_text("utf-8"),
+        script=(FILES / "page.js").read_text("utf-8"),
+        plotly=packed(get_plotlyjs()),
+        data=packed(data),
     )
+
+
+def packed(text: str) -> str:
+    """Return a text compressed by gzip, in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -61,64 +66,140 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{row('th', heads)}{''.join(row('td', texts) for texts in rows)}</table>"
 
 
-def as_json(figure: "Figure") -> dict[str, Any]:
-    """Return a figure in the format of Plotly's scripts."""
-    values: dict[str, Any] = json.loads(figure.to_json())
-    return values
+def page_data(table: Table) -> dict[str, Any]:
+    """Return what the page shows, as plain values. Runs are numbered in the order of the groups, the best first."""
+    runs = [run for group in table.groups for run in group.runs]
+    numbers = {id(run): number for number, run in enumerate(runs)}
+    medians = [group.median(table.score) for group in table.groups]
+    return {
+        "metric": table.label,
+        "runs": names_of(table.groups),
+        "groups": [
+            {
+                "label": group.label,
+                "colour": colour,
+                "runs": [numbers[id(run)] for run in group.runs],
+                "median": None if median is None else numbers[id(median)],
+            }
+            for group, colour, median in zip(table.groups, colours(len(table.groups)), medians, strict=True)
+        ],
+        "columns": columns(table, runs),
+        "shared": shared_settings(runs),
+        "curves": curves(table, runs),
+        "groupings": groupings(table, medians),
+        "axes": axes(table, runs),
+        "examples": examples(table.groups, runs),
+        "attention": attention(runs if len(runs) <= MAX_MAPPED_RUNS else medians, numbers),
+    }
 
 
-def names_of(groups: Sequence[Group]) -> dict[Path, str]:
+def names_of(groups: Sequence[Group]) -> list[str]:
     """Return the name of each run on the page; it includes the folder if another run has the same name."""
-    names = {run.folder: f"{group.label}, seed {run.seed}" for group in groups for run in group.runs}
-    count = Counter(names.values())
-    return {folder: name if count[name] == 1 else f"{name} ({folder})" for folder, name in names.items()}
+    names = [(f"{group.label}, seed {run.seed}", run) for group in groups for run in group.runs]
+    count = Counter(name for name, _ in names)
+    return [name if count[name] == 1 else f"{name} ({run.folder})" for name, run in names]
 
 
-def colours(groups: Sequence[Group]) -> list[str]:
-    """Return a colour for each group."""
+def colours(number: int) -> list[str]:
+    """Return a colour for each of a number of groups."""
     from plotly.colors import qualitative
 
-    palette = qualitative.D3 if len(groups) <= len(qualitative.D3) else qualitative.Alphabet
-    return [palette[number % len(palette)] for number in range(len(groups))]
+    palette = qualitative.D3 if number <= len(qualitative.D3) else qualitative.Alphabet
+    return [palette[i % len(palette)] for i in range(number)]
 
 
-def curves(table: Table) -> "dict[str, Figure]":
-    """Return a figure for each metric of validation and for the training loss: a curve per run, a colour per group.
+def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the columns of the table of runs: settings, scores and facts.
+
+    A column has a "label", a "kind" (setting | score | fact), "shown" (from which choice of columns on), and of each run
+    a text and a value to sort by.
+    """
+    made = []
+
+    def add(label: str, kind: str, shown: int, texts: Sequence[str], values: Sequence[Any] = ()) -> None:
+        made.append(
+            {
+                "label": label,
+                "kind": kind,
+                "shown": shown,
+                "texts": texts,
+                "values": values or sortable(texts),
+            }
+        )
+
+    varies = [group.varies for group in table.groups for _ in group.runs]
+    for key in table.groups[0].varies:  # "test set" and "data" are no settings
+        add(key, "setting", MAIN, [one[key] for one in varies])
+    add(SEED, "setting", MAIN, [run.seed for run in runs])
+    for name, one in table.metrics.items():
+        values = [run.result.get(f"test/{name}") for run in runs]
+        if any(value is not None for value in values):
+            shown = MAIN if one.compared or name == table.metric else DIFFERING
+            add(one.label, "score", shown, [one.text(value) for value in values], values)
+    for label, values in sizes_and_speeds(runs).items():
+        texts = [SAME if value is None else f"{value:,.0f}" for value in values]
+        add(label, "fact", DIFFERING, texts, values)
+    for aspect in ("data", *ASPECTS):
+        texts = [run.recorded[aspect] for run in runs]
+        add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts)
+    add("folder", "fact", MAIN, [str(run.folder) for run in runs])
+    commands = [shlex.join(["python", "-m", "seq2seq_lab.reproduce", str(run.folder)]) for run in runs]
+    add("to run it again", "fact", EVERY, commands)
+    shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
+    for key in differing_settings(runs):
+        if key not in shown_keys:
+            add(key, "setting", DIFFERING, [run.settings.get(key, SAME) for run in runs])
+    return made
+
+
+def sizes_and_speeds(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Return the sizes and speeds of each run by label."""
+    labels = {"num_parameters": "parameters", "steps": "steps", "train/seconds": "seconds of training"}
+    for run in runs:
+        for match in filter(None, map(SPEED.fullmatch, run.result)):
+            labels[match[0]] = f"{match[1].replace('_', ' ')}/s"
+    return {
+        label: [run.result.get(key) for run in runs]
+        for key, label in labels.items()
+        if any(run.result.get(key) is not None for run in runs)
+    }
+
+
+def sortable(texts: Sequence[str]) -> Sequence[Any]:
+    """Return values to sort texts by: numbers, if all texts are numbers."""
+    return [float(text) for text in texts] if all(map(is_number, texts)) else texts
+
+
+def differing_settings(runs: Sequence[Run]) -> list[str]:
+    """Return the settings that are not the same in all runs."""
+    known = dict.fromkeys(key for run in runs for key in run.settings)
+    return [key for key in known if len({run.settings.get(key, SAME) for run in runs}) > 1]
+
+
+def shared_settings(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the settings that are the same in all runs."""
+    differing = set(differing_settings(runs))
+    return {key: value for key, value in runs[0].settings.items() if key not in differing}
+
+
+def curves(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the metrics of validation and the training loss: of each run the steps and the values.
 
     The metric of the comparison comes first.
     """
-    from plotly.graph_objects import Figure, Scatter
-
-    names = names_of(table.groups)
-    rows = {run.folder: run.metrics() for group in table.groups for run in group.runs}
+    rows = [run.metrics() for run in runs]
     labels = {f"val/{name}": f"validation {one.label}" for name, one in table.metrics.items()}
     first = f"val/{table.metric}"
     labels = {first: labels[first], **labels, TRAINING_LOSS: "training loss"}
-    figures = {}
+    made = []
     for key, label in labels.items():
-        figure = Figure()
-        for group, colour in zip(table.groups, colours(table.groups), strict=True):
-            for number, run in enumerate(group.runs):
-                points = thinned([(row["step"], row[key]) for row in rows[run.folder] if key in row])
-                if points:
-                    x, y = zip(*points, strict=True)
-                    figure.add_trace(
-                        Scatter(
-                            x=x,
-                            y=y,
-                            name=group.label,
-                            legendgroup=group.label,
-                            showlegend=number == 0,
-                            line={"color": colour},
-                            mode="lines" if len(points) > 30 else "lines+markers",
-                            hovertemplate=f"{html.escape(names[run.folder])}<br>step %{{x}}: %{{y:.4g}}<extra></extra>",
-                        )
-                    )
-        if figure.data:
-            figures[label] = figure.update_layout(
-                xaxis_title="step", yaxis_title=label, hovermode="closest", margin=MARGIN
-            )
-    return figures
+        points = [thinned([(row["step"], row[key]) for row in one if key in row]) for one in rows]
+        if any(points):
+            lines = [
+                {"x": [x for x, _ in line], "y": [float(f"{y:.6g}") for _, y in line]} for line in points
+            ]
+            made.append({"label": label, "lines": lines})
+    return made
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -127,56 +208,38 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [*points[:-1:every], *points[-1:]]
 
 
-def groups(table: Table) -> "dict[str, Figure]":
-    """Return a figure for each grouping: bars of the median runs, with counts and 95% intervals if there are any."""
-    from plotly.graph_objects import Bar, Figure
-
+def groupings(table: Table, medians: Sequence[Run | None]) -> list[dict[str, Any]]:
+    """Return the metrics by group of examples of the median runs, with counts and 95% intervals if there are any."""
     declared: dict[str, GroupingDeclaration] = {}
     for group in table.groups:
         declared = group.runs[0].declared.groupings | declared
-    figures = {}
+    made = []
     for key, grouping in declared.items():
-        figure = Figure()
-        for group, colour in zip(table.groups, colours(table.groups), strict=True):
-            run = group.median(table.score)
-            rows = [] if run is None else run.result.get(f"test/{key}", [])
-            if rows := [row for row in rows if row["value"] is not None]:
-                figure.add_trace(
-                    Bar(
-                        x=[row["group"] for row in rows],
-                        y=[row["value"] for row in rows],
-                        name=group.label,
-                        marker={"color": colour},
-                        error_y={"array": [row["confidence"] for row in rows]},
-                        customdata=[row["count"] for row in rows],
-                        hovertemplate=f"%{{y:{grouping.declaration.format}}}, %{{customdata}} examples"
-                        f"<extra>{html.escape(group.label)}</extra>",
-                    )
-                )
-        if figure.data:
-            label = grouping.declaration.label
-            figures[f"{label} by {grouping.label}"] = figure.update_layout(
-                xaxis_title=grouping.label, yaxis_title=f"test {label}", barmode="group", margin=MARGIN
+        one = grouping.declaration
+        rows = [[] if run is None else run.result.get(f"test/{key}", []) for run in medians]
+        bars = [[row for row in found if row["value"] is not None] for found in rows]
+        if any(bars):
+            made.append(
+                {
+                    "label": f"{one.label} by {grouping.label}",
+                    "axis": grouping.label,
+                    "metric": one.label,
+                    "limits": one.limits,
+                    "bars": [[{**row, "text": one.text(row["value"])} for row in found] for found in bars],
+                }
             )
-    return figures
+    return made
 
 
-def settings(table: Table) -> "Figure":
-    """Return the metric against the settings that vary: parallel axes, a line per run; drag along an axis to select runs."""
-    from plotly.graph_objects import Figure, Parcoords
-
-    runs = [
-        (group, run)
-        for group in table.groups
-        for run in group.runs
-        if run.result.get(table.score) is not None
-    ]
-    axes = [axis(key, [group.varies[key] for group, _ in runs]) for key in table.groups[0].varies]
-    axes.append(axis("seed", [run.seed for _, run in runs]))
-    scores = [run.result[table.score] for _, run in runs]
-    axes.append({"label": f"test {table.label}", "values": scores, "tickformat": ".4~g"})
-    line = {"color": scores, "colorscale": "Viridis", "showscale": True}
-    return Figure(Parcoords(dimensions=axes, line=line)).update_layout(margin={"l": 90, "r": 40, "t": 60})
+def axes(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
+    """Return parallel axes of the settings that vary and of the metric, and which runs have a value of it."""
+    scores = [run.result.get(table.score) for run in runs]
+    known = [number for number, score in enumerate(scores) if score is not None]
+    varies = [group.varies for group in table.groups for _ in group.runs]
+    made = [axis(key, [varies[i][key] for i in known]) for key in table.groups[0].varies]
+    made.append(axis(SEED, [runs[i].seed for i in known]))
+    made.append({"label": f"test {table.label}", "values": [scores[i] for i in known], "tickformat": ".4~g"})
+    return {"runs": known, "axes": made}
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -196,40 +259,48 @@ def is_number(text: str) -> bool:
     return True
 
 
-def examples(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the outputs of every run, example by example; none if the test sets differ."""
-    names = names_of(groups)
-    runs = [(names[run.folder], run) for group in groups for run in group.runs]
-    second = len(groups[0].runs) if len(groups) > 1 else 1
-    if len({run.test_set for _, run in runs}) > 1 or not all(run.examples for _, run in runs):
-        return {"total": 0, "runs": [], "second": 0, "inputs": [], "outputs": [], "scores": [], "score": ""}
-    first = runs[0][1]
-    rows = first.examples
+def examples(groups: Sequence[Group], runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return the outputs of every run, example by example; None if the test sets differ."""
+    if len({run.test_set for run in runs}) > 1 or not all(run.examples for run in runs):
+        return None
+    rows = runs[0].examples
     shown = max(20, MAX_ROWS // len(runs))
+    entry = runs[0].result["page"]["examples"]
     return {
         "total": len(rows),
-        "runs": [name for name, _ in runs],
-        "second": second,  # the first run of another group, shown beside the first run at the start
+        # The first run of another group is shown beside the first run at the start.
+        "second": len(groups[0].runs) if len(groups) > 1 else min(1, len(runs) - 1),
         "inputs": [[row["input"], row["reference"]] for row in rows[:shown]],
-        "outputs": [[row["output"] for row in run.examples[:shown]] for _, run in runs],
-        "scores": [[row["score"] for row in run.examples[:shown]] for _, run in runs],
-        "score": first.result["page"]["examples"]["columns"]["score"].replace("_", " "),
+        "outputs": [[row["output"] for row in run.examples[:shown]] for run in runs],
+        "scores": [[row["score"] for row in run.examples[:shown]] for run in runs],
+        "score": entry["columns"]["score"].replace("_", " "),
+        "note": entry.get("note", ""),
     }
 
 
-def attention(table: Table) -> dict[str, Any]:
-    """Return the heatmap or picture of each example by run; if there are many runs, only of the median runs."""
-    maps: dict[str, dict[str, Any]] = {}
-    names = names_of(table.groups)
-    for group in table.groups:
-        median = group.median(table.score)
-        for run in group.runs if len(names) <= MAX_MAPPED_RUNS else [median] if median else []:
-            for row in run.heatmaps:
-                maps.setdefault(row["title"], {})[names[run.folder]] = {
-                    "x": row["columns"],
-                    "y": row["rows"],
-                    "z": row["weights"],
-                }
-            for row in run.pictures:
-                maps.setdefault(row["title"], {})[names[run.folder]] = {"picture": row["picture"]}
-    return maps
+def attention(runs: Sequence[Run | None], numbers: dict[int, int]) -> list[dict[str, Any]]:
+    """Return the heatmaps or pictures of each example by the number of the run, those of the test set first.
+
+    A heatmap has frames: one, or one for each validation.
+    """
+    maps: dict[str, dict[int, dict[str, Any]]] = {}
+    for run in runs:
+        if run is None:
+            continue
+        number = numbers[id(run)]
+        for row in run.heatmaps:
+            maps.setdefault(row["title"], {})[number] = {"frames": [frame(row)]}
+        for row in run.pictures:
+            maps.setdefault(row["title"], {})[number] = {"picture": row["picture"]}
+    for run in runs:
+        for step, rows in run.validation_heatmaps if run is not None else ():
+            for row in rows:
+                title = f"validation: {row['title']}"
+                frames = maps.setdefault(title, {}).setdefault(numbers[id(run)], {"frames": []})["frames"]
+                frames.append({"step": step, **frame(row)})
+    return [{"title": title, "maps": of_run} for title, of_run in maps.items()]
+
+
+def frame(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a heatmap: names of columns and rows, weights, and the (column, row) cells of gold links."""
+    return {"x": row["columns"], "y": row["rows"], "z": row["weights"], "links": row.get("links", [])}

@@ -94,7 +94,8 @@ class Run:
         return read_statistics(self.folder / name) if self._usable(name) else {}
 
     def _usable(self, name: str) -> bool:
-        return name not in self.damaged and (self.folder / name).is_file()
+        inside = (self.folder / name).resolve().is_relative_to(self.folder.resolve())
+        return inside and name not in self.damaged and (self.folder / name).is_file()
 
     def metrics(self) -> list[dict[str, float]]:
         """Return the rows of its `metrics.jsonl`; none for an evaluation."""
@@ -108,22 +109,32 @@ class Run:
 
     @functools.cached_property
     def heatmaps(self) -> list[dict[str, Any]]:
-        """The attention weights of some outputs: "title", names of "columns" and "rows", "weights"."""
+        """The attention weights of some outputs: "title", names of "columns" and "rows", "weights", and perhaps "links"."""
         return self._rows("heatmaps")
+
+    @functools.cached_property
+    def validation_heatmaps(self) -> list[tuple[int, list[dict[str, Any]]]]:
+        """The step of each validation, and the attention weights of its samples; see `heatmaps`."""
+        found = sorted(self.folder.glob("attention/step_*.jsonl"))
+        return [
+            (int(path.stem.removeprefix("step_")), self._rows("heatmaps", f"attention/{path.name}"))
+            for path in found
+        ]
 
     @functools.cached_property
     def pictures(self) -> list[dict[str, Any]]:
         """Pictures of attention for inputs that are not sequences of tokens: "title", "picture" (PNG in base64)."""
         return self._rows("pictures")
 
-    def _rows(self, kind: str) -> list[dict[str, Any]]:
+    def _rows(self, kind: str, file: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows of a file that the task declares; `file` names another file with such rows."""
         entry = self.result.get("page", {}).get(kind)
-        if entry is None or not self._usable(entry["file"]):
+        if entry is None or not self._usable(file or entry["file"]):
             return []
         names = entry["columns"].items()
         return [
             {name: row[column] for name, column in names}
-            for row in read_json_lines(self.folder / entry["file"])
+            for row in read_json_lines(self.folder / (file or entry["file"]))
         ]
 
 

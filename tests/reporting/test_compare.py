@@ -1,6 +1,9 @@
 """Runs beside one another: groups, table, significance, and the page in a browser."""
 
+import base64
 import csv
+import gzip
+import html
 import io
 import json
 import math
@@ -139,7 +142,9 @@ def make_run(
         for i in (0, 1)
     ]
     attention_rows = [
-        one | {"target_tokens": ["b", "<eos>"], "weights": [[0.1, 0.8, 0.1], [0, 0, 1]]} for one in weights
+        one
+        | {"target_tokens": ["b", "<eos>"], "weights": [[0.1, 0.8, 0.1], [0, 0, 1]], "gold_links": [[1, 0]]}
+        for one in weights
     ]
     kept = folder / "wandb" / "artifacts" / "1"  # the copy that the default logger keeps
     kept.mkdir(parents=True)
@@ -157,9 +162,13 @@ def make_run(
     for name, lines in (
         ("translations.test", rows),
         ("attention.test", [] if attention == "none" else attention_rows),
+        ("attention/step_00000100", [] if attention == "none" else attention_rows[:1]),
+        ("attention/step_00000200", [] if attention == "none" else attention_rows[:1]),
     ):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    cover(folder, "result", ["result.json", "scored", "translations.test.jsonl", "attention.test.jsonl"])
+    files = ["result.json", "scored", "translations.test.jsonl", "attention.test.jsonl", "attention"]
+    cover(folder, "result", files)
 
 
 class Outputs(TextOutputs):
@@ -415,14 +424,13 @@ def test_runs_of_one_name_and_runs_without_outputs(study: Path, tmp_path: Path) 
     shutil.copytree(study / "none1", tmp_path / "none1")
     (study / "additive2" / "attention.test.jsonl").rename(tmp_path / "kept")
     groups = group_runs(find_runs([study, tmp_path])[0])
-    text = page.page(comparison.compare(groups, None), "page")
+    names = page.page_data(comparison.compare(groups, None))["runs"]
     (tmp_path / "kept").rename(study / "additive2" / "attention.test.jsonl")
-    names = data_of(text)["examples"]["runs"]
     assert len(set(names)) == len(names) == 10
     assert f"attention=none, seed 1 ({tmp_path / 'none1'})" in names
     (tmp_path / "none1" / "translations.test.jsonl").unlink()
     found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert data_of(page.page(found, "page"))["examples"]["runs"] == []
+    assert page.page_data(found)["examples"] is None
 
 
 def test_the_command_prints_and_writes_tables(
@@ -458,54 +466,102 @@ def test_the_command_prints_and_writes_tables(
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def data_of(text: str) -> dict[str, Any]:
-    """Return the data of a page."""
-    return json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-
-
 def test_the_page_needs_nothing_else(study: Path) -> None:
-    found = comparison.compare(group_runs(find_runs([study])[0]), None)
-    text = page.page(found, "a < b")
+    text = page.page(comparison.compare(group_runs(find_runs([study])[0]), None), "a < b")
     assert "<title>a &lt; b</title>" in text
-    head = text[: text.index("<script>")] + text[text.rindex('<script id="data"') :]
-    assert "http" not in head
-    assert "src=" not in head
-    data = data_of(text)
-    assert list(data["curves"]) == ["validation BLEU", "validation TER", "training loss"]
-    curves = data["curves"]["training loss"]["data"]
-    assert len(curves) == 9
-    assert sum(curve["showlegend"] for curve in curves) == 3
-    assert all(150 < len(curve["x"]) < 260 and curve["x"][-1] == 499 for curve in curves)
-    assert len(data["examples"]["runs"]) == 9
+    assert "http" not in text
+    assert "src=" not in text
+    assert len(text) < 3_000_000
+    packed = text.split('<script id="data" type="text/plain">')[1].split("<")[0]
+    assert len(json.loads(gzip.decompress(base64.b64decode(packed)))["runs"]) == 9
+
+
+def test_the_data_of_the_page(study: Path) -> None:
+    table = comparison.compare(group_runs(find_runs([study])[0]), None)
+    data = page.page_data(table)
+    assert [group["runs"] for group in data["groups"]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert [curve["label"] for curve in data["curves"]] == [
+        "validation BLEU",
+        "validation TER",
+        "training loss",
+    ]
+    lines = data["curves"][2]["lines"]
+    assert len(lines) == 9
+    assert all(150 < len(line["x"]) < 260 and line["x"][-1] == 499 for line in lines)
     assert len(data["examples"]["outputs"][0]) == len(data["examples"]["inputs"]) == 60
     assert data["examples"]["score"] == "sentence bleu"
-    assert {len(names) for names in data["attention"].values()} == {6}  # none has none
-    bars = data["groups"]["BLEU by words"]["data"][0]
-    assert bars["x"] == ["≤10", ">10"]
-    assert all(interval > 0 for interval in bars["error_y"]["array"])
+    (bars,) = data["groupings"]
+    assert bars["label"] == "BLEU by words"
+    assert [row["group"] for row in bars["bars"][0]] == ["≤10", ">10"]
+    columns = {column["label"]: column for column in data["columns"]}
+    assert columns["seed"]["values"] == [1, 2, 3] * 3
+    assert columns["BLEU"]["texts"][0] == f"{table.groups[0].runs[0].result['test/bleu']:.2f}"
+    assert columns["attention"]["shown"] == columns["folder"]["shown"] == page.MAIN
+    assert columns["machine"]["shown"] == page.EVERY  # the same for all runs
+    assert "optimizer" in data["shared"]
+    assert "attention" not in data["shared"]
+
+
+def test_the_page_has_the_attention_of_every_validation(study: Path) -> None:
+    first, *_, last = page.page_data(comparison.compare(group_runs(find_runs([study])[0]), None))["attention"]
+    assert len(first["maps"]) == 6  # none has none
+    (frame,) = first["maps"][0]["frames"]
+    assert frame["links"] == [[1, 0]]
+    assert last["title"].startswith("validation: ")
+    assert [frame["step"] for frame in last["maps"][0]["frames"]] == [100, 200]
 
 
 CLICKS = """
 <script>
 const seen = {};
+const texts = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
 const choose = (id, index) => { at(id).selectedIndex = index; at(id).onchange(); };
-seen.first = at("curves").data.length + " " + at("curves").layout.yaxis.title.text;
-choose("metric", 2);
-seen.second = at("curves").layout.yaxis.title.text;
-seen.bars = at("groups").data.length;
-seen.rows = at("outputs").rows.length;
-at("filter").value = "queen"; at("filter").oninput();
-seen.filtered = at("outputs").rows.length;
-seen.all = [...at("outputs").rows].slice(1).every((row) => row.textContent.includes("queen"));
-choose("order", 1);
-seen.left = at("outputs").rows[0].cells[2].textContent;
-choose("left", 4);
-seen.other = at("outputs").rows[0].cells[2].textContent;
-seen.heat = [at("heat0").layout.title.text, at("heat1").layout.title.text];
-choose("map1", 4); choose("sentence", 1);
-seen.heat2 = at("heat1").layout.title.text;
-seen.cells = document.querySelectorAll("#heat0 .heatmaplayer image").length;
-document.title = "SEEN " + JSON.stringify(seen);
+const type = (id, text) => { at(id).value = text; at(id).oninput(); };
+const key = (span, name) => span.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+async function click() {
+  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+  seen.overflow = document.documentElement.scrollWidth > innerWidth;
+  seen.traces = at("curve").data.length;
+  at("single").click();
+  seen.single = at("curve").data.length;
+  choose("metric", 2);
+  seen.axis = at("curve").layout.yaxis.title.text;
+  at("legend").children[0].click();
+  seen.without = [at("curve").data.length, at("bars").data.length];
+  at("legend").children[0].click();
+  const high = at("bars").data.map((bar) => bar.y.map((y, i) => y + bar.error_y.array[i])).flat();
+  seen.inside = Math.max(...high) <= 100;
+  type("filter", "seed=2 attention=none");
+  seen.filtered = [texts("#table tbody tr").length, at("curve").data.length];
+  type("filter", "");
+  document.querySelector("#table th:nth-child(3) button").click();
+  seen.sorted = texts("#table tbody td:nth-child(3)").map(Number);
+  const narrow = texts("#table th").length;
+  choose("columns", 2);
+  seen.wider = texts("#table th").length > narrow;
+  seen.heads = texts("#heat0 thead th");
+  seen.link = document.querySelectorAll("#heat0 td.link").length;
+  const word = document.querySelector("#heat0 .sentence span");
+  word.focus();
+  seen.attended = document.querySelector("#heat0 .values").textContent;
+  key(word, "ArrowRight");
+  seen.next = document.activeElement.textContent;
+  choose("example", data.attention.length - 1);
+  seen.slider = [at("slider").hidden, at("steps").textContent];
+  at("step").value = 0; at("step").oninput();
+  seen.step = at("steps").textContent;
+  seen.rows = texts("#texts tbody tr").length;
+  at("more").click();
+  seen.more = texts("#texts tbody tr").length;
+  type("words", "queen");
+  seen.queens = texts("#texts tbody tr").every((text) => text.includes("queen"));
+  seen.marked = different("a b c d".split(" "), "a c x d".split(" ")).size;
+  choose("order", 1);
+  choose("left", 4);
+  seen.left = document.querySelector("#texts th:nth-child(3)").textContent;
+  document.title = "SEEN " + JSON.stringify(seen);
+}
+click().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
 </script>
 """
 
@@ -515,22 +571,43 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
     found = comparison.compare(group_runs(find_runs([study])[0]), None)
     text = page.page(found, "a study").replace("</body>", f"{CLICKS}</body>")
     (tmp_path / "page.html").write_text(text)
-    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom")
+    (tmp_path / "frame.html").write_text(
+        "<iframe src='page.html' width='400' height='800' onload='setInterval(() => "
+        "{ document.title = this.contentDocument.title; }, 20)'></iframe>"
+    )
+    options = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        "--virtual-time-budget=20000",
+        f"--user-data-dir={tmp_path}",
+        "--dump-dom",
+    )
     ended = subprocess.run(
-        [browser, *options, f"file://{tmp_path}/page.html"],
+        [browser, *options, f"file://{tmp_path}/frame.html"],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
     title = ended.stdout.split("<title>SEEN ")[1].split("</title>")[0]
-    seen = json.loads(title.replace("&amp;", "&"))
-    assert seen["first"] == "9 validation BLEU"
-    assert seen["second"] == "training loss"
-    assert (seen["bars"], seen["rows"]) == (3, 51)  # the head and the first 50
-    assert seen["all"] is True
-    assert 1 < seen["filtered"] < 51
-    assert (seen["left"], seen["other"]) == ("attention=additive, seed 1", "attention=multiplicative, seed 2")
-    assert seen["heat"] == ["attention=additive, seed 1", "attention=multiplicative, seed 1"]
-    assert seen["heat2"] == "attention=multiplicative, seed 2"
-    assert seen["cells"] == 1
+    seen = json.loads(html.unescape(title))
+    assert "error" not in seen, seen["error"]
+    assert seen["overflow"] is False
+    assert (seen["traces"], seen["single"], seen["axis"]) == (
+        9,
+        9,
+        "training loss",
+    )  # a mean and two edges per group
+    assert seen["without"] == [6, 2]
+    assert seen["inside"] is True
+    assert seen["filtered"] == [1, 1]
+    assert seen["sorted"] == sorted(seen["sorted"], reverse=True)
+    assert seen["wider"] is True
+    assert seen["heads"] == ["<sos>", "a", "<eos>"]
+    assert seen["link"] == 1
+    assert (seen["attended"], seen["next"]) == ("<sos> ← b 0.10", "a")
+    assert (seen["slider"], seen["step"]) == ([False, "200"], "100")
+    assert (seen["rows"], seen["more"], seen["queens"], seen["marked"]) == (50, 60, True, 1)
+    assert seen["left"] == "attention=multiplicative, seed 2"

@@ -1,6 +1,5 @@
 """Real runs, recorded by the default logger and trained on text with odd line separators, compared."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,10 +73,9 @@ def test_the_page_shows_each_run_once(recorded: Path) -> None:
     found = comparison.compare(group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None)
     assert found.base is not None
     assert found.warnings == ()
-    text = page.page(found, "mine")
-    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-    assert len(data["curves"]["training loss"]["data"]) == 2
-    assert len(data["examples"]["runs"]) == 2
+    data = page.page_data(found)
+    (loss,) = (curve["lines"] for curve in data["curves"] if curve["label"] == "training loss")
+    assert len(loss) == len(data["runs"]) == 2
     assert len(data["examples"]["inputs"]) == 40
 
 
@@ -105,7 +103,7 @@ def test_evaluations_are_compared_when_named(recorded: Path, capsys: pytest.Capt
     assert [line.p is None for line in found.lines].count(True) == 1
     assert found.warnings == ()
     assert "one comparison, not corrected" in comparison.note(found)
-    page.page(found, "searches")
+    page.page_data(found)
     single, ensemble = group_runs(find_runs([first, first / "evaluations" / "2"])[0])
     assert single.varies == {"ensemble": "no"}
     assert ensemble.varies == {"ensemble": f"{first.name}+{second.name}"}

@@ -155,11 +155,10 @@ def test_a_run_writes_captions_and_pictures(whole: Path) -> None:
 
 
 def test_the_page_shows_the_overlays(whole: Path) -> None:
-    text = page.page(comparison.compare(group_runs(find_runs([whole])[0]), None), "page")
-    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-    ((title, runs),) = data["attention"].items()
-    assert title.startswith("validation 0: a ")
-    (shown,) = runs.values()
+    data = page.page_data(comparison.compare(group_runs(find_runs([whole])[0]), None))
+    (example,) = data["attention"]
+    assert example["title"].startswith("validation 0: a ")
+    (shown,) = example["maps"].values()
     assert base64.b64decode(shown["picture"]).startswith(b"\x89PNG")
     assert len(data["examples"]["inputs"]) == 6
 

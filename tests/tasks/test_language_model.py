@@ -85,18 +85,19 @@ def test_it_learns_and_reports_its_metrics(run: Path) -> None:
 
 
 def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> None:
-    groups = group_runs(find_runs([run])[0])
+    alone = page.page_data(comparison.compare(group_runs(find_runs([run])[0]), None))
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
-    shown = page.examples(groups)
+    shown = alone["examples"]
     assert [text for text, _ in shown["inputs"]] == [row["sentence"] for row in rows]
     assert shown["scores"] == [[row["log_probability"] for row in rows]]
     table = comparison.compare(group_runs(find_runs([run, carried])[0]), None)
     assert table.metric == "perplexity_per_word"
     means = [line.group.values("test/perplexity_per_word")[0] for line in table.lines]
     assert means == sorted(means)  # lower is better
-    assert len(page.examples(table.groups)["outputs"]) == 2
-    assert "validation perplexity per word" in page.curves(table)
-    assert page.groups(table)
+    both = page.page_data(table)
+    assert len(both["examples"]["outputs"]) == 2
+    assert "validation perplexity per word" in [curve["label"] for curve in both["curves"]]
+    assert both["groupings"]
 
 
 def killed(settings: tuple[str, ...], step: int, folder: Path) -> None:

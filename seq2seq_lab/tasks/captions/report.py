@@ -10,7 +10,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.data.captions import Box
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.metrics.bleu import sentence_bleu
+from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.captions.data import CaptionSplit
@@ -36,6 +36,7 @@ class CaptionReport(Report):
                 "output": "caption",
                 "score": "sentence_bleu",
             },
+            "note": SENTENCE_BLEU_NOTE,
         },
         "pictures": {
             "file": "attention.val.jsonl",

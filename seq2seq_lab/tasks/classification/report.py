@@ -26,6 +26,7 @@ PAGE = {
             "output": "prediction",
             "score": "probability_of_label",
         },
+        "note": "The score is the probability that the model gives to the true class.",
     },
     "heatmaps": {
         "file": "weights.test.jsonl",

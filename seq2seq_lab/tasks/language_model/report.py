@@ -21,6 +21,7 @@ PAGE = {
             "output": "more_probable",
             "score": "log_probability",
         },
+        "note": "The score is the log-probability of the sentence in nats.",
     },
 }
 

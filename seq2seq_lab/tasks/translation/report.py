@@ -15,13 +15,14 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.alignment import (
+    AttentionMap,
     Link,
     Span,
     attention_map,
     group_tokens,
     word_spans,
 )
-from seq2seq_lab.metrics.bleu import sentence_bleu
+from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.base import Report
@@ -51,6 +52,7 @@ PAGE = {
             "output": "hypothesis",
             "score": "sentence_bleu",
         },
+        "note": SENTENCE_BLEU_NOTE,
     },
     "heatmaps": {
         "file": "attention.test.jsonl",
@@ -59,6 +61,7 @@ PAGE = {
             "columns": "source_tokens",
             "rows": "target_tokens",
             "weights": "weights",
+            "links": "gold_links",
         },
     },
 }
@@ -166,6 +169,9 @@ class TranslationReport(Report):
                 plots.save_figure(figure, path)
                 # One name per sentence, because W&B expects pictures of one name to have one size.
                 self.tracker.log_images(f"val/attention/{number}", [path], [text.source[i]], step)
+        drawn = self._attention_rows(text, {i: evaluation.hypotheses[i] for i in samples})
+        if drawn:
+            write_json_lines(self.folder / f"attention/step_{step:08d}.jsonl", drawn)
 
     def end(self, evaluations: Sequence[tuple[Split, Evaluation]], step: int) -> None:
         """Write the translations, attention weights and scored lines, and draw the attention of the samples."""
@@ -174,7 +180,8 @@ class TranslationReport(Report):
             rows = write_translations(
                 self.folder / f"translations.{name}.jsonl", text, evaluation.translations
             )
-            write_attention(self.folder / f"attention.{name}.jsonl", text, evaluation, self.tokenizers)
+            if drawn := self._attention_rows(text, evaluation.hypotheses):
+                write_json_lines(self.folder / f"attention.{name}.jsonl", drawn)
             write_scored_lines(self.folder / "scored", name, evaluation)
             if split.prefix == "val":
                 self._draw_samples(split, evaluation)
@@ -199,16 +206,10 @@ class TranslationReport(Report):
             step: shown in the picture; all pictures of a sentence then have the same size. None for a picture that is as
                 large as the translation needs.
         """
-        weights_TS = hypothesis.weights_TS
-        if weights_TS is None:
-            return None
         line, reference = text.source[i], text.target[i]
-        drawn = attention_map(weights_TS, self.tokenizers, line, hypothesis.tokens, self.join)
-        if not drawn.target_tokens:
+        drawn, links = self._attention(text, i, hypothesis, self.join)
+        if drawn is None or not drawn.target_tokens:
             return None
-        links: set[Link] = set()
-        if text.gold is not None and drawn.output == reference:
-            links = gold_links(text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
         notes = ["outlined: gold alignment"] if links else []
         room = None
         if step is not None:
@@ -229,6 +230,39 @@ class TranslationReport(Report):
             room=room,
             note=", ".join(notes) or None,
         )
+
+    def _attention(
+        self, text: ParallelText, i: int, hypothesis: Hypothesis, join: bool
+    ) -> tuple[AttentionMap | None, set[Link]]:
+        """Return the attention of a hypothesis, and the gold links between its cells if it equals the reference."""
+        if hypothesis.weights_TS is None:
+            return None, set()
+        line = text.source[i]
+        drawn = attention_map(hypothesis.weights_TS, self.tokenizers, line, hypothesis.tokens, join)
+        links: set[Link] = set()
+        if text.gold is not None and drawn.output == text.target[i]:
+            links = gold_links(text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
+        return drawn, links
+
+    def _attention_rows(
+        self, text: ParallelText, hypotheses: Mapping[int, Hypothesis]
+    ) -> list[dict[str, object]]:
+        """Return the attention weights of hypotheses for JSON, with a row of weights per target token."""
+        rows: list[dict[str, object]] = []
+        for i, hypothesis in sorted(hypotheses.items()):
+            drawn, links = self._attention(text, i, hypothesis, False)
+            if drawn is not None:
+                rows.append(
+                    {
+                        "source": text.source[i],
+                        "hypothesis": drawn.output,
+                        "source_tokens": drawn.source_tokens,
+                        "target_tokens": drawn.target_tokens,
+                        "weights": [[round(float(weight), 3) for weight in row] for row in drawn.weights_TS],
+                        "gold_links": sorted(links),
+                    }
+                )
+        return rows
 
 
 def gold_links(
@@ -269,31 +303,6 @@ def write_scored_lines(folder: Path, name: str, evaluation: Evaluation) -> None:
         more = [f"references.{number}" for number in range(2, len(sides))]
         for side, lines in zip(("hypotheses", "references", *more), sides, strict=True):
             write_atomically(folder / f"{name}{kind}.{side}.txt", "".join(f"{line}\n" for line in lines))
-
-
-def write_attention(
-    path: Path, text: ParallelText, evaluation: Evaluation, tokenizers: TokenizerPair
-) -> None:
-    """Write the attention weights of the kept hypotheses as JSON lines, one row of weights per target token."""
-    drawn = [
-        (i, attention_map(one.weights_TS, tokenizers, text.source[i], one.tokens, False))
-        for i, one in sorted(evaluation.hypotheses.items())
-        if one.weights_TS is not None
-    ]
-    if drawn:
-        write_json_lines(
-            path,
-            (
-                {
-                    "source": text.source[i],
-                    "hypothesis": one.output,
-                    "source_tokens": one.source_tokens,
-                    "target_tokens": one.target_tokens,
-                    "weights": [[round(float(weight), 3) for weight in row] for row in one.weights_TS],
-                }
-                for i, one in drawn
-            ),
-        )
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:

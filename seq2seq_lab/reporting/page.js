@@ -1,0 +1,399 @@
+"use strict";
+const at = (id) => document.getElementById(id);
+const BATCH = 50; // outputs shown at once
+const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"]
+  .map((colour) => [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16)));
+let data; // see page_data in page.py
+let visible = new Set(); // numbers of the runs that the table shows
+const hidden = new Set(); // numbers of the groups that the legend switched off
+
+/* --- parts of a page --- */
+
+function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+function fill(select, texts, chosen = 0) {
+  select.replaceChildren(...texts.map((text, value) => new Option(text, value)));
+  select.selectedIndex = Math.min(chosen, texts.length - 1);
+}
+
+function empty(id, text) {
+  const section = at(id);
+  section.replaceChildren(section.querySelector("h2"), element("p", { className: "note", textContent: text }));
+}
+
+async function unpack(id) {
+  const bytes = Uint8Array.from(atob(at(id).textContent), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+/* --- the table of runs --- */
+
+const sorting = { column: null, down: true };
+
+function groupOf(run) { return data.groups.findIndex((group) => group.runs.includes(run)); }
+
+function showRuns() {
+  const terms = at("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (run) => data.columns.map((one) => one.label + "=" + one.texts[run]).join(" ").toLowerCase();
+  const found = data.runs.map((_, run) => run).filter((run) => terms.every((term) => text(run).includes(term)));
+  visible = new Set(found);
+  const { column, down } = sorting;
+  if (column !== null) {
+    const values = data.columns[column].values;
+    const missing = (run) => values[run] === null;
+    found.sort((one, other) => missing(one) - missing(other) || (down ? -1 : 1) * compare(values[one], values[other]));
+  }
+  const columns = data.columns.map((one, number) => ({ ...one, number })).filter((one) => one.shown <= at("columns").value);
+  const head = element("tr", {}, ...columns.map((one) => {
+    const cell = element("th", { scope: "col" }, element("button", {
+      type: "button", textContent: one.label + (one.number === column ? (down ? " ↓" : " ↑") : ""),
+      onclick: () => {
+        sorting.down = one.number === column ? !down : one.kind === "score";
+        sorting.column = one.number;
+        showRuns();
+        at("table").querySelector(`[data-column="${one.number}"] button`).focus();
+      },
+    }));
+    cell.dataset.column = one.number;
+    cell.ariaSort = one.number !== column ? "none" : down ? "descending" : "ascending";
+    return cell;
+  }));
+  const rows = found.map((run) => element("tr", {}, ...columns.map((one, place) => {
+    const cell = element("td", { className: typeof one.values[run] === "number" ? "number" : "" });
+    if (place === 0) cell.append(dot(data.groups[groupOf(run)].colour));
+    cell.append(one.texts[run]);
+    return cell;
+  })));
+  at("table").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+  at("shown").textContent = `${found.length} of ${data.runs.length} runs. The figures show these runs. Click a heading to sort.`;
+  drawCurves();
+}
+
+function compare(one, other) {
+  return typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other));
+}
+
+function dot(colour) {
+  const made = element("span", { className: "dot" });
+  made.style.background = colour;
+  return made;
+}
+
+function showLegend() {
+  at("legend").replaceChildren(...data.groups.map((group, number) => {
+    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(number)) }, dot(group.colour), group.label);
+    button.onclick = () => {
+      hidden.has(number) ? hidden.delete(number) : hidden.add(number);
+      button.ariaPressed = String(!hidden.has(number));
+      drawCurves();
+      drawBars();
+    };
+    return button;
+  }));
+}
+
+/* --- figures --- */
+
+function draw(id, traces, layout) {
+  if (!window.Plotly) return;
+  const style = getComputedStyle(document.documentElement), line = style.getPropertyValue("--line");
+  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true };
+  Plotly.react(id, traces, {
+    paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { color: style.getPropertyValue("--text") },
+    showlegend: false, margin: { l: 55, r: 15, t: 15, b: 45 }, ...layout,
+    xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+  }, { responsive: true, displayModeBar: false });
+}
+
+function faded(colour, alpha) {
+  return colour + Math.round(255 * alpha).toString(16).padStart(2, "0");
+}
+
+/* The mean of lines and its standard deviation at the steps that all of them have. */
+function band(lines) {
+  const tables = lines.map((line) => new Map(line.x.map((x, i) => [x, line.y[i]])));
+  const x = lines[0].x.filter((step) => tables.every((table) => table.has(step)));
+  const values = x.map((step) => tables.map((table) => table.get(step)));
+  const mean = values.map((all) => all.reduce((sum, value) => sum + value, 0) / all.length);
+  const deviation = values.map((all, i) =>
+    all.length > 1 ? Math.sqrt(all.reduce((sum, value) => sum + (value - mean[i]) ** 2, 0) / (all.length - 1)) : 0);
+  return { x, mean, deviation };
+}
+
+function drawCurves() {
+  if (!data.curves.length) return;
+  const curve = data.curves[at("metric").value], traces = [];
+  data.groups.forEach((group, number) => {
+    const runs = group.runs.filter((run) => visible.has(run) && curve.lines[run].x.length);
+    if (hidden.has(number) || !runs.length) return;
+    const lines = runs.map((run) => curve.lines[run]);
+    const { x, mean, deviation } = band(lines);
+    const each = at("single").checked || runs.length === 1 || !x.length;
+    if (each) {
+      runs.forEach((run, i) => traces.push({
+        ...lines[i], mode: lines[i].x.length > 30 ? "lines" : "lines+markers", line: { color: group.colour },
+        hovertemplate: data.runs[run] + "<br>step %{x}: %{y:.4g}<extra></extra>",
+      }));
+    } else {
+      const edge = (sign) => mean.map((value, i) => value + sign * deviation[i]);
+      traces.push(
+        { x, y: edge(1), mode: "lines", line: { width: 0 }, hoverinfo: "skip" },
+        { x, y: edge(-1), mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: faded(group.colour, 0.2), hoverinfo: "skip" },
+        { x, y: mean, mode: x.length > 30 ? "lines" : "lines+markers", line: { color: group.colour }, customdata: deviation,
+          hovertemplate: group.label + `, ${runs.length} runs<br>step %{x}: %{y:.4g} ± %{customdata:.2g}<extra></extra>` });
+    }
+  });
+  draw("curve", traces, { xaxis: { title: { text: "step" } }, yaxis: { title: { text: curve.label } }, hovermode: "closest" });
+}
+
+function drawBars() {
+  if (!data.groupings.length) return;
+  const one = data.groupings[at("grouping").value];
+  const [low, high] = one.limits ?? [-Infinity, Infinity], traces = [];
+  one.bars.forEach((rows, number) => {
+    if (hidden.has(number) || !rows.length) return;
+    const { label, colour } = data.groups[number];
+    const interval = (row) => row.confidence ?? 0;
+    traces.push({
+      type: "bar", x: rows.map((row) => row.group), y: rows.map((row) => row.value), marker: { color: colour },
+      error_y: {
+        type: "data", symmetric: false, thickness: 1.2, width: 3,
+        array: rows.map((row) => Math.min(interval(row), high - row.value)),
+        arrayminus: rows.map((row) => Math.min(interval(row), row.value - low)),
+      },
+      text: rows.map((row) => `${label}<br>${row.group}: ${row.text}, ${row.count} examples`), textposition: "none",
+      hovertemplate: "%{text}<extra></extra>",
+    });
+  });
+  const range = one.limits ? { range: [low, high + 0.03 * (high - low)] } : {};
+  draw("bars", traces, {
+    barmode: "group", xaxis: { title: { text: one.axis }, type: "category" }, yaxis: { title: { text: "test " + one.metric }, ...range },
+  });
+}
+
+function drawSettings() {
+  const { axes } = data.axes, scores = axes[axes.length - 1].values;
+  at("parallel").style.minWidth = `${Math.max(9 * axes.length, 20)}rem`;
+  draw("parallel", [{ type: "parcoords", dimensions: axes, line: { color: scores, colorscale: "Viridis", showscale: true } }],
+    { margin: { l: 90, r: 40, t: 60, b: 30 } });
+}
+
+/* --- attention --- */
+
+function viridis(weight) {
+  const place = Math.max(0, Math.min(1, weight)) * (VIRIDIS.length - 1), low = Math.min(Math.floor(place), VIRIDIS.length - 2);
+  const mixed = VIRIDIS[low].map((one, i) => Math.round(one + (place - low) * (VIRIDIS[low + 1][i] - one)));
+  return `rgb(${mixed})`;
+}
+
+function stepsOf(example) {
+  const frames = Object.values(example.maps).flatMap((map) => map.frames ?? []);
+  return [...new Set(frames.map((frame) => frame.step).filter((step) => step !== undefined))].sort((a, b) => a - b);
+}
+
+function chooseExample() {
+  const example = data.attention[at("example").value], runs = Object.keys(example.maps).map(Number), steps = stepsOf(example);
+  for (const number of [0, 1]) {
+    const select = at("map" + number), before = Number(select.value);
+    const other = runs.findIndex((run) => groupOf(run) !== groupOf(runs[0]));
+    select.replaceChildren(...runs.map((run) => new Option(data.runs[run], run)));
+    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : number * Math.max(other, 0);
+    select.dataset.set = "true";
+  }
+  document.querySelectorAll(".map")[1].hidden = runs.length < 2;
+  at("slider").hidden = steps.length < 2;
+  at("step").max = Math.max(0, steps.length - 1);
+  at("step").value = at("step").max;
+  drawMaps();
+}
+
+function drawMaps() {
+  const example = data.attention[at("example").value], steps = stepsOf(example), step = steps[at("step").value];
+  at("steps").textContent = steps.length ? step.toLocaleString("en") : "";
+  for (const number of [0, 1]) {
+    const map = example.maps[at("map" + number).value], place = at("heat" + number);
+    if (map.picture) {
+      place.replaceChildren(element("img", { src: "data:image/png;base64," + map.picture, alt: example.title }));
+    } else {
+      const reached = map.frames.filter((frame) => frame.step === undefined || frame.step <= step);
+      place.replaceChildren(...(reached.length ? heatmap(reached[reached.length - 1])
+        : [element("p", { className: "note", textContent: "no validation yet" })]));
+    }
+  }
+}
+
+/* Sentences and a table of cells. A chosen word or cell marks its row and column; a word shades those that it is linked to. */
+function heatmap({ x, y, z, links }) {
+  const gold = new Set(links.map(([column, row]) => column + "," + row));
+  const values = element("p", { className: "values", ariaLive: "polite" });
+  const sentence = (texts, name) => {
+    const spans = texts.map((text, i) => element("span", { textContent: text, tabIndex: i ? -1 : 0 }));
+    const made = element("div", { className: "sentence", role: "group", ariaLabel: name });
+    spans.forEach((span) => made.append(span, " "));
+    return [made, spans];
+  };
+  const [columns, columnSpans] = sentence(x, "columns"), [rows, rowSpans] = sentence(y, "rows");
+  const columnHeads = x.map((text) => element("th", { scope: "col", textContent: text }));
+  const rowHeads = y.map((text) => element("th", { scope: "row", textContent: text, title: text }));
+  const cells = z.map((weights, row) => weights.map((weight, column) => {
+    const cell = element("td", { className: gold.has(column + "," + row) ? "link" : "" });
+    cell.style.background = viridis(weight);
+    cell.onmouseenter = () => choose(column, row);
+    return cell;
+  }));
+  const percent = (weight) => weight.toFixed(2);
+  const best = (weights, names) => weights.map((weight, i) => [weight, names[i]]).sort((a, b) => b[0] - a[0]).slice(0, 4)
+    .filter(([weight]) => weight >= 0.01).map(([weight, name]) => `${name} ${percent(weight)}`).join(", ");
+  function choose(column, row) {
+    columnSpans.forEach((span, i) => {
+      span.classList.toggle("chosen", i === column);
+      span.style.background = row === null || column !== null ? "" : `rgba(var(--accent), ${z[row][i]})`;
+    });
+    rowSpans.forEach((span, i) => {
+      span.classList.toggle("chosen", i === row);
+      span.style.background = column === null || row !== null ? "" : `rgba(var(--accent), ${z[i][column]})`;
+    });
+    columnHeads.forEach((head, i) => head.classList.toggle("chosen", i === column));
+    rowHeads.forEach((head, i) => head.classList.toggle("chosen", i === row));
+    values.textContent = column !== null && row !== null ? `${y[row]} → ${x[column]}: ${percent(z[row][column])}`
+      : row !== null ? `${y[row]} → ${best(z[row], x)}` : `${x[column]} ← ${best(z.map((weights) => weights[column]), y)}`;
+  }
+  function listen(spans, others, chosen) {
+    spans.forEach((span, i) => {
+      span.onmouseenter = span.onfocus = () => chosen(i);
+      span.onkeydown = (event) => {
+        const next = { ArrowRight: spans[i + 1], ArrowLeft: spans[i - 1], Home: spans[0], End: spans[spans.length - 1],
+          ArrowDown: others[Math.min(i, others.length - 1)], ArrowUp: others[Math.min(i, others.length - 1)] }[event.key];
+        if (next) {
+          event.preventDefault();
+          next.focus();
+        }
+      };
+    });
+  }
+  listen(columnSpans, rowSpans, (column) => choose(column, null));
+  listen(rowSpans, columnSpans, (row) => choose(null, row));
+  const table = element("table", { className: "cells" },
+    element("thead", {}, element("tr", {}, element("td"), ...columnHeads)),
+    element("tbody", {}, ...cells.map((line, row) => element("tr", {}, rowHeads[row], ...line))));
+  table.style.setProperty("--cell", `${Math.max(14, Math.min(30, Math.round(480 / x.length)))}px`);
+  return [columns, rows, values, element("div", { className: "grid" }, table)];
+}
+
+/* --- outputs --- */
+
+let batches = 1;
+
+/* The numbers of the words of a text that are not in a longest common subsequence with another text. */
+function different(words, others) {
+  const best = Array.from({ length: words.length + 1 }, () => new Uint16Array(others.length + 1));
+  for (let i = words.length - 1; i >= 0; i--)
+    for (let j = others.length - 1; j >= 0; j--)
+      best[i][j] = words[i] === others[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
+  const found = new Set(words.keys());
+  for (let i = 0, j = 0; i < words.length && j < others.length;) {
+    if (words[i] === others[j]) { found.delete(i); i++; j++; }
+    else if (best[i + 1][j] >= best[i][j + 1]) i++;
+    else j++;
+  }
+  return found;
+}
+
+function marked(text, other) {
+  const words = text.split(/\s+/), found = different(words, other.split(/\s+/));
+  return words.flatMap((word, i) => [found.has(i) ? element("mark", { textContent: word }) : word, " "]);
+}
+
+function showOutputs() {
+  const { inputs, outputs, scores, total, score, note } = data.examples;
+  const one = Number(at("left").value), other = Number(at("right").value), words = at("words").value.toLowerCase();
+  const found = inputs.map((_, i) => i).filter((i) =>
+    [...inputs[i], outputs[one][i], outputs[other][i]].some((text) => text.toLowerCase().includes(words)));
+  const gain = (i) => scores[one][i] - scores[other][i];
+  const orders = { better: (i) => -gain(i), worse: gain, low: (i) => scores[one][i] }, order = orders[at("order").value];
+  if (order) found.sort((i, j) => order(i) - order(j));
+  const labels = ["input", "reference", data.runs[one], data.runs[other]];
+  const rows = found.slice(0, batches * BATCH).map((i) => {
+    const output = (run, rival) => [
+      ...marked(outputs[run][i], at("mark").value === "other" ? outputs[rival][i] : inputs[i][1]),
+      element("span", { className: "score", textContent: `(${scores[run][i]})` })];
+    const contents = [[inputs[i][0]], [inputs[i][1]], output(one, other), output(other, one)];
+    return element("tr", {}, ...contents.map((content, column) => {
+      const cell = element("td", {}, ...content);
+      cell.dataset.label = labels[column];
+      return cell;
+    }));
+  });
+  const head = element("tr", {}, ...labels.map((text) => element("th", { scope: "col", textContent: text })));
+  at("texts").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+  const cut = inputs.length < total ? ` (the first of ${total})` : "";
+  at("count").textContent = `${found.length} of ${inputs.length} examples${cut}; ${rows.length} shown. In parentheses: ${score}. ${note}`;
+  at("more").hidden = rows.length === found.length;
+}
+
+/* --- start --- */
+
+function on(ids, event, action) {
+  for (const id of ids) at(id)["on" + event] = action;
+}
+
+function drawFigures() {
+  drawCurves();
+  drawBars();
+  drawSettings();
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  if (data) drawFigures();
+}
+
+async function start() {
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  setTheme(prefersDark.matches ? "dark" : "light");
+  prefersDark.onchange = (event) => setTheme(event.matches ? "dark" : "light");
+  at("theme").onclick = () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  data = JSON.parse(await unpack("data"));
+
+  fill(at("metric"), data.curves.map((curve) => curve.label));
+  on(["metric", "single"], "change", drawCurves);
+  if (!data.curves.length) empty("curves", "These runs have no curves.");
+  fill(at("grouping"), data.groupings.map((one) => one.label));
+  on(["grouping"], "change", drawBars);
+  if (!data.groupings.length) empty("groupings", "These runs have no metrics by group.");
+  showLegend();
+  on(["filter"], "input", showRuns);
+  on(["columns"], "change", showRuns);
+  showRuns();
+  const shared = Object.entries(data.shared);
+  at("shared-count").textContent = `${shared.length} settings that all runs share`;
+  at("shared").replaceChildren(...shared.map(([key, value]) => element("div", { textContent: `${key}=${value}` })));
+
+  if (data.attention.length) {
+    fill(at("example"), data.attention.map((example) => example.title));
+    on(["example"], "change", chooseExample);
+    on(["map0", "map1"], "change", drawMaps);
+    on(["step"], "input", drawMaps);
+    chooseExample();
+  } else empty("attention", "These runs have no attention weights.");
+
+  if (data.examples) {
+    fill(at("left"), data.runs);
+    fill(at("right"), data.runs, data.examples.second);
+    const first = () => { batches = 1; showOutputs(); };
+    on(["left", "right", "order", "mark"], "change", first);
+    on(["words"], "input", first);
+    on(["more"], "click", () => { batches++; showOutputs(); });
+    showOutputs();
+  } else empty("outputs", "These runs have no outputs for the same test examples.");
+
+  document.head.append(element("script", { textContent: await unpack("plotly") }));
+  drawFigures();
+  document.documentElement.dataset.ready = "true";
+}
+
+start();
