@@ -4,6 +4,7 @@ The dataclasses have no defaults; all defaults are in conf/. The open slots name
 checks them against its constructor.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from seq2seq_lab.config import extensions
 from seq2seq_lab.errors import require
@@ -404,10 +405,16 @@ def _value_node(group: str, choice: str) -> DictConfig:
     for folder in conf_folders():
         path = folder / group / f"{choice}.yaml"
         if path.is_file():
-            node = OmegaConf.load(path)
+            node = _load(path, path.stat().st_mtime_ns)
             if isinstance(node, DictConfig):
                 return node
     return OmegaConf.create({})
+
+
+@functools.cache
+def _load(path: Path, changed: int) -> DictConfig | ListConfig:
+    """Return a YAML file, which is read again when the time of its last change differs. Callers do not change the node."""
+    return OmegaConf.load(path)
 
 
 def trainer_defaults() -> dict[str, Any]:

@@ -128,7 +128,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         )
 
     varies = [group.varies for group in table.groups for _ in group.runs]
-    for key in table.groups[0].varies:  # "test set" and "data" are no settings
+    for key in table.groups[0].varies:  # settings, and perhaps "test set" and "data"
         add(key, "setting", MAIN, [one[key] for one in varies])
     add(SEED, "setting", MAIN, [run.seed for run in runs])
     for name, one in table.metrics.items():
