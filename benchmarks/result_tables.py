@@ -20,7 +20,8 @@ README_RUNS = {  # the rows of the README's table
 }
 # Data and number of epochs of each table of decoders and attention functions.
 SWEEPS: dict[str, tuple[str, ...]] = {
-    "grammar sweep": ("trainer.max_epochs=5",),
+    "grammar sweep": (),
+    "former grammar sweep": ("trainer.max_epochs=5",),
     "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
 RECURRENT = (  # the rows beside those of Transformers
@@ -194,6 +195,8 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
     """Return the means over seeds of the runs with the data and epochs of a sweep, for each model and attention."""
     groups: dict[str, list[Line]] = {}
     for run in current(lines):
+        if run.experiment:
+            continue
         words = unseeded(run.command)[3:]
         common = {word for word in words if word.startswith(("dataset=", "trainer.max_epochs="))}
         if common == {*SWEEPS[name]}:
@@ -221,7 +224,7 @@ def transformers(lines: Sequence[Line]) -> list[str]:
     runs = [
         run
         for run in current(lines)
-        if unseeded(run.command) in [command.split() for command in RECURRENT]
+        if (unseeded(run.command) in [command.split() for command in RECURRENT] and run.seed == 1)
         or (
             str(run.settings.get("model.name")).startswith("transformer")
             and not run.settings.get("tokenizer.lowercase")  # scored in lower case only
@@ -313,7 +316,7 @@ def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
     """
     found: dict[str, Line] = {}
     for name, command in README_RUNS.items():
-        same = [run for run in current(lines) if unseeded(run.command) == command.split()]
+        same = [run for run in current(lines) if unseeded(run.command) == command.split() and run.seed == 1]
         if len(same) != 1:
             raise UserError(
                 f"docs/results.jsonl has {len(same)} runs of {command!r}, not 1. Run it and add its folder."

@@ -25,9 +25,11 @@ from seq2seq_lab import files
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
+SHOWN_BESIDE = "python -m seq2seq_lab model=vanilla"  # runs on its test set show its metrics by group
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 EVALUATE = ["python", "-m", "seq2seq_lab.evaluate", "RUN"]
 COSTS = {  # by their names in `result.json`
@@ -112,9 +114,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             line = read_run(options) if options.evaluation is None else read_evaluation(options)
             write_lines(RESULTS, with_line(read_lines(RESULTS), line))
+            if line.command == SHOWN_BESIDE:
+                write_recorded(options.folder, line)
             print(f"Added to {RESULTS.name}. To update the pages, run: python -m benchmarks.results tables")
     except UserError as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def write_recorded(folder: Path, line: Line) -> None:
+    """Write the metrics by group that runs on the same test set show beside theirs."""
+    prefix = "test/"
+    recorded = {
+        "label": "model=vanilla, recorded",
+        "command": line.command,
+        "commit": line.commit,
+        "test/examples": files.read_result(folder)["test/examples"],
+        "groups": {
+            name.removeprefix(prefix): rows
+            for name, rows in line.groups.items()
+            if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
+        },
+    }
+    files.write_atomically(score_tables.RECORDED, json.dumps(recorded, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_lines(path: Path) -> list[Line]:
@@ -283,7 +304,9 @@ def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[st
         for key, value in wanted.items()
         if key in actual
         and value != actual[key]
-        and not key.startswith(("logger.", "trainer.keep_checkpoints", "trainer.checkpoint_every"))
+        and not key.startswith(
+            ("logger.", "trainer.keep_checkpoints", "trainer.checkpoint_every", "trainer.threads")
+        )
         and not (isinstance(value, str) and PLACEHOLDER.fullmatch(value))
     }
 

@@ -225,18 +225,12 @@ def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
 
 def format_attention(translation: "Translation") -> str:
     """Return the attention as text: source words in columns, target words in rows; darker cells have higher weights."""
-    from rich.cells import cell_len
-
-    from seq2seq_lab.runtime.console import shade
+    from seq2seq_lab.runtime.console import shade_matrix
 
     assert translation.attention is not None
-    columns, rows = translation.source_tokens, translation.target_tokens
-    margin = max((cell_len(word) for word in rows), default=0)
-    lines = [" ".join([" " * margin, *columns])]
-    for word, weights_S in zip(rows, translation.attention, strict=True):
-        cells = [shade(weight, column) for column, weight in zip(columns, weights_S, strict=True)]
-        lines.append(" ".join([" " * (margin - cell_len(word)) + word, *cells]))
-    return "\n".join(lines)
+    return "\n".join(
+        shade_matrix(translation.source_tokens, translation.target_tokens, translation.attention)
+    )
 
 
 if __name__ == "__main__":

@@ -917,7 +917,6 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
         ["python", "-m", "seq2seq_lab.translate", shown],
         ["python", "-m", "seq2seq_lab.evaluate", shown, "search=beam"],
         ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN_FOLDER", "--html", "compare.html"],
-        ["python", "-m", "seq2seq_lab", f"resume={shown}", "trainer.max_epochs=N"],
         ["wandb", "sync", f"{shown}/wandb/offline-run-20261122_160821-51d3938c"],
     ]
     for program, words in ((translate, commands[1]), (evaluate, commands[2]), (compare, commands[3])):

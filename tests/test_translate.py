@@ -160,9 +160,9 @@ def test_the_links_are_those_of_most_attention() -> None:
     one = Translation("a b", "x y z", -1.0, -1.0, ["<sos>", "a", "b", "<eos>"], ["x", "y", "z"], attention)
     assert translate.pharaoh(one) == "1-0 0-1"
     shown = translate.format_attention(one).split("\n")
-    assert shown[0] == "  <sos> a b <eos>"
-    assert shown[1] == "x ▓▓▓▓▓ ░ ▒ ░░░░░"
-    assert shown[2] == "y ░░░░░ ▓ ░ ░░░░░"
+    assert shown[0] == "  <sos>  a  b  <eos>"
+    assert shown[1] == "x ▓▓▓▓▓  ░  ▒  ░░░░░"
+    assert shown[2] == "y ░░░░░  ▓  ░  ░░░░░"
 
 
 def test_nbest_lists(
@@ -233,4 +233,4 @@ def test_the_prompt(run: seq2seq_lab.LoadedRun) -> None:
     os.close(ours)
     text = said.decode()
     assert run.translate(["the king sleeps."])[0].text in text
-    assert "<sos> the king sleeps. <eos>" in text
+    assert "<sos>  the  king  sleeps.  <eos>" in text

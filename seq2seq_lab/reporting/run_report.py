@@ -222,6 +222,5 @@ def next_commands(commands: Mapping[str, Sequence[str]], folder: Path, shown: Pa
             for purpose, command in commands.items()
         },
         "compare it with other runs": ["seq2seq_lab.compare", *compared, "--html", "compare.html"],
-        "train it longer": ["seq2seq_lab", *trust, f"resume={shown}", "trainer.max_epochs=N"],
     }
     return {purpose: ["python", "-m", *map(shlex.quote, command)] for purpose, command in words.items()}

@@ -1,18 +1,21 @@
 """The metrics of a run as tables, as a line, and as a file of statistics."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seq2seq_lab.metrics.base import Array, Declarations, Measurement
+from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
 from seq2seq_lab.runtime import console
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with the worst values
+# A recorded run, by python -m benchmarks.results add, whose metrics by group are shown beside those of runs on its test set.
+RECORDED = Path(__file__).with_name("vanilla.json")
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
@@ -34,13 +37,13 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
     ]
     tables = [console.sectioned_table("results", ["± 95% interval", *splits], [rows])]
     for key, grouping in declared.groupings.items():
-        if groups := [split for split in splits if f"{split}/{key}" in result]:
+        columns = {split: result[f"{split}/{key}"] for split in splits if f"{split}/{key}" in result}
+        if columns:
+            columns |= recorded_groups(result, key)
             title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
             shown = None if everything or grouping.ordered else SHOWN_GROUPS
             tables.append(
-                console.sectioned_table(
-                    title, ["", *groups], [group_rows(result, declared, key, groups)[:shown]]
-                )
+                console.sectioned_table(title, ["", *columns], [group_rows(grouping, columns)[:shown]])
             )
     return tables
 
@@ -71,16 +74,23 @@ def cell(result: Mapping[str, Any], declared: Declarations, split: str, name: st
     return f"{text} ({', '.join(bounds)})" if bounds else text
 
 
+def recorded_groups(result: Mapping[str, Any], key: str) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Return the groups of the recorded run by its label; empty if its test set is another one."""
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    if recorded["test/examples"] != result.get("test/examples") or key not in recorded["groups"]:
+        return {}
+    return {recorded["label"]: recorded["groups"][key]}
+
+
 def group_rows(
-    result: Mapping[str, Any], declared: Declarations, key: str, splits: Sequence[str]
+    grouping: GroupingDeclaration, columns: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[list[str]]:
     """Return the values of a grouping as texts, a row per group.
 
-    Groups without an order are sorted by the value on the first test set, the worst first.
+    Groups without an order are sorted by the value in the first column, the worst first.
     """
-    grouping = declared.groupings[key]
     one = grouping.declaration
-    found = {split: {row["group"]: row for row in result[f"{split}/{key}"]} for split in splits}
+    found = {head: {row["group"]: row for row in rows} for head, rows in columns.items()}
     names = list(dict.fromkeys(name for rows in found.values() for name in rows))
     if not grouping.ordered:
         first = {name: next(rows[name] for rows in found.values() if name in rows)["value"] for name in names}

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -374,7 +374,35 @@ def shade_texts(texts: Sequence[ShadedText]) -> Group:
             row[1].append(shade(weight, word))
             width += cell_len(word) + 1
         lines += [*map(" ".join, row), f"  → {text.caption}"]
+    return text_lines(lines)
+
+
+def text_lines(lines: Sequence[str]) -> Group:
+    """Return lines of text, in which nothing is markup."""
     return Group(*map(literal, lines))
+
+
+def shade_matrix(
+    columns: Sequence[str],
+    rows: Sequence[str],
+    weights: Iterable[Iterable[float]],
+    marked: Collection[tuple[int, int]] = (),
+) -> list[str]:
+    """Return the lines of a matrix of weights from 0 to 1, as shades as wide as the words above them.
+
+    Args:
+        weights: a row of weights per word of `rows`.
+        marked: the (column, row) cells to put in brackets.
+    """
+    left = max(map(cell_len, rows), default=0)
+    lines = [" " * left + "".join(f" {word} " for word in columns)]
+    for row, (name, line) in enumerate(zip(rows, weights, strict=True)):
+        cells = []
+        for column, (word, weight) in enumerate(zip(columns, line, strict=True)):
+            before, after = "[]" if (column, row) in marked else "  "
+            cells.append(f"{before}{shade(weight, word)}{after}")
+        lines.append(" " * (left - cell_len(name)) + name + "".join(cells))
+    return [line.rstrip() for line in lines]
 
 
 def literal(text: str) -> Text:

@@ -236,11 +236,15 @@ def test_superseded_lines_are_only_in_their_table() -> None:
 
 def test_a_sweep_has_a_row_for_each_setting() -> None:
     def line(settings: str, seed: int) -> Line:
-        command = f"python -m seq2seq_lab {settings} trainer.max_epochs=5 seed={seed} logger=none"
+        command = f"python -m seq2seq_lab {settings} seed={seed} logger=none"
         return replace(ONE, experiment=None, command=command, seed=seed, scores={"test/bleu": 10.0 * seed})
 
     lines = [*(line("decoder=luong", seed) for seed in (1, 2)), line("model=vanilla", 1)]
-    lines += [line("dataset=multi30k", 1), replace(lines[0], superseded=True, note="old")]
+    lines += [
+        line("dataset=multi30k", 1),
+        line("trainer.max_epochs=5", 1),
+        replace(lines[0], superseded=True, note="old"),
+    ]
     assert result_tables.sweep(lines, "grammar sweep")[2:4] == [
         "| `decoder=luong` | 2 | 15.00 ± 7.07 | – | 0123456 |",
         "| `model=vanilla` | 1 | 10.00 | – | 0123456 |",

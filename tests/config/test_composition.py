@@ -319,7 +319,7 @@ def test_flat_keys() -> None:
         "teacher_forcing": "constant",
         "teacher_forcing_ratio": 0.5,
         "teacher_forcing_scope": "token",
-        "optimizer": "adam",
+        "optimizer": "adam_slow",
         "schedule": "one_cycle",
         "seed": 7,
     }

@@ -95,7 +95,7 @@ class MyAttention(Attention):
         ("model=cho attention=additive", ["model=cho", "attention=…", "model=bahdanau"]),
         ("decoder=plain", ["decoder=plain", "attention=…", "decoder=luong"]),
         ("model=vanilla trainer.monitor=val/aer", ["trainer.monitor=val/aer", "model=attn"]),
-        ("attention=dot", ["attention=dot", "256", "512", "model.hidden_size=512"]),
+        ("attention=dot", ["attention=dot", "192", "384", "model.hidden_size=384"]),
         ("model.tied_embeddings=all", ["model.tied_embeddings=all", "tokenizer.joint=true"]),
         ("dataset=multi30k dataset.source=xx", ["dataset.source=xx", "de, en, fr"]),
         # the line itself

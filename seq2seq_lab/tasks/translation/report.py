@@ -189,10 +189,26 @@ class TranslationReport(Report):
                 self.tracker.log_table(f"{split.prefix}/translations", TRANSLATION_COLUMNS, rows, step)
 
     def _draw_samples(self, split: Split, evaluation: Evaluation) -> None:
+        self._show_attention(split.text, evaluation)
         for number, i in enumerate(evaluation.samples, start=1):
             figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
             if figure is not None:
                 plots.save_for_print(figure, self.folder / f"attention/sample_{number}.png")
+
+    def _show_attention(self, text: ParallelText, evaluation: Evaluation) -> None:
+        """Print the attention of a sample that is not too wide: of the first correct one if there is one."""
+        drawn = [self._attention(text, i, evaluation.hypotheses[i], True) for i in evaluation.samples]
+        shown = [
+            (one, links)
+            for one, links in drawn
+            if one is not None and one.target_tokens and _width(one) <= console.PLAIN_WIDTH
+        ]
+        for one, links in sorted(shown, key=lambda pair: not pair[1])[:1]:
+            title = f"attention (darker: higher weight{'; [ ]: gold alignment' if links else ''})"
+            matrix = console.shade_matrix(
+                one.source_tokens, one.target_tokens, one.weights_TS.tolist(), links
+            )
+            console.print_and_log(console.text_lines([title, *matrix]))
 
     def heatmap(
         self, text: ParallelText, i: int, hypothesis: Hypothesis, step: int | None
@@ -263,6 +279,11 @@ class TranslationReport(Report):
                     }
                 )
         return rows
+
+
+def _width(drawn: AttentionMap) -> int:
+    """Return the width of `console.shade_matrix` in columns, for letters of width 1."""
+    return sum(len(token) + 2 for token in drawn.source_tokens) + max(map(len, drawn.target_tokens))
 
 
 def gold_links(
