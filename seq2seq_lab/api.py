@@ -151,12 +151,15 @@ class LoadedRun:
                 ]
         return found
 
-    def plot_attention(self, translation: str | Translation, join_subwords: bool = False) -> "Figure":
+    def plot_attention(
+        self, translation: str | Translation, join_subwords: bool = False, light: bool = False
+    ) -> "Figure":
         """Return the attention of a translation as a figure, which a notebook displays.
 
         Args:
             translation: a translation, or a sentence to translate.
             join_subwords: draw words instead of the tokenizer's subwords, if `translation` is a sentence.
+            light: draw high weights dark on white, for print.
 
         Raises:
             UserError: the model does not attend, or there is nothing to draw.
@@ -176,6 +179,7 @@ class LoadedRun:
             translation.source_tokens,
             translation.target_tokens,
             f"{translation.source} → {translation.text}",
+            light=light,
         )
         return _displayed(figure)
 

@@ -54,6 +54,7 @@ def draw_attention(
     *,
     room: int | None = None,
     note: str | None = None,
+    light: bool = False,
 ) -> "Figure":
     """Draw an attention matrix, source tokens along the top and output tokens down the side, on a scale from 0 to 1.
 
@@ -65,6 +66,7 @@ def draw_attention(
             on the source tokens, the title and `room`, so pictures of one sentence can be shown as an animation. Of a
             longer output only the first tokens are drawn.
         note: a short text below the picture, for example the number of steps.
+        light: draw high weights dark on white, for print.
     """
     from matplotlib.figure import Figure
 
@@ -81,7 +83,12 @@ def draw_attention(
     font_size = min(11.0, 0.6 * cell * 72)
     figure = Figure()
     image = figure.add_subplot().imshow(
-        weights_TS, cmap="viridis", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto"
+        weights_TS,
+        cmap="Blues" if light else "viridis",
+        vmin=0.0,
+        vmax=1.0,
+        interpolation="nearest",
+        aspect="auto",
     )
     axes = image.axes
     axes.set_xlim(-0.5, len(source_tokens) - 0.5)

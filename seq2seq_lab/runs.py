@@ -24,6 +24,7 @@ from seq2seq_lab.tracking.files import METRICS_FILE
 FOLDERS = (Path("outputs"), Path("sweeps"))
 # Groups whose files choose values of other groups; later ones win.
 BUNDLES = ("task", "model", "pooling", "experiment", "study")
+FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
 RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the end of a run so far
 
 
@@ -56,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = find(folders)
         if options.status:
             runs = [run for run in runs if run.status in options.status.split(",")]
-        if options.json:
+        if options.animate:
+            if len(runs) != 1:
+                raise UserError(f"--animate={options.animate} needs the folder of one run.")
+            animate(Path(runs[0].folder), options.sample, options.animate)
+        elif options.json:
             print(json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False))
         elif len(runs) == 1 and options.folders == [Path(runs[0].folder)]:
             show(runs[0])
@@ -83,6 +88,15 @@ def parser() -> argparse.ArgumentParser:
         "--status",
         metavar="STATUS,STATUS",
         help="only runs with these: running, finished, failed, preempted, cut off, damaged",
+    )
+    arguments.add_argument(
+        "--animate",
+        type=Path,
+        metavar="FILE.gif",
+        help="draw the attention of a sample over the validations of one run",
+    )
+    arguments.add_argument(
+        "--sample", type=int, default=1, metavar="N", help="number of the sample of --animate (default: 1)"
     )
     arguments.add_argument("--json", action="store_true", help="print the list as JSON")
     return arguments
@@ -207,6 +221,30 @@ def describe_machine(machine: Mapping[str, Any]) -> str | None:
         if machine
         else None
     )
+
+
+def animate(folder: Path, sample: int, path: Path) -> None:
+    """Write the pictures of a sample's attention at each validation of a run as an animation.
+
+    Raises:
+        UserError: the file is no GIF, or the run has no such pictures.
+    """
+    from PIL import Image
+
+    if path.suffix.lower() != ".gif":
+        raise UserError(f"--animate={path}: the file has to end in .gif.")
+    pattern = f"sample_{sample}_step_*.png"
+    pictures = sorted((folder / "attention").glob(pattern))
+    if not pictures:
+        raise UserError(
+            f"{folder}: no pictures attention/{pattern}. The run has no attention, or fewer than {sample} samples "
+            f"(trainer.samples)."
+        )
+    first, *others = [Image.open(picture).convert("RGB") for picture in pictures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    milliseconds = [FRAME] * len(others) + [3 * FRAME]
+    first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
+    print(f"written: {path}")
 
 
 def duration(seconds: float) -> str:

@@ -64,7 +64,13 @@ def parser() -> argparse.ArgumentParser:
         help="replace each unknown word (⁇) by the source word with the highest attention weight",
     )
     arguments.add_argument(
-        "--attention", type=Path, metavar="FILE.png", help="draw the attention, one picture per line"
+        "--attention",
+        type=Path,
+        metavar="FILE.png",
+        help="draw the attention, one picture per line (also .pdf, .svg)",
+    )
+    arguments.add_argument(
+        "--light", action="store_true", help="with --attention: high weights dark on white, for print"
     )
     arguments.add_argument(
         "--attention-maps",
@@ -104,7 +110,7 @@ def translate(options: argparse.Namespace) -> None:
             for translation in translations if options.nbest else translations[:1]:
                 print(format_line(translation, number, options))
             if options.attention is not None:
-                draw(run, translations[0], options.attention, number)
+                draw(run, translations[0], options.attention, number, options.light)
             if options.attention_maps is not None:
                 draw_maps(run, translations[0], options.attention_maps, number)
         first += len(chunk)
@@ -131,14 +137,14 @@ def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[st
             yield line
 
 
-def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:
+def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int, light: bool) -> None:
     """Draw the attention of a translation as the picture of a line; see `picture`.
 
     Raises:
         UserError: the model has no attention.
     """
     if translation.target_tokens:
-        save_figure(run.plot_attention(translation), picture(path, number))
+        save_figure(run.plot_attention(translation, light=light), picture(path, number))
 
 
 def draw_maps(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:

@@ -40,6 +40,15 @@ def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
     np.testing.assert_allclose(centres, [(1, 0), (2, 1)], atol=1e-9)
 
 
+def test_a_light_picture_has_high_weights_dark_on_white() -> None:
+    for light, brighter in ((False, 1), (True, 0)):
+        figure = draw_attention(np.eye(2), ["a", "b"], ["x", "y"], None, light=light)
+        image = figure.axes[0].images[0]
+        brightness = [sum(image.to_rgba(np.array([[weight]]))[0, 0, :3]) for weight in (0.0, 1.0)]
+        assert brightness.index(max(brightness)) == brighter
+        assert (max(brightness) > 2.9) == light
+
+
 def test_maps_of_every_head_and_their_mean() -> None:
     weights = np.random.default_rng(1).dirichlet([1.0] * 3, size=(2, 4, 5))
     figure = draw_attention_maps(weights, ["a", "b", "c"], [*"vwxyz"], "costs $5")

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from rewriting import rewrite
 
 from seq2seq_lab import runs
@@ -69,6 +70,23 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     for part in ("BLEU", "19.50", "attention=dot", "0:02:00", "c0ffee", "seq2seq_lab.compare", str(folder)):
         assert part in shown
+
+
+def test_an_animation_shows_a_sample_at_every_validation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path / "run", "finished", ended=100)
+    with pytest.raises(SystemExit):
+        runs.main([str(folder), "--animate", str(tmp_path / "one.gif")])
+    assert "sample_1_step_*.png" in capsys.readouterr().err
+    (folder / "attention").mkdir()
+    for step, colour in ((10, "red"), (20, "blue")):
+        Image.new("RGB", (4, 4), colour).save(folder / f"attention/sample_1_step_{step:08d}.png")
+    runs.main([str(folder), "--animate", str(tmp_path / "one.gif")])
+    with Image.open(tmp_path / "one.gif") as animation:
+        assert (animation.n_frames, animation.info["loop"]) == (2, 0)
+    with pytest.raises(SystemExit):
+        runs.main([str(folder), "--animate", str(tmp_path / "one.png")])
 
 
 def test_a_run_that_trains_is_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

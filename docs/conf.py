@@ -1,0 +1,47 @@
+"""The documentation as a site: pip install 'seq2seq_lab[docs]' && sphinx-build -W docs site."""
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
+
+project = "seq2seq_lab"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["notebook.ipynb"]
+html_theme = "furo"
+html_title = "seq2seq_lab"
+html_copy_source = False
+html_show_copyright = False
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 4
+napoleon_use_ivar = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": True}
+suppress_warnings = ["misc.highlighting_failure"]
+
+
+def setup(app: Sphinx) -> None:
+    """Change pages before they are read."""
+    app.connect("source-read", read)
+
+
+def read(app: Sphinx, name: str, source: list[str]) -> None:
+    """Add the files of conf/ to their page, and replace links to files that the site does not have by their text."""
+    if name == "configuration":
+        source[0] += configuration()
+    source[0] = re.sub(r"\[([^\]]+)\]\((?:\.\./[^)]*|[\w/]+\.(?:ipynb|jsonl|json))\)", r"\1", source[0])
+
+
+def configuration() -> str:
+    """Return every file of conf/ with a heading."""
+    folder = ROOT / "conf"
+    lines = ["", "## config.yaml", "", "```yaml", (folder / "config.yaml").read_text("utf-8").rstrip(), "```"]
+    for group in sorted(path for path in folder.iterdir() if path.is_dir()):
+        lines += ["", f"## {group.name}"]
+        for path in sorted(group.glob("*.yaml")):
+            text = path.read_text("utf-8").rstrip()
+            lines += ["", f"### {group.name}={path.stem}", "", "```yaml", text, "```"]
+    return "\n".join(lines) + "\n"
