@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,12 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from seq2seq_lab.config.command_line import parse_line, parse_overrides
+from seq2seq_lab.config.compose import compose_job, composer
+from seq2seq_lab.config.sweeps import split_values
+
 ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
 @pytest.fixture
@@ -116,12 +122,30 @@ def test_the_page_on_extending_shows_the_examples() -> None:
         assert any(all(line in text for line in block.splitlines()) for text in texts), block
 
 
-@pytest.mark.parametrize(
-    "path", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_and_module_paths_have_targets(path: Path) -> None:
     text = path.read_text("utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]*)", text):
         assert (path.parent / target).exists(), target
     for module in re.findall(r"`((?:\w+/)+\w+\.py)`", text):
         assert any((root / module).is_file() for root in (ROOT, ROOT / "seq2seq_lab")), module
+
+
+NOT_COMPOSED = ("…", "--config-dir", "resume=", "init_from=", "hydra/launcher=", "optuna", "$")
+
+
+def commands_of(path: Path) -> list[str]:
+    """Return the commands of the main program in the blocks of code of a page that need no other files or plugins."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [line.partition(" # ")[0] for line in lines if line.startswith("python -m seq2seq_lab ")]
+    return [line for line in commands if not any(word in line for word in NOT_COMPOSED)]
+
+
+def test_commands_compose() -> None:
+    commands = {command for path in PAGES for command in commands_of(path)}
+    assert len(commands) > 40
+    with composer():
+        for command in sorted(commands):
+            overrides = parse_overrides(parse_line(shlex.split(command)[3:]).overrides)
+            compose_job([split_values(override)[0] for override in overrides])

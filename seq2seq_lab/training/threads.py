@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 FILE = "threads.json"  # of a study
 ROUNDS = 5  # timed steps with each number of threads, after one that is not counted
-MAX_SECONDS = 3.0  # start no further round after this time
+MAX_SECONDS = 1.5  # start no further round after this time
 GAIN = 0.95  # more threads must take less than this part of the time of fewer
 
 
