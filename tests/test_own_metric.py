@@ -12,6 +12,8 @@ from tracking.offline_record import read_offline_run
 
 from seq2seq_lab import compare, evaluate
 from seq2seq_lab.files import read_json_lines, read_result
+from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import read_statistics
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_metric"
@@ -70,14 +72,13 @@ def test_the_record_of_wandb_has_its_best_value(study: Path) -> None:
 def test_runs_are_compared_by_it_without_its_code(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "page.html"
-    compare.main([str(study), "--by", "seed", "--metric", "similar_length", "--html", str(page)])
+    path = tmp_path / "page.html"
+    compare.main([str(study), "--by", "seed", "--metric", "similar_length", "--html", str(path)])
     printed = capsys.readouterr().out
     assert "p-value of the similar length difference" in printed
-    text = page.read_text("utf-8")
-    data = json.loads(text[text.rindex('type="application/json">') + 24 :].split("</script>")[0])
-    assert next(iter(data["curves"])) == "validation similar length"
-    assert "similar length" in text[: text.index("<script>")]
+    assert "similar length" in path.read_text("utf-8").partition("<script")[0]
+    table = comparison.compare(group_runs(find_runs([study])[0], ["seed"]), None, "similar_length")
+    assert page.page_data(table)["curves"][0]["label"] == "validation similar length"
 
 
 def test_a_run_is_scored_again_by_another_setting_of_it(study: Path) -> None:

@@ -25,7 +25,7 @@ LINE = (
         "trainer.precision=fp32",
     ),
     *("task.train=200", "task.validation=20", "task.test=20", "model.encoder_hidden_size=12"),
-    *("trainer.batch_size=20", "trainer.max_epochs=2", "trainer.log_every_steps=1"),
+    *("trainer.batch_size=20", "optimizer=adam_slow", "trainer.max_epochs=2", "trainer.log_every_steps=1"),
 )
 STEPS = 10  # of an epoch
 

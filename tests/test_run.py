@@ -240,7 +240,6 @@ class TestFolder:
         log = (folder / "run.log").read_text("utf-8")
         assert "wandb sync " in log
         assert "results" in log
-        assert f"resume={folder}" in log
 
     def test_result_is_flat_and_strict_json(self, recorded: tuple[Path, OfflineRun]) -> None:
         result = result_of(recorded[0])

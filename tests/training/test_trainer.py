@@ -174,7 +174,7 @@ def test_training_lowers_the_loss_and_logs_it(make: Callable[..., Trainer]) -> N
     assert [step for step, _ in rows(trainer)] == list(range(1, 4 * STEPS + 1))
     assert figures[-1]["train/loss"] < figures[0]["train/loss"] - 0.05
     assert figures[-1]["train/epoch"] == 4
-    assert figures[0]["train/learning_rate"] == pytest.approx(2e-3)
+    assert figures[0]["train/learning_rate"] == pytest.approx(3e-3)
     assert figures[0]["train/teacher_forcing_ratio"] == 1
     assert figures[-1]["train/target_tokens_per_second"] > 0
     assert figures[0]["train/gradient_norm"] > 0
@@ -540,7 +540,7 @@ def test_many_skipped_steps_in_a_row_end_the_training(
     if stops is None:
         trainer.fit()
         return
-    with pytest.raises(UserError, match=r"trainer\.max_skipped_steps=3.*optimizer\.lr \(now 0\.002\)"):
+    with pytest.raises(UserError, match=r"trainer\.max_skipped_steps=3.*optimizer\.lr \(now 0\.003\)"):
         trainer.fit()
     assert trainer.state.step == stops
     assert [path.name for path in trainer.folder.glob("*")] == (["step_00000005"] if stops > 5 else [])
