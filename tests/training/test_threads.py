@@ -103,7 +103,7 @@ def test_several_ranks_keep_their_share_of_the_cores() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_more_threads_must_be_faster_by_5_percent() -> None:
-    assert fewest_fast({1: 1.0, 2: 0.96, 4: 0.9, 8: 0.89}) == 4
+def test_more_threads_must_be_worth_their_cores() -> None:
+    assert fewest_fast({1: 1.0, 2: 0.9, 4: 0.8, 8: 0.7}) == 4
     assert fewest_fast({1: 1.0, 2: 1.5, 4: 0.5}) == 4
     assert fewest_fast({1: 1.0, 2: 1.0}) == 1
