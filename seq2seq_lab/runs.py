@@ -227,7 +227,7 @@ def animate(folder: Path, sample: int, path: Path) -> None:
     """Write the pictures of a sample's attention at each validation of a run as an animation.
 
     Raises:
-        UserError: the file is no GIF, or the run has no such pictures.
+        UserError: the name of the file does not end in .gif, or the run has no such pictures.
     """
     from PIL import Image
 
