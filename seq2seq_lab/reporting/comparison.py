@@ -5,12 +5,13 @@ import io
 import math
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declaration
-from seq2seq_lab.metrics.significance import Array, holm, paired_bootstrap
+from seq2seq_lab.metrics.significance import Array, hierarchical_bootstrap, holm, paired_bootstrap
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, differing
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime import console
@@ -35,12 +36,15 @@ class Line:
     """A line of the table.
 
     Attributes:
-        p: p-value of the difference from the baseline, corrected for the number of comparisons; None for the baseline and
-            where no difference was tested.
+        p: p-value of the difference from the baseline between the runs of median score, over the test examples; corrected
+            for the number of comparisons. None for the baseline and where no difference was tested.
+        p_seeds: p-value of the difference between the means of the groups, over seeds and test examples; None also if one
+            of the groups has a single run.
     """
 
     group: Group
     p: float | None
+    p_seeds: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,7 @@ class Table:
         metric: the name of the metric that they are sorted and tested by.
         metrics: the declarations of all metrics by name.
         base: the group that the others are tested against; None if no difference is tested.
-        comparisons: the number of comparisons that the p-values are corrected for.
+        comparisons: the number of comparisons that `Line.p` is corrected for; that of `Line.p_seeds` may be smaller.
         chosen: whether the user named the baseline; otherwise it is the group with the best mean.
         warnings: differences between the runs besides their settings.
     """
@@ -71,6 +75,12 @@ class Table:
         return [line.group for line in self.lines]
 
     @property
+    def tests(self) -> tuple[str, ...]:
+        """The headings of the columns of p-values: none if no difference is tested, one if no group has two runs."""
+        seeds = any(line.p_seeds is not None for line in self.lines)
+        return () if self.base is None else ("p", "p, seeds") if seeds else ("p",)
+
+    @property
     def score(self) -> str:
         """The key in `result.json` of the metric that the groups are sorted by."""
         return f"test/{self.metric}"
@@ -84,9 +94,10 @@ class Table:
 def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = None) -> Table:
     """Return the groups, best first, with the significance of their difference from a baseline.
 
-    Each group is represented by its run of median score. Groups with another test set are not tested. With a
-    baseline that the user names, the p-values are corrected for the k−1 comparisons of k groups. A baseline that is the
-    best group depends on the scores: the p-values are then corrected for all k(k−1)/2 pairs.
+    There are two tests: of the groups' runs of median score, and of the means of groups of two or more runs. Groups with
+    another test set are not tested. With a baseline that the user names, the p-values are corrected for the k−1 comparisons
+    of k groups. A baseline that is the best group depends on the scores: the p-values are then corrected for all k(k−1)/2
+    pairs.
 
     Args:
         baseline: a group's label, or a value that only one group has; None for the best.
@@ -107,29 +118,22 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
     key, sign = f"test/{metric}", -1 if metrics[metric].higher_is_better else 1
     ordered = sorted(groups, key=lambda group: _sort_key(group, key, sign))
     base = ordered[0] if baseline is None else find_group(ordered, baseline)
-    medians = {id(group): group.median(key) for group in ordered}
-    first = medians[id(base)]
-    tested = {
-        number: run
-        for number, run in medians.items()
-        if first is not None
-        and run is not None
-        and run.test_set == first.test_set
-        and metric in first.statistics
-        and metric in run.statistics
-        and run is not first
-    }
-    comparisons = len(tested) if baseline is not None else math.comb(len(tested) + 1, 2)
-    p_of_group: dict[int, float] = {}
-    if first is not None and tested:
-        p_values = _test(metrics[metric], metric, [first, *tested.values()], comparisons)
-        p_of_group = dict(zip(tested, p_values, strict=True))
+    usable = _usable_runs(ordered, base, metric)
+    medians, several = {}, {}
+    for group, runs in usable.items():
+        if (median := group.median(key)) in runs:
+            medians[group] = median.statistics[metric]
+        if len(runs) > 1:
+            several[group] = [run.statistics[metric] for run in runs]
+    test = _Test(metrics[metric], metric, base, chosen=baseline is not None)
+    p = test.p_values(paired_bootstrap, medians)
+    p_seeds = test.p_values(hierarchical_bootstrap, several)
     return Table(
-        lines=tuple(Line(group, p_of_group.get(id(group))) for group in ordered),
+        lines=tuple(Line(group, p.get(group), p_seeds.get(group)) for group in ordered),
         metric=metric,
         metrics=metrics,
-        base=base if tested else None,
-        comparisons=comparisons,
+        base=base if p else None,
+        comparisons=test.comparisons(len(p)),
         chosen=baseline is not None,
         warnings=tuple(differing(ordered)),
     )
@@ -140,19 +144,57 @@ def _sort_key(group: Group, key: str, sign: int) -> tuple[bool, float]:
     return not values, sign * statistics.mean(values) if values else 0.0
 
 
-def _test(declared: Declaration, metric: str, runs: Sequence[Run], comparisons: int) -> list[float]:
-    """Return the corrected p-values of the differences of runs from the first one.
+def _usable_runs(groups: Sequence[Group], base: Group, metric: str) -> dict[Group, list[Run]]:
+    """Return the runs of each group that have statistics of a metric on the baseline's test set."""
+    test_set = base.runs[0].test_set
+    return {
+        group: [run for run in group.runs if run.test_set == test_set and metric in run.statistics]
+        for group in groups
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Test:
+    """Tests of the differences of groups from a baseline.
 
     A built-in metric is computed from its statistics by this package's code. Another metric is represented by the mean of
     its values per example: code that a run names is not imported.
-    """
-    from seq2seq_lab.metrics.registry import BUILT_IN
 
-    values = BUILT_IN[metric].values if declared.built_in and metric in BUILT_IN else _mean_of_examples
-    base, *systems = [run.statistics[metric] for run in runs]
-    clusters = runs[0].statistics[CLUSTERS].astype(int)
-    samples = max(SAMPLES, SAMPLES_EACH * comparisons)
-    return holm(paired_bootstrap(values, base, systems, clusters, samples), comparisons)
+    Attributes:
+        name: of the metric.
+        chosen: whether the user named the baseline.
+    """
+
+    declared: Declaration
+    name: str
+    base: Group
+    chosen: bool
+
+    def p_values(
+        self, bootstrap: Callable[..., list[float]], rows: Mapping[Group, Any]
+    ) -> dict[Group, float]:
+        """Return the corrected p-value of each group but the baseline; none if the baseline has no statistics.
+
+        Args:
+            bootstrap: a test of `metrics.significance`.
+            rows: the statistics of each group as this test needs them.
+        """
+        from seq2seq_lab.metrics.registry import BUILT_IN
+
+        others = [group for group in rows if group is not self.base]
+        if self.base not in rows or not others:
+            return {}
+        known = self.declared.built_in and self.name in BUILT_IN
+        values = BUILT_IN[self.name].values if known else _mean_of_examples
+        clusters = next(run for run in self.base.runs if run.statistics).statistics[CLUSTERS].astype(int)
+        count = self.comparisons(len(others))
+        samples = max(SAMPLES, SAMPLES_EACH * count)
+        alone = bootstrap(values, rows[self.base], [rows[group] for group in others], clusters, samples)
+        return dict(zip(others, holm(alone, count), strict=True))
+
+    def comparisons(self, others: int) -> int:
+        """Return the number of comparisons to correct for, with so many groups besides the baseline."""
+        return others if self.chosen else math.comb(others + 1, 2)
 
 
 def _mean_of_examples(totals_SK: Array) -> Array:
@@ -193,13 +235,13 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
     """Return the table as texts: heads, rows, and the number of its last columns that are numbers."""
     keys = list(table.groups[0].varies)
     shown = [column for column in columns(table) if column.shown]
-    heads = [*keys, "runs", *(column.head for column in shown), *(["p"] if table.base else [])]
+    heads = [*keys, "runs", *(column.head for column in shown), *table.tests]
     rows = [
         [
             *line.group.varies.values(),
             str(len(line.group.runs)),
             *(console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown),
-            *([p_text(line, table.base)] if table.base else []),
+            *(p_text(line, value, table.base) for value in (line.p, line.p_seeds)[: len(table.tests)]),
         ]
         for line in table.lines
     ]
@@ -226,9 +268,14 @@ def note(table: Table) -> str:
         correction = f"Holm-corrected for {table.comparisons} comparisons with the baseline"
     else:
         correction = f"Holm-corrected for all {table.comparisons} pairs of lines, since the baseline is the best of them"
+    seeds = (
+        " p, seeds: the same for the means of the lines (hierarchical bootstrap over seeds and test examples)."
+        if len(table.tests) > 1
+        else ""
+    )
     return (
         f"{means} p: p-value of the {table.label} difference from {table.base.label} (two-sided paired bootstrap over the "
-        f"test examples, runs of median {table.label}), {correction}."
+        f"test examples, runs of median {table.label}), {correction}.{seeds}"
     )
 
 
@@ -244,11 +291,11 @@ def bound_notes(table: Table) -> Iterator[str]:
             yield f"To compare {one.label} with: {'; '.join(bounds)}."
 
 
-def p_text(line: Line, base: Group | None) -> str:
-    """Return the text in the column of p-values."""
-    if line.p is None:
+def p_text(line: Line, p: float | None, base: Group | None) -> str:
+    """Return the text of a p-value of a line."""
+    if p is None:
         return "baseline" if line.group is base else "–"
-    return "<0.001" if line.p < 0.001 else f"{line.p:.3f}"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def as_csv(table: Table) -> str:
@@ -261,6 +308,7 @@ def as_csv(table: Table) -> str:
         "runs",
         *(f"{key} {end}" for key in keys for end in ("mean", "std")),
         "p",
+        "p over seeds",
     ]
     writer.writerow([*heads, *(f"recorded {aspect}" for aspect in ("data", *ASPECTS))])
     for line in table.lines:
@@ -269,12 +317,13 @@ def as_csv(table: Table) -> str:
             values = line.group.values(key)
             numbers.append(statistics.mean(values) if values else "")
             numbers.append(statistics.stdev(values) if len(values) > 1 else "")
-        p = ("baseline" if line.group is table.base else "") if line.p is None else line.p
+        none = "baseline" if line.group is table.base else ""
+        p_values = [none if p is None else p for p in (line.p, line.p_seeds)]
         facts = [
             " | ".join(dict.fromkeys(run.recorded[aspect] for run in line.group.runs))
             for aspect in ("data", *ASPECTS)
         ]
-        writer.writerow([*line.group.varies.values(), len(line.group.runs), *numbers, p, *facts])
+        writer.writerow([*line.group.varies.values(), len(line.group.runs), *numbers, *p_values, *facts])
     return out.getvalue()
 
 

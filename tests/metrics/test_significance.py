@@ -9,7 +9,13 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from seq2seq_lab.metrics.bleu import Bleu
-from seq2seq_lab.metrics.significance import SEED, holm, paired_bootstrap, two_sided_p
+from seq2seq_lab.metrics.significance import (
+    SEED,
+    hierarchical_bootstrap,
+    holm,
+    paired_bootstrap,
+    two_sided_p,
+)
 from seq2seq_lab.metrics.texts import References, TextOutputs
 
 
@@ -130,3 +136,74 @@ def test_paired_bootstrap_resamples_source_sentences() -> None:
     many = (HYPOTHESES * 8, [OTHERS * 8], REFERENCES * 8, 500)
     assert bootstrap(*many, SOURCES * 8) == once
     assert bootstrap(*many) < once
+
+
+def mean(totals_SK: Any) -> Any:
+    return totals_SK[:, 0] / totals_SK[:, 1]
+
+
+def runs(draw: np.random.Generator, easy: Any, count: int, better: float, spread: float) -> list[Any]:
+    """Return the statistics of runs: scores of examples with common difficulties, of runs that vary by `spread`."""
+    noise = draw.standard_normal((count, len(easy))) + spread * draw.standard_normal((count, 1)) + better
+    return [np.stack([easy + row, np.ones(len(easy))], axis=1) for row in noise]
+
+
+def rejected(counts: tuple[int, int], better: float, spread: float, trials: int = 300) -> tuple[float, float]:
+    """Return how often the hierarchical test and the paired test of single runs find a difference at the 5% level."""
+    draw, clusters = np.random.default_rng(4), np.arange(60)
+    found = np.zeros(2)
+    for _ in range(trials):
+        easy = 2 * draw.standard_normal(len(clusters))
+        one, other = (
+            runs(draw, easy, count, gain, spread) for count, gain in zip(counts, (0, better), strict=True)
+        )
+        both = hierarchical_bootstrap(mean, one, [other], clusters, 400)
+        single = paired_bootstrap(mean, one[0], other[:1], clusters, 400)
+        found += [both[0] <= 0.05, single[0] <= 0.05]
+    return tuple(found / trials)
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (3, 3), (5, 3)])
+@pytest.mark.parametrize("spread", [0.1, 0.5])
+def test_the_hierarchical_test_keeps_its_level_where_runs_vary(
+    counts: tuple[int, int], spread: float
+) -> None:
+    hierarchical, single = rejected(counts, 0.0, spread)
+    assert hierarchical <= 0.06
+    assert single > (0.5 if spread == 0.5 else 0.08)
+
+
+def test_the_hierarchical_test_finds_differences_that_are_larger_than_the_variation_of_runs() -> None:
+    assert rejected((3, 3), 2.0, 0.5)[0] > 0.9
+
+
+def test_the_hierarchical_bootstrap_is_that_of_a_slow_loop() -> None:
+    draw = np.random.default_rng(5)
+    easy = draw.standard_normal(40)
+    first, second = runs(draw, easy, 3, 0.0, 0.3), runs(draw, easy, 4, 0.5, 0.3)
+    observed = [np.array([mean(rows.sum(0)[None])[0] for rows in group]) for group in (first, second)]
+    differences = []
+    for _ in range(4000):
+        examples = draw.integers(40, size=40)
+        scale = math.sqrt(5 / draw.chisquare(5))
+        values = []
+        for group, scores in zip((first, second), observed, strict=True):
+            count = len(group)
+            of_examples = np.mean([mean(rows[examples].sum(0)[None])[0] for rows in group])
+            drawn = np.mean([scores[draw.integers(count)] - scores.mean() for _ in range(count)])
+            values.append(of_examples + drawn * scale * math.sqrt(count / (count - 1)))
+        differences.append(values[1] - values[0])
+    far = np.abs(np.array(differences) - np.mean(differences)) >= abs(observed[1].mean() - observed[0].mean())
+    (found,) = hierarchical_bootstrap(mean, first, [second], np.arange(40), 20_000)
+    assert found == pytest.approx(far.mean(), abs=0.025)
+    assert 0.02 < found < 0.5
+
+
+def test_the_hierarchical_bootstrap_of_equal_groups_and_of_equal_runs() -> None:
+    draw = np.random.default_rng(6)
+    group = runs(draw, draw.standard_normal(40), 3, 0.0, 0.5)
+    same, better = hierarchical_bootstrap(
+        mean, group, [group, [rows + np.array([9.0, 0.0]) for rows in group]], np.arange(40), 999
+    )
+    assert same == 1
+    assert better < 0.01

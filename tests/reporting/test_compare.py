@@ -25,7 +25,7 @@ from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
-from seq2seq_lab.metrics.significance import holm, paired_bootstrap
+from seq2seq_lab.metrics.significance import hierarchical_bootstrap, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
 from seq2seq_lab.reporting import comparison, page
@@ -330,6 +330,24 @@ def test_a_metric_of_the_users_own_is_tested_without_its_code(study: Path) -> No
     assert "%" in rows[0][heads.index("same length")]
 
 
+def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "single", "dot", 1, 0.7)
+    groups = group_runs(find_runs([study, tmp_path])[0])
+    found = comparison.compare(groups, None)
+    rows = [[run.statistics["bleu"] for run in group.runs] for group in found.groups if len(group.runs) == 3]
+    expected = holm(hierarchical_bootstrap(Bleu().values, rows[0], rows[1:], np.arange(60), 1000), 3)
+    of = {line.group.varies["attention"]: line.p_seeds for line in found.lines}
+    assert [p for p in of.values() if p is not None] == pytest.approx(expected)
+    assert of["dot"] is None  # a single run
+    assert found.tests == ("p", "p, seeds")
+    heads, cells, _ = comparison.cells(found)
+    assert [row[heads.index("p, seeds")] for row in cells].count("–") == 1
+    assert "hierarchical bootstrap" in comparison.note(found)
+    alone = comparison.compare([group for group in groups if group.varies["attention"] != "none"], "dot")
+    assert alone.tests == ("p",)
+    assert "hierarchical" not in comparison.note(alone)
+
+
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
     found = comparison.compare(groups, "none")
@@ -357,7 +375,7 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
     make_run(tmp_path / "other", "dot", 1, 0.5, word="prince")
     found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
     assert found.base is found.lines[0].group
-    of = {line.group.varies["attention"]: comparison.p_text(line, found.base) for line in found.lines}
+    of = {line.group.varies["attention"]: comparison.p_text(line, line.p, found.base) for line in found.lines}
     assert (of["additive"], of["dot"]) == ("baseline", "–")
     assert float(of["multiplicative"]) > 0.05
     alone = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
@@ -458,7 +476,7 @@ def test_the_command_prints_and_writes_tables(
     assert float(rows[2]["test/bleu mean"]) == pytest.approx(sum(scores) / 3)
     assert (rows[2]["runs"], rows[2]["p"], rows[2]["num_parameters std"]) == ("3", "baseline", "0.0")
     latex = (tmp_path / "t.tex").read_text()
-    assert latex.startswith("\\begin{tabular}{lrrrrrrr}\n\\toprule\nattention & runs & BLEU & chrF")
+    assert latex.startswith("\\begin{tabular}{lrrrrrrrr}\n\\toprule\nattention & runs & BLEU & chrF")
     assert latex.count("\\textbf{") == 1
     assert "$\\pm$" in latex
     with pytest.raises(SystemExit):
