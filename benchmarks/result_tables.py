@@ -1,15 +1,31 @@
 """The tables of docs/results.md and README.md, which `python -m benchmarks.results tables` generates."""
 
+import math
 import shlex
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from benchmarks import planned
 from benchmarks.page import filled, table, update
-from benchmarks.results import EVALUATE, PROGRAM, RESULTS, Line, current, read_lines, unseeded
+from benchmarks.results import (
+    EVALUATE,
+    PROGRAM,
+    RESULTS,
+    Line,
+    current,
+    read_lines,
+    read_statistics,
+    unseeded,
+)
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.registry import BUILT_IN
+from seq2seq_lab.metrics.significance import hierarchical_bootstrap, holm
+from seq2seq_lab.reporting.comparison import SAMPLES, SAMPLES_EACH, p_text
+from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime.console import mean_and_deviation
 
 Cell = Callable[[Sequence[Line]], str]
@@ -22,7 +38,8 @@ README_RUNS = {  # the rows of the README's table
 SWEEPS: dict[str, tuple[str, ...]] = {
     "grammar sweep": (),
     "former grammar sweep": ("trainer.max_epochs=5",),
-    "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
+    "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=6"),
+    "former multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
 RECURRENT = (  # the rows beside those of Transformers
     "python -m seq2seq_lab model=attn attention=additive",
@@ -73,6 +90,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             "evaluations": evaluations(lines),
             "earlier runs": earlier(lines),
             "lengths": by_length(lines),
+            "planned runs": planned.summary(lines),
         },
         RESULTS.parents[1] / "README.md": {"two runs": two_runs(lines)},
     }
@@ -205,18 +223,51 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
     runs = [*chain(*groups.values())]
     names = ("test/bleu", "test/compositional/bleu", "test/bleu_lowercased_tokenised", "test/aer")
     measured = [name for name in names if any(name in run.scores for run in runs)]
+    p_values = compare_with_best([*groups.values()], "bleu")
+    tested: dict[str, Cell] = {"p, seeds": lambda same: p_values[id(same)]} if len(p_values) > 1 else {}
     speed: dict[str, Cell] = {"target tokens/s": mean_column("target_tokens_per_second", ",.0f")}
     columns: dict[str, Cell] = {
         "settings": lambda same: next(key for key, runs in groups.items() if runs is same),
         "seeds": lambda same: str(len(same)),
         **score_columns(*measured),
+        **tested,
         "parameters": parameters,
         **(speed if any(run.target_tokens_per_second for run in runs) else {}),
         "commit": commits,
     }
     bounds = distinct(aer_bounds(run, "test") for run in runs)
-    below = (f"- AER on this test set: {text}" for text in bounds)
+    below = [f"- AER on this test set: {text}" for text in bounds]
+    if tested:
+        below += filled(
+            "- p, seeds: p-value of the sacreBLEU difference from the best row with statistics per sentence of two or more "
+            "runs (hierarchical bootstrap over seeds and test sentences, Holm-corrected for all pairs of such rows)",
+            "  ",
+        )
     return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below]
+
+
+def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultdict[int, str]:
+    """Return the p-value of each group's difference from the best one as text, by the identity of the list.
+
+    Groups are tested if they have two or more runs with statistics per sentence, of the same test sentences.
+    """
+    key = f"test/{metric}"
+    texts: defaultdict[int, str] = defaultdict(lambda: "–")
+    tested = [same for same in groups if len(same) > 1 and all(run.statistics for run in same)]
+    if len(tested) < 2:
+        return texts
+    tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
+    rows = [[read_statistics(run) for run in same] for same in tested]
+    clusters = rows[0][0][f"test/{CLUSTERS}"].astype(int)
+    base, *others = [[one[key].astype(float) for one in group] for group in rows]
+    comparisons = math.comb(len(tested), 2)
+    samples = max(SAMPLES, SAMPLES_EACH * comparisons)
+    values = BUILT_IN[metric].values
+    found = holm(hierarchical_bootstrap(values, base, others, clusters, samples), comparisons)
+    texts |= {id(same): p_text(p) for same, p in zip(tested[1:], found, strict=True)} | {
+        id(tested[0]): "best"
+    }
+    return texts
 
 
 def transformers(lines: Sequence[Line]) -> list[str]:

@@ -6,10 +6,13 @@
         --member "python -m seq2seq_lab …"
     python -m benchmarks.results tables
 
-A line that a new one replaces stays in the file, marked as superseded.
+A line that a new one replaces stays in the file, marked as superseded. The statistics per sentence of a line, from which
+`benchmarks.result_tables` tests differences, are in docs/statistics. `benchmarks.planned` runs and adds a list of runs.
 """
 
 import argparse
+import hashlib
+import io
 import json
 import re
 import shlex
@@ -19,16 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab import files
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
+STATISTICS = "statistics"  # a folder beside the file
+KEPT = ("bleu", "bleu_lowercased_tokenised", "aer")  # metrics whose statistics per sentence are kept
 SHOWN_BESIDE = "python -m seq2seq_lab model=vanilla"  # runs on its test set show its metrics by group
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 EVALUATE = ["python", "-m", "seq2seq_lab.evaluate", "RUN"]
@@ -62,6 +69,7 @@ class Line:
         unknown: how `<unk>` was scored, if not as it is today: "three tokens".
         note: a remark shown with the scores, for example that they were not read from a run folder.
         superseded: whether a newer line replaces it in the tables.
+        statistics: the name of the file in docs/statistics with its statistics per sentence, if they were kept.
     """
 
     experiment: str | None
@@ -85,6 +93,7 @@ class Line:
     unknown: str | None = None
     note: str | None = None
     superseded: bool = False
+    statistics: str | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -112,13 +121,53 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             result_tables.main()
         else:
-            line = read_run(options) if options.evaluation is None else read_evaluation(options)
-            write_lines(RESULTS, with_line(read_lines(RESULTS), line))
-            if line.command == SHOWN_BESIDE:
-                write_recorded(options.folder, line)
+            add_line(options)
             print(f"Added to {RESULTS.name}. To update the pages, run: python -m benchmarks.results tables")
     except UserError as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def add_line(options: argparse.Namespace) -> None:
+    """Add a run or an evaluation to the file, and its statistics per sentence.
+
+    Raises:
+        UserError: the run or the evaluation cannot be added; see `read_run` and `read_evaluation`.
+    """
+    line = read_run(options) if options.evaluation is None else read_evaluation(options)
+    line = write_statistics(options.folder, line)
+    write_lines(RESULTS, with_line(read_lines(RESULTS), line))
+    if line.command == SHOWN_BESIDE:
+        write_recorded(options.folder, line)
+
+
+def write_statistics(folder: Path, line: Line) -> Line:
+    """Write the statistics per sentence of the test sets, and return the line with the name of their file."""
+    arrays: dict[str, Array] = {}
+    for path in sorted(folder.glob("scored/test*.npz")):
+        split = path.stem.replace(".", "/")
+        statistics = score_tables.read_statistics(path)
+        arrays |= {
+            f"{split}/{name}": statistics[name].astype(np.min_scalar_type(int(statistics[name].max())))
+            for name in (score_tables.CLUSTERS, *KEPT)
+            if name in statistics
+        }
+    if not arrays:
+        return line
+    assert all(np.issubdtype(array.dtype, np.integer) for array in arrays.values())
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    name = f"{hashlib.sha256(json.dumps(line.key).encode()).hexdigest()[:12]}.npz"
+    path = RESULTS.parent / STATISTICS / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content.getvalue())
+    return replace(line, statistics=name)
+
+
+def read_statistics(line: Line) -> dict[str, Array]:
+    """Return the statistics per sentence of a line by the split and the metric; empty if they were not kept."""
+    return (
+        score_tables.read_statistics(RESULTS.parent / STATISTICS / line.statistics) if line.statistics else {}
+    )
 
 
 def write_recorded(folder: Path, line: Line) -> None:
@@ -150,7 +199,7 @@ def write_lines(path: Path, lines: Iterable[Line]) -> None:
 
 
 def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
-    """Return the sorted lines with a new one, which supersedes the one of the same key.
+    """Return the sorted lines with a new one, which supersedes the one of the same key, or replaces it if the scores agree.
 
     Raises:
         UserError: lines of the same experiment have another command, so that a mean over seeds makes no sense.
@@ -161,11 +210,11 @@ def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
                 f"--command={new.command!r}: seed {old.seed} of experiment={new.experiment} has the command "
                 f"{old.command!r}. Runs of one experiment may differ only in their seed. Add a new experiment file."
             )
-    others = [
-        replace(old, superseded=True) if old.key == new.key and not new.superseded else old
-        for old in lines
-        if old != new
-    ]
+    others = []
+    for old in lines:
+        replaced = old.key == new.key and not (old.superseded or new.superseded)
+        if old != new and not (replaced and old.scores == new.scores):
+            others.append(replace(old, superseded=True, statistics=None) if replaced else old)
     return sorted([*others, new], key=lambda line: (line.key, line.superseded))
 
 

@@ -241,7 +241,7 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
             *line.group.varies.values(),
             str(len(line.group.runs)),
             *(console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown),
-            *(p_text(line, value, table.base) for value in (line.p, line.p_seeds)[: len(table.tests)]),
+            *(p_cell(line, p, table.base) for p in (line.p, line.p_seeds)[: len(table.tests)]),
         ]
         for line in table.lines
     ]
@@ -291,10 +291,15 @@ def bound_notes(table: Table) -> Iterator[str]:
             yield f"To compare {one.label} with: {'; '.join(bounds)}."
 
 
-def p_text(line: Line, p: float | None, base: Group | None) -> str:
-    """Return the text of a p-value of a line."""
+def p_cell(line: Line, p: float | None, base: Group | None) -> str:
+    """Return the text in a column of p-values."""
     if p is None:
         return "baseline" if line.group is base else "–"
+    return p_text(p)
+
+
+def p_text(p: float) -> str:
+    """Format a p-value."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 

@@ -16,6 +16,8 @@ from benchmarks.results import Line
 from seq2seq_lab import evaluate
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.registry import BUILT_IN
 
 TEXTS = {path.stem: path.read_text("utf-8") for path in (CONF_DIR / "experiment").glob("*.yaml")}
 EXPERIMENTS = {name: text for name, text in TEXTS.items() if "override /task" not in text}  # of translation
@@ -125,7 +127,7 @@ def test_every_command_has_its_seed_and_no_path() -> None:
 
 def test_a_new_line_supersedes_the_old_one(tmp_path: Path) -> None:
     second = replace(ONE, seed=2, command=f"{ONE.command} seed=2")
-    other, new = replace(ONE, experiment="another"), replace(ONE, commit="new")
+    other, new = replace(ONE, experiment="another"), replace(ONE, scores={"test/bleu": 31.0})
     lines: list[Line] = []
     for line in (second, ONE, other, new):
         lines = results.with_line(lines, line)
@@ -136,7 +138,7 @@ def test_a_new_line_supersedes_the_old_one(tmp_path: Path) -> None:
         results.with_line(lines, replace(second, command=f"{second.command} model.dropout=0.5"))
     old = replace(ONE, experiment=None, command="python -m seq2seq_lab model=vanilla logger=none")
     new = replace(old, command="python -m seq2seq_lab model=vanilla")
-    assert results.current(results.with_line([old], new)) == [new]
+    assert results.with_line([old], new) == [new]  # the same scores
 
 
 def test_a_run_is_added(run: Path) -> None:
@@ -151,6 +153,26 @@ def test_a_run_is_added(run: Path) -> None:
     assert line.peak_memory_mib == result["peak_memory_mib"]
     assert sum(group["count"] for group in line.groups["test/bleu_by_length"]) == 4
     assert line.settings["model.hidden_size"] == 8
+
+
+def test_the_statistics_per_sentence_are_kept(run: Path) -> None:
+    line = add(run)
+    statistics = results.read_statistics(line)
+    assert statistics["test/_clusters"].shape == (4,)
+    assert Bleu().value(statistics["test/bleu"].sum(0)) == pytest.approx(line.scores["test/bleu"], abs=1e-4)
+    rewrite(run / "result.json", (run / "result.json").read_text("utf-8"))
+    assert add(run) == line  # the same scores: no second line
+    assert [path.name for path in (run.parent / "statistics").iterdir()] == [line.statistics]
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.statistics], ids=lambda line: line.command)
+def test_the_kept_statistics_have_the_recorded_scores(line: Line) -> None:
+    statistics = results.read_statistics(line)
+    bleu = Bleu().value(statistics["test/bleu"].sum(0))
+    assert bleu == pytest.approx(line.scores["test/bleu"], abs=1e-3)
+    aer = statistics.get("test/aer")
+    if aer is not None and "test/aer" in line.scores:
+        assert BUILT_IN["aer"].value(aer.sum(0)) == pytest.approx(line.scores["test/aer"], abs=1e-3)
 
 
 def test_an_evaluation_is_added(run: Path) -> None:
@@ -249,6 +271,14 @@ def test_a_sweep_has_a_row_for_each_setting() -> None:
         "| `decoder=luong` | 2 | 15.00 ± 7.07 | – | 0123456 |",
         "| `model=vanilla` | 1 | 10.00 | – | 0123456 |",
     ]
+
+
+def test_groups_with_statistics_are_tested_over_seeds() -> None:
+    same = [line for line in CURRENT if line.statistics and "attention=multiplicative" in line.command][:2]
+    other = [line for line in CURRENT if line.statistics and "attention=none" in line.command][:2]
+    found = result_tables.compare_with_best([other, same, [ONE]], "bleu")
+    assert (found[id(same)], found[id([ONE])]) == ("best", "–")
+    assert float(found[id(other)].removeprefix("<")) < 0.05
 
 
 def test_the_two_runs_of_the_readme_have_the_same_test_sets() -> None:

@@ -375,7 +375,7 @@ def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> N
     make_run(tmp_path / "other", "dot", 1, 0.5, word="prince")
     found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
     assert found.base is found.lines[0].group
-    of = {line.group.varies["attention"]: comparison.p_text(line, line.p, found.base) for line in found.lines}
+    of = {line.group.varies["attention"]: comparison.p_cell(line, line.p, found.base) for line in found.lines}
     assert (of["additive"], of["dot"]) == ("baseline", "–")
     assert float(of["multiplicative"]) > 0.05
     alone = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)

@@ -1,0 +1,215 @@
+"""The runs that docs/results.md should have: what they cost, which are recorded, and the command that runs the others.
+
+    python -m benchmarks.planned list
+    python -m benchmarks.planned run FOLDER --path DIR=PATH --path FILE=PATH
+    python -m benchmarks.planned add FOLDER --machine "2 cores of …"
+
+`run` starts one run after another in FOLDER and continues runs that were interrupted. Start it in a clean checkout: a run
+records its commit. `add` adds the finished runs of FOLDER to docs/results.jsonl.
+"""
+
+import argparse
+import math
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.page import table
+from benchmarks.results import EVALUATE, PROGRAM, RESULTS, Line, read_lines, unseeded
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import read_finished_result
+
+SEEDS = (1, 2, 3)
+BEAM = "search=beam"
+GRAMMAR = "decoder × attention function on the grammar"
+MULTI30K = "decoder × attention function on Multi30k"
+PRESETS = "headline presets, greedy and beam search"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ only in the seed.
+
+    Attributes:
+        table: the name of its table.
+        command: without the seed; DIR and FILE are placeholders of paths.
+        minutes: of one run on one core of an AMD EPYC beside other jobs.
+        beam: whether each run is also evaluated with beam search.
+    """
+
+    table: str
+    command: str
+    minutes: int
+    beam: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a cell."""
+
+    cell: Cell
+    seed: int
+
+    @property
+    def command(self) -> str:
+        """The command with the seed, if it is not the default."""
+        return self.cell.command if self.seed == 1 else f"{self.cell.command} seed={self.seed}"
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        words = shlex.split(self.command)[len(PROGRAM) :]
+        return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(words) or "default")
+
+    def is_recorded(self, lines: Sequence[Line]) -> bool:
+        """Return whether lines have what the tables show of it: scores of both searches, or scores and statistics."""
+        own = [
+            line
+            for line in lines
+            if line.seed == self.seed
+            and unseeded(line.command) == unseeded(self.command)
+            and not (line.superseded or line.others)
+        ]
+        if self.cell.beam:
+            return {None, shlex.join([*EVALUATE, BEAM])} <= {line.evaluation for line in own}
+        return any(line.statistics and line.evaluation is None for line in own)
+
+
+def cells() -> Iterator[Cell]:
+    """Yield what is planned."""
+    start = shlex.join(PROGRAM)
+    yield Cell(GRAMMAR, f"{start} model=attn attention=additive", 3)
+    yield Cell(GRAMMAR, f"{start} model=vanilla", 2)
+    luong = ("multiplicative", "scaled_dot", "dot model.encoder_hidden_size=96", "location", "none")
+    for attention in luong:
+        yield Cell(GRAMMAR, f"{start} decoder=luong attention={attention}", 3)
+    for decoder in ("bahdanau", "luong_feeding"):
+        for attention in ("additive", "multiplicative", "scaled_dot"):
+            yield Cell(GRAMMAR, f"{start} decoder={decoder} attention={attention}", 5)
+    budget = "dataset=multi30k dataset.path=DIR trainer.max_epochs=6"
+    for attention in ("additive", *luong):
+        yield Cell(MULTI30K, f"{start} decoder=luong attention={attention} {budget}", 8)
+    for attention in ("additive", "multiplicative", "scaled_dot"):
+        yield Cell(MULTI30K, f"{start} decoder=bahdanau attention={attention} {budget}", 15)
+    yield Cell(MULTI30K, f"{start} model=vanilla {budget}", 8)
+    for name, minutes in (("multi30k_de_en", 100), ("multi30k_en_de", 200)):
+        yield Cell(PRESETS, f"{start} experiment={name} dataset.path=DIR", minutes, beam=True)
+
+
+def runs() -> list[Run]:
+    """Return all planned runs, the first seed of every cell of a table before the second."""
+    of_tables = {
+        name: [cell for cell in cells() if cell.table == name] for name in (GRAMMAR, MULTI30K, PRESETS)
+    }
+    return [Run(cell, seed) for same in of_tables.values() for seed in SEEDS for cell in same]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """List, run or add the planned runs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planned", description=__doc__.split("\n")[0])
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="print what is planned and what is recorded")
+    runner = actions.add_parser("run", help="run what is not recorded")
+    runner.add_argument("folder", type=Path)
+    runner.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="of DIR or FILE")
+    runner.add_argument("--only", default="", metavar="TEXT", help="only commands that contain this text")
+    runner.add_argument(
+        "--hours", type=float, default=math.inf, help="of the planned times together, at most"
+    )
+    adder = actions.add_parser("add", help="add finished runs to docs/results.jsonl")
+    adder.add_argument("folder", type=Path)
+    adder.add_argument("--machine", required=True, help="cores, processor, version of torch, precision")
+    options = parser.parse_args(arguments)
+    lines = read_lines(RESULTS)
+    missing = [run for run in runs() if not run.is_recorded(lines)]
+    try:
+        if options.action == "list":
+            print("\n".join(summary(lines)))
+        elif options.action == "add":
+            for run in missing:
+                add_run(run, options.folder / run.name, options.machine)
+        else:
+            paths = dict(one.split("=", 1) for one in options.path)
+            left = 60 * options.hours
+            for run in missing:
+                if options.only in run.command and run.cell.minutes <= left:
+                    left -= run.cell.minutes
+                    execute(run, options.folder / run.name, paths)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
+    """Train a run, or continue it, and evaluate it with beam search if it needs that.
+
+    Raises:
+        UserError: a path is not given, or the program fails.
+    """
+    words = [sys.executable, *shlex.split(run.command)[1:]]
+    for index, word in enumerate(words):
+        key, _, value = word.partition("=")
+        if results.PLACEHOLDER.fullmatch(value):
+            if value not in paths:
+                raise UserError(f"{run.command} needs a path. Give it with --path {value}=PATH.")
+            words[index] = f"{key}={paths[value]}"
+    if read_finished_result(folder) is None:
+        started = (folder / "checkpoints").is_dir()
+        start([*words[:3], f"resume={folder}"] if started else [*words, f"hydra.run.dir={folder}"])
+    if run.cell.beam and not (folder / "evaluations").is_dir():
+        start([*words[:2], "seq2seq_lab.evaluate", str(folder), BEAM])
+
+
+def start(words: Sequence[str]) -> None:
+    """Run a command.
+
+    Raises:
+        UserError: it fails.
+    """
+    print(f"$ {shlex.join(words)}", flush=True)
+    if status := subprocess.run(words, check=False).returncode:
+        raise UserError(
+            f"The command ended with status {status}. Correct the cause, and start this one again."
+        )
+
+
+def add_run(run: Run, folder: Path, machine: str) -> None:
+    """Add a finished run and its evaluation; nothing if it has not finished."""
+    if read_finished_result(folder) is None:
+        return
+    about = ["--command", run.command, "--machine", machine]
+    results.main(["add", str(folder), *about])
+    if run.cell.beam and read_finished_result(folder / "evaluations" / "1") is not None:
+        evaluation = shlex.join([*EVALUATE, BEAM])
+        results.main(["add", str(folder / "evaluations" / "1"), *about, "--evaluation", evaluation])
+
+
+def summary(lines: Sequence[Line]) -> list[str]:
+    """Return a table of what is planned, and what is not recorded."""
+    rows = []
+    for name in (GRAMMAR, MULTI30K, PRESETS):
+        planned = [run for run in runs() if run.cell.table == name]
+        recorded = [run for run in planned if run.is_recorded(lines)]
+        minutes = sum(run.cell.minutes for run in planned)
+        number = len({run.cell.command for run in planned})
+        rows.append(
+            [name, str(number), str(len(SEEDS)), f"{minutes / 60:.1f}", f"{len(recorded)} of {len(planned)}"]
+        )
+    heads = ["table", "configurations", "seeds", "core-hours", "runs recorded"]
+    missing: dict[str, list[int]] = {}
+    for run in runs():
+        if not run.is_recorded(lines):
+            missing.setdefault(run.cell.command, []).append(run.seed)
+    return [
+        *table(heads, rows, 1),
+        *(["", "Not recorded:", ""] if missing else []),
+        *(f"- `{command}`: seeds {', '.join(map(str, seeds))}" for command, seeds in missing.items()),
+    ]
+
+
+if __name__ == "__main__":
+    main()

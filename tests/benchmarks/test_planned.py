@@ -1,0 +1,71 @@
+"""The list of planned runs: what it lists, what it runs, what it adds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rewriting import rewrite
+
+from benchmarks import planned, results
+from benchmarks.planned import BEAM, PRESETS, Run, add_run, cells, execute, runs
+from benchmarks.results import EVALUATE, Line
+from seq2seq_lab.errors import UserError
+
+BASE = Line(
+    experiment=None,
+    command="",
+    commit="0" * 40,
+    seed=1,
+    machine="2 cores of a test",
+    scores={"test/bleu": 30.0},
+    signatures={},
+)
+
+
+def test_each_planned_command_composes_and_has_its_own_folder() -> None:
+    for cell in cells():
+        settings, _ = results.composed(cell.command)
+        assert settings["seed"] == 1
+    assert len({run.name for run in runs()}) == len(runs())
+    assert all("/" not in run.name for run in runs())
+
+
+def test_a_run_is_recorded_with_its_statistics_and_a_preset_with_beam_search() -> None:
+    run = runs()[0]
+    line = replace(BASE, command=run.command, statistics="one.npz")
+    assert run.is_recorded([line])
+    for other in (replace(line, statistics=None), replace(line, superseded=True), replace(line, seed=2)):
+        assert not run.is_recorded([other])
+    preset = next(run for run in runs() if run.cell.table == PRESETS and run.seed == 2)
+    line = replace(BASE, experiment="multi30k_de_en", command=preset.command, seed=2)
+    assert not preset.is_recorded([line])
+    assert preset.is_recorded([line, replace(line, evaluation=" ".join([*EVALUATE, BEAM]))])
+    text = "\n".join(planned.summary([line]))
+    assert "| 0 of 39 |" in text
+    assert f"- `{preset.cell.command}`: seeds 1, 2, 3" in text
+
+
+def test_a_run_is_started_resumed_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(planned, "start", lambda words: commands.append(list(words)[1:]))
+    run = next(run for run in runs() if run.cell.table == PRESETS and run.seed == 2)
+    with pytest.raises(UserError, match="--path DIR="):
+        execute(run, tmp_path, {})
+    execute(run, tmp_path, {"DIR": "data"})
+    experiment = ["-m", "seq2seq_lab", "experiment=multi30k_de_en", "dataset.path=data", "seed=2"]
+    assert commands.pop(0) == [*experiment, f"hydra.run.dir={tmp_path}"]
+    assert commands.pop(0) == ["-m", "seq2seq_lab.evaluate", str(tmp_path), BEAM]
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "evaluations").mkdir()
+    execute(run, tmp_path, {"DIR": "data"})
+    assert commands == [["-m", "seq2seq_lab", f"resume={tmp_path}"]]
+    rewrite(tmp_path / "result.json", '{"status": "finished", "format": 1}')
+
+
+def test_a_failing_command_ends_the_list() -> None:
+    with pytest.raises(UserError, match="status 3"):
+        planned.start(["python", "-c", "raise SystemExit(3)"])
+
+
+def test_what_has_not_finished_is_not_added(tmp_path: Path) -> None:
+    add_run(Run(next(cells()), 1), tmp_path / "none", "2 cores of a test")
