@@ -224,6 +224,9 @@ function drawMaps() {
         : [element("p", { className: "note", textContent: "no validation yet" })]));
     }
   }
+  const frames = Object.values(example.maps).flatMap((map) => map.frames ?? []);
+  at("scale").hidden = at("pointing").hidden = frames.length === 0; // pictures have their own scale
+  at("gold").hidden = !frames.some((frame) => frame.links.length);
 }
 
 /* Sentences and a table of cells. A chosen word or cell marks its row and column; a word shades those that it is linked to. */

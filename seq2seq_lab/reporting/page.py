@@ -130,7 +130,8 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     varies = [group.varies for group in table.groups for _ in group.runs]
     for key in table.groups[0].varies:  # settings, and perhaps "test set" and "data"
         add(key, "setting", MAIN, [one[key] for one in varies])
-    add(SEED, "setting", MAIN, [run.seed for run in runs])
+    if SEED not in table.groups[0].varies:
+        add(SEED, "setting", MAIN, [run.seed for run in runs])
     for name, one in table.metrics.items():
         values = [run.result.get(f"test/{name}") for run in runs]
         if any(value is not None for value in values):
@@ -237,7 +238,8 @@ def axes(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     known = [number for number, score in enumerate(scores) if score is not None]
     varies = [group.varies for group in table.groups for _ in group.runs]
     made = [axis(key, [varies[i][key] for i in known]) for key in table.groups[0].varies]
-    made.append(axis(SEED, [runs[i].seed for i in known]))
+    if SEED not in table.groups[0].varies:
+        made.append(axis(SEED, [runs[i].seed for i in known]))
     made.append({"label": f"test {table.label}", "values": [scores[i] for i in known], "tickformat": ".4~g"})
     return {"runs": known, "axes": made}
 
