@@ -22,6 +22,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 from reports import full_reports
+from rewriting import rewrite
 from rich.console import Console
 from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
@@ -29,6 +30,7 @@ from tracking.offline_record import OfflineRun, read_offline_run
 import seq2seq_lab
 from seq2seq_lab import compare, evaluate, run, translate
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.compose import compose_resumed
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.grammar import Grammar
@@ -465,6 +467,12 @@ class TestResume:
         with pytest.raises(UserError, match=r"completed 2 steps.*trainer\.max_steps"):
             go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
         assert go_on(tmp_path, "trainer.checkpoint_every_steps=2")["status"] == "finished"
+
+    def test_a_run_without_a_setting_that_was_added_later_is_opened(self, ended: Path) -> None:
+        config = (ended / "config.yaml").read_text("utf-8")
+        assert "  pad_to: null\n" in config
+        rewrite(ended / "config.yaml", config.replace("  pad_to: null\n", ""))
+        assert compose_resumed(ended, ["trainer.max_epochs=3"]).trainer.pad_to is None
 
     def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
         with pytest.raises(UserError, match=rf"completed {2 * STEPS} steps.*end at step {STEPS}"):

@@ -28,6 +28,8 @@ def compute_job_hash(config: Mapping[str, Any]) -> str:
 def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that determine what a run computes, as JSON by dotted key, without `MAY_CHANGE`.
 
+    A later version's setting is left out if it does what earlier versions did, so that their runs and studies continue.
+
     Args:
         config: the plain configuration.
     """
@@ -35,7 +37,7 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         key: json.dumps(_normalize(value))
         for key, value in configuration.dotted_settings(computed)
-        if key not in configuration.MAY_CHANGE
+        if key not in configuration.MAY_CHANGE and (key, value) not in configuration.ADDED.items()
     }
 
 

@@ -152,6 +152,7 @@ class TrainerConfig:
     batch_unit: BatchUnit
     micro_batches: int
     max_length: int
+    pad_to: int | None
     label_smoothing: float
     r_drop: float
     stop_at_eos: bool
@@ -247,6 +248,9 @@ OPENED_KEYS = (
     "trainer.multi_reference",
 )
 
+# Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
+ADDED: dict[str, Any] = {"trainer.pad_to": None}
+
 SLOTS = tuple(
     name for name, kind in Config.__annotations__.items() if kind in (Slot, OptionalSlot) and name != "metric"
 )
@@ -258,6 +262,7 @@ TASK_SETTINGS = (
         "batch_size",
         "batch_unit",
         "max_length",
+        "pad_to",
         "label_smoothing",
         "r_drop",
         "stop_at_eos",
@@ -295,6 +300,7 @@ ABOVE_ZERO = (
     *("model.num_heads", "model.feedforward_size"),
     *("model.attentional_size", "embedding.source.size", "embedding.target.size", "trainer.max_epochs"),
     *("trainer.max_steps", "trainer.batch_size", "trainer.micro_batches", "trainer.max_length"),
+    "trainer.pad_to",
     *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
     *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
     *("trainer.log_every_steps", "trainer.max_skipped_steps", "trainer.max_eval_length"),

@@ -1,7 +1,8 @@
 """The plan of an epoch: the examples of each optimizer step, their batches, and the rank of each.
 
 All examples of a batch have the same input length: the input has no padding, and the fused recurrent kernels can process
-it. Their numbers of units, such as target tokens, are similar.
+it. Their numbers of units, such as target tokens, are similar. With `pad_to`, lengths are rounded up to a multiple of it:
+there are fewer shapes of batches, and the inputs have padding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,9 @@ class Examples(Protocol):
         ...
 
 
-def plan_epoch(examples: Examples, batch_size: int, unit: Unit, seed: int, epoch: int) -> list[StepPlan]:
+def plan_epoch(
+    examples: Examples, batch_size: int, unit: Unit, seed: int, epoch: int, pad_to: int = 1
+) -> list[StepPlan]:
     """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of the numbers of examples.
 
     The plan is a function of (seed, epoch), and does not depend on the number of ranks. Every example occurs once.
@@ -42,9 +45,10 @@ def plan_epoch(examples: Examples, batch_size: int, unit: Unit, seed: int, epoch
     Args:
         batch_size: the number of examples (`sentences`), or the greatest number of units (`tokens`), of a step. One step
             may have fewer examples; a step of one example may have more units.
+        pad_to: the examples of a batch have the same input length when it is rounded up to a multiple of this number.
     """
     rng = np.random.default_rng((seed, epoch))
-    lengths, units = examples.lengths.numpy(), examples.units.numpy()
+    lengths, units = rounded_up(examples.lengths.numpy(), pad_to), examples.units.numpy()
     full: list[StepPlan] = []
     rest: list[Index] = []
     for group in _by_length(lengths, rng.permutation(len(lengths))):
@@ -85,6 +89,11 @@ def plan_evaluation(examples: Examples, batch_size: int) -> list[Index]:
     """
     order = np.lexsort((examples.units.numpy(), examples.lengths.numpy()))
     return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+
+
+def rounded_up(lengths: Index, multiple: int) -> Index:
+    """Return the lengths rounded up to a multiple of a number."""
+    return -(-lengths // multiple) * multiple
 
 
 def _by_length(lengths: Index, order: Index) -> list[Index]:
@@ -149,10 +158,12 @@ class BatchMaker:
     Args:
         text: the split.
         device: the device of the batches.
+        pad_to: the longest source and target of a batch, without `<sos>`, are padded to a multiple of this number.
     """
 
-    def __init__(self, text: TokenizedText, device: torch.device) -> None:
+    def __init__(self, text: TokenizedText, device: torch.device, pad_to: int = 1) -> None:
         self.device = device
+        self.pad_to = pad_to
         self._lengths, self._units = text.lengths.numpy(), text.units.numpy()
         self._source, self._target = text.source.to(device), text.target.to(device)
 
@@ -160,11 +171,12 @@ class BatchMaker:
         """Return the batch of the given sentences, in their order."""
         index_B = on_device(index, self.device)
         lengths, units = self._lengths[index], self._units[index]
+        width, target_width = (int(rounded_up(sizes.max(), self.pad_to)) for sizes in (lengths, units))
         return Batch(
             index_B=index_B,
-            source_BS=self._source.padded(index_B, int(lengths.max())),
+            source_BS=self._source.padded(index_B, width),
             source_lengths=tuple(lengths.tolist()),
-            target_BU=self._target.padded(index_B, int(units.max()) + 1),
+            target_BU=self._target.padded(index_B, target_width + 1),
             target_tokens=int(units.sum()),
         )
 

@@ -39,6 +39,7 @@ class TrainingExamples:
         batches: returns what makes batches of these examples on a device.
         batch_size: see `plan_epoch`.
         seed: of the order of the examples.
+        pad_to: see `plan_epoch`.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class TrainingExamples:
         batch_size: int,
         unit: Unit,
         seed: int,
+        pad_to: int = 1,
     ) -> None:
         self.examples = examples
         self.batches = batches
         self.batch_size = batch_size
         self.unit: Unit = unit
         self.seed = seed
+        self.pad_to = pad_to
         self._made: tuple[Examples, torch.device, MakeBatch] | None = None
 
     def epoch(self, number: int, device: torch.device) -> ExamplePlan:
@@ -62,5 +65,5 @@ class TrainingExamples:
         if self._made is None or self._made[0] is not examples or self._made[1] != device:
             self._made = None  # the examples of one epoch at a time are on the device
             self._made = examples, device, self.batches(examples, device)
-        plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, number)
+        plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, number, self.pad_to)
         return ExamplePlan(plan, examples.units.numpy(), self._made[2])

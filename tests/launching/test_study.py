@@ -407,6 +407,11 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     assert compute_job_hash(config) == compute_job_hash(config | {"seed": 1.0})
     assert compute_job_hash(config) != compute_job_hash(config | {"seed": True})
     assert len(compute_job_hash(config)) == 10
+    added = config | {"trainer": {"pad_to": None}}
+    assert compute_job_hash(config | {"trainer": {}}) == compute_job_hash(
+        added
+    )  # as before this setting existed
+    assert compute_job_hash(added) != compute_job_hash(config | {"trainer": {"pad_to": 4}})
 
 
 @pytest.mark.parametrize(

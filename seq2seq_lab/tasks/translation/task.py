@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,6 +53,7 @@ class TranslationTask(Task):
         seed: seed of the order of the pairs, the segmentation of a stochastic tokenizer, and the teacher-forcing mask.
         batch_size: size of an optimizer step, in the unit `batch_unit`.
         max_length: training pairs with more tokens on a side are left out.
+        pad_to: the lengths of training batches are rounded up to a multiple of this number; None: they are exact.
         max_eval_length: a validation or test pair with more tokens on a side is refused.
         length_bounds: upper bounds of the groups of BLEU by source length, in words.
         multi_reference: score each source sentence once, against the references of all its pairs.
@@ -77,8 +78,8 @@ class TranslationTask(Task):
         )
     )
     settings: ClassVar[tuple[str, ...]] = (
-        *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
-        *("eval_batch_size", "max_eval_length", "length_bounds", "multi_reference", "samples"),
+        *("batch_size", "batch_unit", "max_length", "pad_to", "label_smoothing", "r_drop", "stop_at_eos"),
+        *("monitor", "eval_batch_size", "max_eval_length", "length_bounds", "multi_reference", "samples"),
         "join_subwords",
     )
     metrics: Sequence[Metric] = METRICS
@@ -102,6 +103,7 @@ class TranslationTask(Task):
         batch_size: int,
         batch_unit: Unit,
         max_length: int,
+        pad_to: int | None,
         label_smoothing: float,
         r_drop: float,
         stop_at_eos: bool,
@@ -118,6 +120,7 @@ class TranslationTask(Task):
         self.batch_size = batch_size
         self.batch_unit: Unit = batch_unit
         self.max_length = max_length
+        self.pad_to = pad_to or 1
         self.monitors_alignment = monitor in [f"val/{metric.name}" for metric in ALIGNMENT_METRICS]
         self.monitor = monitor
         self.eval_batch_size = eval_batch_size
@@ -202,8 +205,11 @@ class TranslationTask(Task):
         )
         lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
+        batches = partial(BatchMaker, pad_to=self.pad_to)
         return TaskData(
-            TrainingExamples(text.epoch, BatchMaker, self.batch_size, self.batch_unit, self.seed),
+            TrainingExamples(
+                text.epoch, batches, self.batch_size, self.batch_unit, self.seed, pad_to=self.pad_to
+            ),
             validation,
             tests,
             corpus_record(self.corpus),
