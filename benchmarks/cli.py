@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import machine
+from benchmarks.machine import Conditions, conditions, machine
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
@@ -30,9 +30,10 @@ def new_parser(module: str, description: str, batch_size: int) -> argparse.Argum
     return parser
 
 
-def add_comparison(parser: argparse.ArgumentParser, pairs: int) -> None:
+def add_comparison(parser: argparse.ArgumentParser, pairs: int, rounds: int) -> None:
     """Add the options of a comparison in turns."""
-    parser.add_argument("--rounds", type=positive, default=5, help="turns of each contestant (default: 5)")
+    about = f"turns of each contestant (default: {rounds})"
+    parser.add_argument("--rounds", type=positive, default=rounds, help=about)
     parser.add_argument("--multi30k", type=Path, metavar="DIR", help="folder of train.de, train.en, …")
     parser.add_argument("--pairs", type=positive, default=pairs, help="random pairs, without --multi30k")
 
@@ -54,7 +55,9 @@ def run(
     limit_primitive_cache()
     try:
         device = choose_device(Device(options.device))
+        before = Conditions.now(device)
         report = {"command": command(parser, options), **environment(device), **measure(options, device)}
+        report |= conditions(before, Conditions.now(device), torch.get_num_threads(), report.get("rows", ()))
     except UserError as error:
         sys.exit(f"error: {error}")
     if options.json:

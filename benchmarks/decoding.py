@@ -49,7 +49,13 @@ SEARCHES: dict[str, Search] = {
 LOOP_SHARE = 8  # the tutorial's loop translates one of so many sentences, because it is the slowest by far
 GROUP = "Luong 2015: bilinear attention, no input feeding"
 LOOP = "tutorial's loop, greedy, one sentence at a time"
-HEADS = ("search", "sentences/s", "target tokens/s (slowest–fastest)", "× the first", "of the bound")
+HEADS = (
+    "search",
+    "sentences/s",
+    "target tokens/s (slowest–fastest)",
+    "× the first (95% interval)",
+    "of the bound",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +70,7 @@ class Row(Speed):
     def cells(self) -> list[str]:
         """Return the row of a table with `HEADS`."""
         return [
-            *(self.name, f"{self.sentences_per_second:,.1f}", self.cell, f"{self.times_the_first:.2f}"),
+            *(self.name, f"{self.sentences_per_second:,.1f}", self.cell, self.times_cell),
             "–" if self.share is None else f"{self.share:.0%}",
         ]
 
@@ -98,8 +104,8 @@ class Workload:
 def main() -> None:
     """Measure what the command line asks for."""
     parser = cli.new_parser("benchmarks.decoding", (__doc__ or "").split("\n")[0], batch_size=64)
-    cli.add_comparison(parser, pairs=SENTENCES)
-    parser.add_argument("--batches", type=cli.positive, default=4, help="of a turn (default: 4)")
+    cli.add_comparison(parser, pairs=SENTENCES, rounds=20)
+    parser.add_argument("--batches", type=cli.positive, default=1, help="of a turn (default: 1)")
     cli.run(parser, compare)
 
 

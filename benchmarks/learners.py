@@ -172,7 +172,8 @@ class Package:
         task = build.task(settings)
         assert isinstance(task, TranslationTask)
         self.task = task
-        self.batches, self.units = BatchMaker(data.text, device), data.text.units.numpy()
+        self.batches = BatchMaker(data.text, device, task.pad_to)
+        self.units = data.text.units.numpy()
         size, seed = settings.trainer.batch_size, settings.seed
         self.trainer = Trainer(
             task=task,

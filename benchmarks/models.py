@@ -30,7 +30,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_precision
 
-HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "× the first (least–most)")
+HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "× the first (95% interval)")
 CHOSEN = ("dataset", "tokenizer")  # what must be equal
 
 
@@ -51,9 +51,9 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = cli.new_parser("benchmarks.models", (__doc__ or "").split("\n")[0], batch_size=128)
     parser.add_argument("settings", nargs="+", help="of a model, as on the command line of seq2seq_lab")
-    parser.add_argument("--rounds", type=cli.positive, default=5, help="turns of each model (default: 5)")
+    parser.add_argument("--rounds", type=cli.positive, default=15, help="turns of each model (default: 15)")
     parser.add_argument("--multi30k", metavar="DIR", help="dataset.path of all models")
-    parser.add_argument("--batches", type=cli.positive, default=4, help="of a turn (default: 4)")
+    parser.add_argument("--batches", type=cli.positive, default=1, help="of a turn (default: 1)")
     cli.run(parser, compare)
 
 
@@ -108,7 +108,7 @@ def read_data(configs: Sequence[Config], names: Sequence[str]) -> Data:
 def training(learner: Package, data: Data, work: str, options: argparse.Namespace) -> Contestant:
     """Return a contestant that trains."""
     precision = Precision(work.rpartition(", ")[2])
-    plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0)
+    plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0, learner.task.pad_to)
     arm = Arm(work, "package", "exact length", precision, reuses_memory=True)
     learner.model.train()
     return new_contestant(learner, arm, plan, data)

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, generated from docs/training.cpu.json, docs/decoding.cpu.json and docs/gpu.json.
+"""The tables of docs/performance.md, generated from docs/training.*.json, docs/decoding.*.json and docs/gpu.json.
 
 python -m benchmarks.training --multi30k DIR --json docs/training.cpu.json …
 python -m benchmarks.decoding --multi30k DIR --json docs/decoding.cpu.json …
@@ -7,11 +7,12 @@ python -m benchmarks.performance
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks import decoding, gpu
+from benchmarks.machine import conditions_line
 from benchmarks.page import filled, table, update
 from benchmarks.training import HEADS, Row, peaks_line, title
 
@@ -25,15 +26,26 @@ def main() -> None:
 
 def pages(folder: Path) -> dict[Path, dict[str, list[str]]]:
     """Return the generated parts of the page by name, from the reports in a folder."""
-    training, translation = (
-        json.loads((folder / f"{name}.cpu.json").read_text("utf-8")) for name in ("training", "decoding")
-    )
     parts = {
-        "speed": speed(training),
-        "decoding": decoding_speed(translation),
+        "speed": in_turn(folder.glob("training.*.json"), speed),
+        "decoding": in_turn(folder.glob("decoding.*.json"), decoding_speed),
         "gpu": on_a_gpu(folder / "gpu.json"),
     }
     return {folder / "performance.md": parts}
+
+
+def in_turn(paths: Iterable[Path], show: Callable[[Mapping[str, Any]], list[str]]) -> list[str]:
+    """Return the reports of several machines one after another."""
+    lines: list[str] = []
+    for path in sorted(paths):
+        report = json.loads(path.read_text("utf-8"))
+        lines += ["", f"### {report['machine']}, {threads(report)}", "", *show(report)]
+    return lines[1:]
+
+
+def threads(report: Mapping[str, Any]) -> str:
+    """Return the number of threads of a report as text."""
+    return f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
 
 
 def on_a_gpu(path: Path) -> list[str]:
@@ -46,16 +58,23 @@ def on_a_gpu(path: Path) -> list[str]:
 def about(report: Mapping[str, Any]) -> str:
     """Return machine, software and data of a report."""
     return (
-        f"{report['machine']}; {report['threads']} threads, torch {report['torch']}, commit {report['commit'][:7]}. "
+        f"{report['machine']}; {threads(report)}, torch {report['torch']}, commit {report['commit'][:7]}. "
         f"{report['data']}, batches of {report['batch_size']} sentences."
     )
 
 
 def speed(report: Mapping[str, Any]) -> list[str]:
     """Return command, machine and a table per model of a training benchmark."""
-    rounds = f"Medians of {report['rounds']} rounds of {report['steps_per_round']} steps each."
+    steps = report["steps_per_round"]
+    rounds = f"Medians of {report['rounds']} rounds of {steps} step{'s' * (steps > 1)} of each row in turn."
     peaks = report["peak_flops_per_second"]
-    lines = ["```", report["command"], "```", "", *filled(f"{about(report)} {rounds} {peaks_line(peaks)}.")]
+    lines = [
+        "```",
+        report["command"],
+        "```",
+        "",
+        *filled(f"{about(report)} {rounds} {peaks_line(peaks)}.{conditions_line(report)}"),
+    ]
     measured = [Row(**row) for row in report["rows"]]
     for model in dict.fromkeys(row.model for row in measured):
         rows = [row for row in measured if row.model == model]
@@ -66,7 +85,9 @@ def speed(report: Mapping[str, Any]) -> list[str]:
 
 def decoding_speed(report: Mapping[str, Any]) -> list[str]:
     """Return machine and a table per model of a decoding benchmark."""
-    lines = filled(f"{about(report)} {decoding.rates_line(report['bytes_per_second'])}.")
+    lines = filled(
+        f"{about(report)} {decoding.rates_line(report['bytes_per_second'])}.{conditions_line(report)}"
+    )
     rows = [decoding.Row(**row) for row in report["rows"]]
     for group in dict.fromkeys(row.group for row in rows):
         own = [row.cells() for row in rows if row.group == group]

@@ -52,7 +52,7 @@ from seq2seq_lab.runtime.device import (
 
 HEADS = (
     *("ratio", "code, batches, precision", "target tokens/s (slowest–fastest)"),
-    *("× the first", "of the peak", "peak memory"),
+    *("× the first (95% interval)", "of the peak", "peak memory"),
 )
 ALL_ON = "package, all on"
 PEER = "JoeyNMT's model: additive attention after the step, input feeding"
@@ -105,10 +105,10 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = cli.new_parser("benchmarks.training", (__doc__ or "").split("\n")[0], batch_size=128)
-    cli.add_comparison(parser, pairs=MULTI30K_PAIRS)
+    cli.add_comparison(parser, pairs=MULTI30K_PAIRS, rounds=25)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.5], help="of teacher forcing")
-    parser.add_argument("--steps", type=cli.positive, default=10, help="of a turn (default: 10)")
+    parser.add_argument("--steps", type=cli.positive, default=1, help="of a turn (default: 1)")
     parser.add_argument("--warm-up", type=cli.positive, default=3, help="steps of each before (default: 3)")
     return parser
 

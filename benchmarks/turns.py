@@ -1,10 +1,16 @@
-"""Measures functions in turns."""
+"""Measures functions in turns.
+
+Other processes and other machines on the same host slow down everything that runs at the same time. A quotient of two turns
+that follow each other changes little, so every round has one turn of each contestant, and what is reported is the median of
+the rounds' quotients with its bootstrap interval.
+"""
 
 import gc
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from seq2seq_lab.data.progress import progress
@@ -32,14 +38,20 @@ Contestant = Callable[[int, int], Turn]
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Medians over the rounds, with the slowest and the fastest round; `times_the_first` is computed per round."""
+    """Medians over the rounds.
+
+    Attributes:
+        slowest, fastest: rounds, in tokens per second.
+        times_the_first: the median of the rounds' quotients with the first contestant.
+        times_lowest, times_highest: its 95% interval (bootstrap over the rounds); None in reports of earlier versions.
+    """
 
     tokens_per_second: float
     slowest: float
     fastest: float
     times_the_first: float
-    least_times: float | None = None
-    most_times: float | None = None
+    times_lowest: float | None = None
+    times_highest: float | None = None
 
     @property
     def cell(self) -> str:
@@ -49,22 +61,30 @@ class Speed:
     @property
     def times_cell(self) -> str:
         """The quotient with the first contestant as text."""
-        limits = "" if self.least_times is None else f" ({self.least_times:.2f}–{self.most_times:.2f})"
-        return f"{self.times_the_first:.2f}{limits}"
+        interval = f" ({self.times_lowest:.2f}–{self.times_highest:.2f})" if self.times_lowest else ""
+        return f"{self.times_the_first:.2f}{interval}"
 
 
 def summarise(turns: Sequence[Turn], first: Sequence[Turn]) -> dict[str, float]:
     """Return the fields of `Speed` for the turns of a contestant and those of the first contestant."""
     speeds = [turn.speed for turn in turns]
     times = [turn.speed / other.speed for turn, other in zip(turns, first, strict=True)]
+    lowest, highest = median_interval(times)
     return {
         "tokens_per_second": statistics.median(speeds),
         "slowest": min(speeds),
         "fastest": max(speeds),
         "times_the_first": statistics.median(times),
-        "least_times": min(times),
-        "most_times": max(times),
+        "times_lowest": lowest,
+        "times_highest": highest,
     }
+
+
+def median_interval(values: Sequence[float], samples: int = 2000) -> tuple[float, float]:
+    """Return the ends of the 95% interval of a median (percentile bootstrap)."""
+    drawn = np.random.default_rng(1).choice(values, size=(samples, len(values)))
+    lowest, highest = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
+    return float(lowest), float(highest)
 
 
 def in_turns(contestants: Sequence[Contestant], warm_up: int, rounds: int, steps: int) -> list[list[Turn]]:

@@ -1,16 +1,21 @@
 """docs/performance.md shows the reports in docs/."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from benchmarks import cli, decoding, gpu, performance, training
+from benchmarks.machine import Conditions, CoreTimes, conditions, conditions_line
 from benchmarks.page import with_parts
 
 ROW: dict[str, Any] = {
     **{"model": "cho", "ratio": 0.5, "name": "package, all on", "code": "package", "batches": "exact length"},
     **{"precision": "bf16", "parameters": 14219781, "tokens_per_second": 5432.1, "slowest": 5000.0},
-    **{"fastest": 6000.0, "times_the_first": 5.4321, "least_times": 5.0, "most_times": 6.0},
+    **{"fastest": 6000.0, "times_the_first": 5.4321, "times_lowest": 5.0, "times_highest": 6.0},
     **{"operations_per_second": 4.156e11, "peak_bytes": 3 * 2**30 // 2},
 }
 
@@ -36,6 +41,26 @@ def test_a_row_of_decoding() -> None:
         group="a model", name="package, greedy", sentences_per_second=1038.27, share=0.12, **speed
     )
     assert row.cells() == ["package, greedy", "1,038.3", "5,432 (5,000–6,000)", "5.43", "12%"]
+
+
+def test_the_conditions_of_a_measurement() -> None:
+    start = Conditions(100.0, CoreTimes(busy=10.0, stolen=1.0, total=100.0), own=5.0)
+    quiet = Conditions(101.0, CoreTimes(busy=30.0, stolen=1.0, total=120.0), own=25.0)
+    cores = os.cpu_count() or 1
+    report = conditions(
+        start, quiet, cores, [{"times_the_first": 2, "times_lowest": 1.9, "times_highest": 2.1}]
+    )
+    assert report["warnings"] == []
+    assert report["conditions"] == {"peak_after_over_before": 1.01, "steal": 0.0, "others": 0.0}
+    busy = Conditions(150.0, CoreTimes(busy=28.0, stolen=3.0, total=120.0), own=15.0)
+    report = conditions(start, busy, cores, [{"times_the_first": 2, "times_lowest": 1, "times_highest": 3}])
+    assert report["conditions"] == pytest.approx({"peak_after_over_before": 1.5, "steal": 0.1, "others": 0.4})
+    assert len(report["warnings"]) == 4
+    text = conditions_line(report)
+    assert "steal 10%" in text
+    assert "other processes 40%" in text
+    assert conditions_line({}) == ""
+    assert Conditions.now(torch.device("cpu")).own > 0
 
 
 def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:

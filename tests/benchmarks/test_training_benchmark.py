@@ -22,7 +22,7 @@ from benchmarks.learners import (
 )
 from benchmarks.reference import Sizes
 from benchmarks.training import Arm, Row, arms, measure, new_contestant, new_row
-from benchmarks.turns import Contestant, Turn, in_turns
+from benchmarks.turns import Contestant, Turn, in_turns, median_interval
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import plan_epoch
@@ -156,8 +156,16 @@ def test_a_row_is_the_median_of_its_turns() -> None:
     first, other = row(turns(10, 30, 20, operations=60)), row(turns(100, 50, 80, operations=None))
     assert (first.slowest, first.tokens_per_second, first.fastest) == (10, 20, 30)
     assert (first.times_the_first, first.operations_per_second) == (1, 30)
-    assert (other.times_the_first, other.least_times, other.most_times) == (4, 50 / 30, 10)
+    assert (other.times_the_first, other.times_lowest, other.times_highest) == (4, 50 / 30, 10)
     assert (other.operations_per_second, other.peak_bytes) == (None, 100)
+
+
+def test_the_interval_of_a_median_covers_it() -> None:
+    draw, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        lowest, highest = median_interval(draw.lognormal(size=15).tolist(), 300)
+        covered += lowest <= 1 <= highest
+    assert 0.9 < covered / 200 < 1
 
 
 def test_a_short_run_has_a_row_for_each_way_and_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
