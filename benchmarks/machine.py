@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -32,7 +32,12 @@ def machine(device: torch.device = CPU) -> str:
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the time that the device needs: between two events on a GPU, by the clock otherwise."""
+    """Return the time that the device needs.
+
+    On a GPU it is the time between two events. On a CPU with one thread it is the CPU time of the process, which does not
+    count the time in which other processes have the core; with several threads, which wait for each other, it is the time
+    of the clock.
+    """
     if device.type == "cuda":
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -41,9 +46,10 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1000
-    begin = perf_counter()
+    clock = process_time if torch.get_num_threads() == 1 else perf_counter
+    begin = clock()
     work()
-    return perf_counter() - begin
+    return clock() - begin
 
 
 def matrix_product_peak(dtype: torch.dtype, device: torch.device, sizes: tuple[int, ...] = ()) -> float:
@@ -124,7 +130,7 @@ def conditions(
         free = max(0.0, 1 - threads / (os.cpu_count() or threads))
         if found["steal"] > MOST_STEAL:
             warnings.append(f"other machines on the host took {found['steal']:.0%} of the time of the cores")
-        if found["others"] > free + MOST_OTHERS:
+        if found["others"] > free + MOST_OTHERS and threads > 1:  # with one thread, CPU time is measured
             warnings.append(
                 f"other processes took {found['others']:.0%} of the time of the cores, {free:.0%} was free"
             )

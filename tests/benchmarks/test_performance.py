@@ -46,7 +46,7 @@ def test_a_row_of_decoding() -> None:
 def test_the_conditions_of_a_measurement() -> None:
     start = Conditions(100.0, CoreTimes(busy=10.0, stolen=1.0, total=100.0), own=5.0)
     quiet = Conditions(101.0, CoreTimes(busy=30.0, stolen=1.0, total=120.0), own=25.0)
-    cores = os.cpu_count() or 1
+    cores = max(2, os.cpu_count() or 1)
     report = conditions(
         start, quiet, cores, [{"times_the_first": 2, "times_lowest": 1.9, "times_highest": 2.1}]
     )
@@ -56,6 +56,7 @@ def test_the_conditions_of_a_measurement() -> None:
     report = conditions(start, busy, cores, [{"times_the_first": 2, "times_lowest": 1, "times_highest": 3}])
     assert report["conditions"] == pytest.approx({"peak_after_over_before": 1.5, "steal": 0.1, "others": 0.4})
     assert len(report["warnings"]) == 4
+    assert len(conditions(start, busy, 1, [])["warnings"]) == 2  # CPU time is measured
     text = conditions_line(report)
     assert "steal 10%" in text
     assert "other processes 40%" in text
