@@ -1,10 +1,11 @@
 """Counts how often the tests of the comparison find a difference, on real runs.
 
-    python -m benchmarks.significance FOLDER --plot docs/images/significance.png
+    python -m benchmarks.significance FOLDER… --plot docs/images/significance.png
 
-FOLDER contains finished runs, many for each configuration, such as a study over twelve seeds. Random groups of runs of one
-configuration must not differ: a test at the 5% level may find a difference in at most 5% of the pairs of groups. Groups of
-two configurations show the power of the tests. The intervals are jackknife intervals over the runs: the groups share runs.
+The folders contain finished runs, many for each configuration, such as a study over twelve seeds. Random groups of runs of
+one configuration must not differ: a test at the 5% level may find a difference in at most 5% of the pairs of groups. Groups
+of two configurations show the power of the tests. The intervals are jackknife intervals over the runs, because the groups
+share runs.
 """
 
 import argparse
@@ -53,14 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.significance", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--metric", default="bleu", choices=sorted(BUILT_IN))
     parser.add_argument("--size", type=positive, default=3, help="runs in a group (default: 3)")
     parser.add_argument("--pairs", type=positive, default=400, help="random pairs of groups (default: 400)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table")
     options = parser.parse_args(arguments)
     try:
-        groups = group_runs(find_runs([options.folder])[0])
+        groups = group_runs(find_runs(options.folders)[0])
         rates = measure(groups, options.metric, options.size, options.pairs)
     except UserError as error:
         sys.exit(f"error: {error}")

@@ -29,21 +29,24 @@ class Gold:
 
 @dataclass(frozen=True, slots=True)
 class ParallelText:
-    """Sentence pairs of one split: `source[i]` corresponds to `target[i]` (and to `gold[i]`, `phenomena[i]`).
+    """Sentence pairs of one split: `source[i]` corresponds to `target[i]`, and to `gold[i]` and so on if they are known.
 
     `phenomena` are the names of the phenomena in a pair, such as "negation", if the data set has them. Scores are also
-    reported for each phenomenon.
+    reported for each phenomenon. `similarity` says how similar the source of a held-out pair is to the training sources; see
+    `near_duplicates`.
     """
 
     source: Sequence[str]
     target: Sequence[str]
     gold: Sequence[Gold] | None = None
     phenomena: Sequence[frozenset[str]] | None = None
+    similarity: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.source) == len(self.target)
         assert self.gold is None or len(self.gold) == len(self.source)
         assert self.phenomena is None or len(self.phenomena) == len(self.source)
+        assert self.similarity is None or len(self.similarity) == len(self.source)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -51,7 +54,7 @@ class ParallelText:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel corpus in splits. `counts` are those of `new_counts` and `near_duplicates`."""
+    """A parallel corpus in splits. `counts` are those of `new_counts` and `with_near_duplicates`."""
 
     source_language: str
     target_language: str

@@ -1,4 +1,4 @@
-"""Held-out pairs that are similar to training pairs, counted in one pass over the training split."""
+"""Held-out pairs that are similar to training pairs, found in one pass over the training split."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,8 +18,8 @@ from seq2seq_lab.files import checked_line, parse_checked_line, write_atomically
 
 log = logging.getLogger(__name__)
 
-# Increase it when a change of the code changes the counts.
-_FORMAT = 1
+# Increase it when a change of the code changes what is found.
+_FORMAT = 2
 
 _WORD = re.compile(r"\w+")
 _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|m|d|s)\b")
@@ -28,60 +28,92 @@ _EXPANDED |= {"'ll": " will", "'ve": " have", "'re": " are", "'m": " am", "'d": 
 
 Words = tuple[str | None, ...]  # None in the place of any word
 
-# The counts of each held-out split; see `near_duplicates`.
+# The kinds of near-duplicates; see `near_duplicates`.
 NEAR_DUPLICATES = ("source_in_train", "reference_in_train", "source_within_one_word", "shared_source")
+SIMILARITIES = ("in training", "within one word", "other")  # of a source to those in training
+
+Found = dict[str, dict[str, list[int]]]
 
 
 def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
-    """Return the corpus with the counts of `near_duplicates`, which are cached by the text of the corpus."""
+    """Return the corpus with the near-duplicates of its held-out splits, which are cached by the text of the corpus.
+
+    Its `counts` have the number of pairs of each kind (`SPLIT/KIND`), and its held-out pairs their `similarity`.
+    """
     held_out = {"validation": corpus.validation, **corpus.tests}
     digest = hashlib.sha256(json.dumps([_FORMAT, *held_out]).encode())
     for text in (corpus.train, *held_out.values()):
         digest.update(Lines.of(text.source).digest() + Lines.of(text.target).digest())
     entry = cache / "near_duplicates" / f"{digest.hexdigest()}.json"
+    found: Found
     try:
-        counts = parse_checked_line(entry.read_bytes().removesuffix(b"\n"))
+        found = parse_checked_line(entry.read_bytes().removesuffix(b"\n"))
     except (OSError, ValueError):  # not in the cache, or damaged
-        counts = near_duplicates(corpus.train, held_out)
+        found = near_duplicates(corpus.train, held_out)
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(entry, checked_line(counts))
+            write_atomically(entry, checked_line(found))
         except OSError as error:
             log.warning(
                 "%s cannot be written (%s): the near-duplicates are not cached.", entry, error.strerror
             )
-    return replace(corpus, counts={**corpus.counts, **counts})
+    counts = {f"{name}/{kind}": len(pairs) for name, kinds in found.items() for kind, pairs in kinds.items()}
+    if corpus.train:
+        held_out = {
+            name: replace(text, similarity=_similarity(len(text), found[name]))
+            for name, text in held_out.items()
+        }
+    validation, *tests = held_out.values()
+    return replace(
+        corpus,
+        counts={**corpus.counts, **counts},
+        validation=validation,
+        tests=dict(zip(corpus.tests, tests, strict=True)),
+    )
 
 
-def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -> dict[str, int]:
-    """Count the held-out pairs that are similar to a training pair or to each other.
+def _similarity(size: int, kinds: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return the similarity of each pair of a split."""
+    same, near, other = SIMILARITIES
+    labels = [other] * size
+    for kind, label in (("source_within_one_word", near), ("source_in_train", same)):
+        for pair in kinds[kind]:
+            labels[pair] = label
+    return labels
 
-    The keys and the pairs of each split SPLIT that they count:
 
-    - `SPLIT/source_in_train`, `SPLIT/reference_in_train`: the side equals that of a training pair after normalisation
-      (Unicode NFC, case, punctuation, white space, English contractions: "I'm" is "I am").
-    - `SPLIT/source_within_one_word`: after normalisation, the source differs from a training source by at most one
-      replaced, inserted or deleted word, and they have another word in common.
-    - `SPLIT/shared_source`: another pair of the split has exactly the same source.
+def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -> Found:
+    """Return, for each held-out split, the numbers of the pairs that are similar to a training pair or to each other.
+
+    The kinds:
+
+    - `source_in_train`, `reference_in_train`: the side equals that of a training pair after normalisation (Unicode NFC,
+      case, punctuation, white space, English contractions: "I'm" is "I am").
+    - `source_within_one_word`: after normalisation, the source differs from a training source by at most one replaced,
+      inserted or deleted word, and they have another word in common.
+    - `shared_source`: another pair of the split has exactly the same source.
 
     Without training pairs, only the last one is present.
     """
     pairs = {name: list(_read_words(text, "Reading held-out pairs")) for name, text in held_out.items()}
     same, shorter, references = _find(train, chain.from_iterable(pairs.values()))
-    counts = {}
+    found: Found = {}
     for name, text in held_out.items():
+        kinds = found[name] = {}
         if train:
-            near = [
-                source in shorter
-                or not same.isdisjoint((source, *_replace_one(source), *_delete_one(source)))
-                for source, _ in pairs[name]
+            kinds["source_in_train"] = [i for i, (source, _) in enumerate(pairs[name]) if source in same]
+            kinds["reference_in_train"] = [
+                i for i, (_, target) in enumerate(pairs[name]) if target in references
             ]
-            counts[f"{name}/source_in_train"] = sum(source in same for source, _ in pairs[name])
-            counts[f"{name}/reference_in_train"] = sum(target in references for _, target in pairs[name])
-            counts[f"{name}/source_within_one_word"] = sum(near)
+            kinds["source_within_one_word"] = [
+                i
+                for i, (source, _) in enumerate(pairs[name])
+                if source in shorter
+                or not same.isdisjoint((source, *_replace_one(source), *_delete_one(source)))
+            ]
         copies = Counter(text.source)
-        counts[f"{name}/shared_source"] = sum(count for count in copies.values() if count > 1)
-    return counts
+        kinds["shared_source"] = [i for i, source in enumerate(text.source) if copies[source] > 1]
+    return found
 
 
 def _find(

@@ -3,6 +3,7 @@
 import logging
 import random
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -33,8 +34,8 @@ def test_the_variants_of_a_long_training_sentence_are_not_computed(monkeypatch: 
 
     monkeypatch.setattr(module, "_replace_one", noting)
     train = text(("a " * 100_000, "b"), ("a b c d", "e"), ("a b c d e", "e"), ("a b", "e"))
-    counts = near_duplicates(train, {"test": text(("a b c", "f"))})
-    assert counts["test/source_within_one_word"] == 1
+    found = near_duplicates(train, {"test": text(("a b c", "f"))})
+    assert found["test"]["source_within_one_word"] == [0]
     assert set(lengths) == {2, 3, 4}
 
 
@@ -52,16 +53,23 @@ def test_what_is_counted() -> None:
         "test": text(("We run all night", "va"), ("We run all night", "x"), ("we run all night", "y")),
     }
     assert near_duplicates(train, held_out) == {
-        "validation/source_in_train": 1,
-        "validation/reference_in_train": 1,
-        "validation/source_within_one_word": 4,
-        "validation/shared_source": 0,
-        "test/source_in_train": 0,
-        "test/reference_in_train": 1,
-        "test/source_within_one_word": 0,
-        "test/shared_source": 2,
+        "validation": {
+            "source_in_train": [0],
+            "reference_in_train": [1],
+            "source_within_one_word": [0, 1, 2, 3],
+            "shared_source": [],
+        },
+        "test": {
+            "source_in_train": [],
+            "reference_in_train": [0],
+            "source_within_one_word": [],
+            "shared_source": [0, 1],
+        },
     }
-    assert near_duplicates(text(), held_out) == {"validation/shared_source": 0, "test/shared_source": 2}
+    assert near_duplicates(text(), held_out) == {
+        "validation": {"shared_source": []},
+        "test": {"shared_source": [0, 1]},
+    }
 
 
 def within_one_word(one: list[str], other: list[str]) -> bool:
@@ -91,10 +99,14 @@ def test_counts_equal_a_comparison_of_all_pairs() -> None:
             for (i, one), other in product(enumerate(split.source), train.source)
             if within_one_word(one.split(), other.split())
         }
-        assert found[f"{name}/source_within_one_word"] == len(near)
+        assert found[name]["source_within_one_word"] == sorted(near)
         assert 0 < len(near) < 80
-        assert found[f"{name}/source_in_train"] == sum(one in train.source for one in split.source)
-        assert found[f"{name}/reference_in_train"] == sum(one in train.target for one in split.target)
+        assert found[name]["source_in_train"] == [
+            i for i, one in enumerate(split.source) if one in train.source
+        ]
+        assert found[name]["reference_in_train"] == [
+            i for i, one in enumerate(split.target) if one in train.target
+        ]
 
 
 def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # type: ignore[no-untyped-def]
@@ -103,17 +115,19 @@ def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # 
     counted = with_near_duplicates(corpus, tmp_path)
     assert counted.counts["leaked_pairs"] == 0
     assert counted.counts["test/source_in_train"] == 1
+    assert counted.tests["test"].similarity == ["in training"]
+    assert counted.train.similarity is None
     calls = []
 
-    def count(*arguments: object) -> dict[str, int]:
+    def find(*arguments: object) -> module.Found:
         calls.append(arguments)
-        return {}
+        return {name: {kind: [] for kind in module.NEAR_DUPLICATES} for name in ("validation", "test")}
 
-    monkeypatch.setattr(module, "near_duplicates", count)
+    monkeypatch.setattr(module, "near_duplicates", find)
     assert with_near_duplicates(corpus, tmp_path) == counted
     assert not calls
     (entry,) = (tmp_path / "near_duplicates").iterdir()
-    entry.write_text(entry.read_text().replace("1", "2", 1))
+    entry.write_text(entry.read_text().replace("0", "2", 1))
     with_near_duplicates(corpus, tmp_path)
     assert len(calls) == 1
     calls.clear()
@@ -124,3 +138,14 @@ def test_counts_are_kept_by_the_text(tmp_path, monkeypatch, caplog) -> None:  # 
     with caplog.at_level(logging.WARNING):
         with_near_duplicates(other, tmp_path / "file")
     assert "cannot be written" in caplog.text
+
+
+def test_each_held_out_pair_has_its_similarity(tmp_path: Path) -> None:
+    train = text(("we sleep all day", "a"), ("go home", "b"))
+    test = text(("We sleep all day!", "c"), ("we sleep all night", "d"), ("they run", "e"))
+    corpus = Corpus("en", "fr", train, text(("go home", "f")), {"test": test})
+    found = with_near_duplicates(corpus, tmp_path)
+    assert found.tests["test"].similarity == ["in training", "within one word", "other"]
+    assert found.validation.similarity == ["in training"]
+    alone = with_near_duplicates(Corpus("en", "fr", text(), test, {"test": test}), tmp_path)
+    assert alone.tests["test"].similarity is None

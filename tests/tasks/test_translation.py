@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
+from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
 from seq2seq_lab.metrics.base import measure
@@ -438,6 +440,31 @@ def test_exact_matches_are_counted_for_every_phenomenon_of_a_sentence(
     for row in rows:
         hits = [hit for hit, names in zip(exact, text.phenomena, strict=True) if row.group in names]
         assert (row.count, row.value) == (len(hits), pytest.approx(sum(hits) / len(hits)))
+
+
+def test_bleu_is_reported_by_similarity_to_training(
+    corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
+) -> None:
+    """The pairs of a group are scored alone; a split whose pairs are all alike has no groups."""
+    labels = [SIMILARITIES[number % 2] for number in range(len(corpus.validation))]
+    targets = [
+        " ".join(target.split()[:: -1 if number % 2 else 1])
+        for number, target in enumerate(corpus.validation.target)
+    ]
+    text = replace(corpus.validation, similarity=labels, target=targets, gold=None)
+    found = evaluator(model, text, tokenized, Reference())(final=True)
+    rows = found.measurement.groups["bleu_by_similarity"]
+    assert [row.group for row in rows] == ["in training", "within one word"]
+    assert rows[0].value > 2 * rows[1].value  # the references of the second group are reversed
+    for row, label in zip(rows, SIMILARITIES, strict=False):
+        pairs = [number for number, one in enumerate(labels) if one == label]
+        outputs, references = ([side[i] for i in pairs] for side in (found.translations, text.target))
+        assert row.count == len(pairs)
+        assert row.value == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score, abs=1e-6)
+    for alike in (None, ["other"] * len(labels)):
+        split = replace(text, similarity=alike)
+        groups = evaluator(model, split, tokenized, Reference())(final=True).measurement.groups
+        assert "bleu_by_similarity" not in groups
 
 
 def test_empty_splits_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import torch
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
+from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
@@ -105,6 +106,7 @@ def groupings(length_bounds: Sequence[int]) -> tuple[Grouping, ...]:
     return (
         Grouping("length", "source length in words", Bleu(), by_length),
         BY_PHENOMENON,
+        BY_SIMILARITY,
     )
 
 
@@ -118,6 +120,20 @@ def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
     return dict(sorted(groups.items()))
 
 
+def _by_similarity(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
+    labels = outputs.text.similarity
+    if labels is None:
+        return None
+    groups: dict[str, list[int]] = {label: [] for label in SIMILARITIES}
+    for number, pair in enumerate(outputs.references.pairs):
+        groups[labels[pair]].append(number)
+    found = {label: numbers for label, numbers in groups.items() if numbers}
+    return found if len(found) > 1 else None
+
+
+BY_SIMILARITY = Grouping(
+    "similarity", "similarity of the source to those in training", Bleu(), _by_similarity
+)
 BY_PHENOMENON = Grouping("phenomenon", "phenomenon", ExactMatch(), _by_phenomenon, ordered=False)
 
 
