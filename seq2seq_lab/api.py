@@ -46,6 +46,7 @@ from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 from seq2seq_lab.tracking.wandb import fetch_run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
+from seq2seq_lab.training.threads import use_recorded_threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -330,6 +331,9 @@ def load(
 ) -> LoadedRun:
     """Open a run, by default with the weights of its best checkpoint.
 
+    On a CPU, this process then computes with at most the number of threads that the run was trained with: it was measured
+    (`trainer.threads=auto`), and more threads may wait for each other at every small operation.
+
     Args:
         folder: the run folder, or a checkpoint at W&B: `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
         config_dir: the folder of custom components that the run was trained with; its Python files are trusted.
@@ -416,6 +420,8 @@ def open_run(
         with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
             model = task.model()
         checkpoints.load_average(weights, model)
+    if place.type == "cpu":
+        use_recorded_threads(read_record(folder))
     names = ",".join(path.name for path in weights)
     return OpenedRun(folder, config, task, model.to(place).eval(), Compute(place, wanted), names)
 

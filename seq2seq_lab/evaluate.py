@@ -14,6 +14,7 @@ from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, wri
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
     from seq2seq_lab.data.corpus import Corpus
+    from seq2seq_lab.runtime.ranks import Ranks
     from seq2seq_lab.tasks.translation.evaluation import Split
 
 RUN_HELP = "a run folder (outputs/DATE/TIME), or a checkpoint on W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
@@ -52,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="write to this folder (default: evaluations/NUMBER in the run folder)",
     )
+    arguments.add_argument(
+        "--devices",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="divide the work among N processes: one for each GPU, or sharing the cores of a CPU (default: 1)",
+    )
     arguments.add_argument("--validation", action="store_true", help="score the validation split too")
     arguments.add_argument(
         "--replace-unknown",
@@ -59,6 +67,13 @@ def parser() -> argparse.ArgumentParser:
         help="also score the translations with each unknown word (⁇) replaced by the source word with the highest weight",
     )
     return arguments
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    if (value := int(text)) < 1:
+        raise ValueError(text)
+    return value
 
 
 def add_opening(arguments: argparse.ArgumentParser) -> None:
@@ -107,7 +122,29 @@ def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun"
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Score a run, and write and print the metrics."""
+    """Score a run in the given number of processes, and write and print the metrics."""
+    if options.output is not None and options.output.exists():
+        raise UserError(f"--output={options.output} already exists. Choose another folder.")
+    if options.devices == 1:
+        from seq2seq_lab.runtime.ranks import Ranks
+
+        score(options, Ranks())
+    else:
+        from seq2seq_lab.launching.launch import spawn
+
+        spawn(options.devices, _score_on_rank, options)
+
+
+def _score_on_rank(options: argparse.Namespace) -> None:
+    """Entry point of a spawned process."""
+    from seq2seq_lab.launching.launch import join_ranks
+
+    with join_ranks() as ranks:
+        score(options, ranks)
+
+
+def score(options: argparse.Namespace, ranks: "Ranks") -> None:
+    """Score a run together with the other ranks. Only rank 0 writes and prints the metrics."""
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.metrics.base import Declarations
     from seq2seq_lab.reporting import run_report, score_tables
@@ -116,10 +153,9 @@ def evaluate(options: argparse.Namespace) -> None:
     from seq2seq_lab.runtime.compute import Compute
     from seq2seq_lab.tracking import Trackers
 
-    if options.output is not None and options.output.exists():
-        raise UserError(f"--output={options.output} already exists. Choose another folder.")
-    run = open_run(options, options.changes)
-    splits, origin = read_splits(run, options)
+    with ranks.main_first():  # the others read the cache
+        run = open_run(options, options.changes)
+        splits, origin = read_splits(run, options)
     # The run scores its validation split in the precision of its training.
     trained_in = Precision(read_record(run.folder)["precision"])
     of_validation = trained_in if options.precision == "auto" else run.precision
@@ -127,10 +163,12 @@ def evaluate(options: argparse.Namespace) -> None:
     for split in splits:
         precision = of_validation if split.prefix == "val" else run.precision
         evaluator = run.task.evaluator(
-            split, run.model, Compute(run.device, precision), replace_unknown=options.replace_unknown
+            split, run.model, Compute(run.device, precision, ranks), replace_unknown=options.replace_unknown
         )
         evaluations.append((split, evaluator(final=True)))
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, run.task.primary)
+    if not ranks.main:
+        return
     folder = options.output or make_numbered_folder(run.folder / "evaluations")
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, options, origin)

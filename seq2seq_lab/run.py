@@ -49,7 +49,7 @@ from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, T
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
-from seq2seq_lab.training.threads import choose_threads, restored_threads
+from seq2seq_lab.training.threads import choose_threads, restored_threads, use_recorded_threads
 from seq2seq_lab.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ def prepare_machine(
     if isinstance(settings.threads, int):
         torch.set_num_threads(settings.threads)
     elif record is not None:
-        torch.set_num_threads(min(record["machine"]["threads"], torch.get_num_threads()))
+        use_recorded_threads(record)
     set_deterministic(settings.deterministic)
     device = choose_device(settings.device, ranks.gpu_index(settings.backend))
     ranks = ranks.with_backend(settings.backend, device)

@@ -18,6 +18,7 @@ from seq2seq_lab import evaluate
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines, read_result
+from seq2seq_lab.training.threads import restored_threads
 
 SETTINGS = [
     *("dataset.train=800", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
@@ -51,6 +52,38 @@ def scored(*arguments: str) -> dict[str, Any]:
     newest = max(folder.iterdir(), key=lambda path: int(path.name))
     result: dict[str, Any] = json.loads((newest / "result.json").read_text("utf-8"))
     return result
+
+
+def test_several_processes_return_the_scores_of_one(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for number, folder in enumerate(folders, start=1):
+        evaluate.main(
+            [str(run.folder), "trainer.eval_batch_size=8", f"--devices={number}", f"--output={folder}"]
+        )
+    # The tests draw fewer bootstrap samples in this process.
+    one, two = (
+        {
+            name: value
+            for name, value in read_result(folder).items()
+            if name.startswith("test/") and isinstance(value, float) and not name.endswith("_confidence")
+        }
+        for folder in folders
+    )
+    assert two == pytest.approx(one, rel=1e-5)
+    for name in ("translations.test.jsonl", "scored/test.hypotheses.txt"):
+        assert (folders[0] / name).read_text("utf-8") == (folders[1] / name).read_text("utf-8")
+
+
+def test_a_run_is_opened_with_its_number_of_threads(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    record = json.loads((folder / "run.json").read_text("utf-8"))
+    with restored_threads():
+        for recorded, available, used in ((1, 3, 1), (3, 2, 2)):
+            record["machine"]["threads"] = recorded
+            rewrite(folder / "run.json", json.dumps(record))
+            torch.set_num_threads(available)
+            seq2seq_lab.load(folder, device="cpu")
+            assert torch.get_num_threads() == used
 
 
 def test_evaluating_again_returns_the_scores_of_the_run(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,6 +34,15 @@ def restored_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def use_recorded_threads(record: Mapping[str, Any]) -> None:
+    """Compute with the number of threads of a run, or with fewer if this process has fewer.
+
+    Args:
+        record: the `run.json` of the run.
+    """
+    torch.set_num_threads(min(record["machine"]["threads"], torch.get_num_threads()))
 
 
 def choose_threads(
