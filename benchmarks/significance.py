@@ -10,6 +10,7 @@ share runs.
 
 import argparse
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from seq2seq_lab.reporting.score_tables import CLUSTERS
 
 LEVEL = 0.05
 SAMPLES = 1000
+SECTION = re.compile(r"\b[a-z_.]+\.(?=\w+=)")  # of a key
 NORMAL = 1.96  # half of the width of a 95% interval in standard errors
 TESTS = {
     "runs of median score, over examples": "paired bootstrap",
@@ -89,7 +91,8 @@ def measure(groups: Sequence[Group], metric: str, size: int, pairs: int) -> dict
     clusters = groups[0].runs[0].statistics[CLUSTERS].astype(int)
     rates = {}
     for one, other in itertools.combinations_with_replacement(groups, 2):
-        name = f"{one.label}, equal" if one is other else f"{one.label} and {other.label}"
+        first, second = (SECTION.sub("", group.label) for group in (one, other))
+        name = f"two groups with {first}" if one is other else f"{first} and {second}"
         rates[name] = rates_of(one, other, metric, clusters, size, pairs)
     return rates
 
@@ -157,19 +160,21 @@ def jackknife(found: Sequence[bool], drawn: Sequence[set[int]]) -> Rate:
 
 def draw(rates: dict[str, list[Rate]], path: Path) -> None:
     """Draw the rates with their intervals."""
-    figure, axes = plt.subplots(figsize=(7, 0.9 + 0.55 * len(rates)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 1.2 + 0.7 * len(rates)), layout="constrained")
     places = np.arange(len(rates))[::-1]
-    for test, (label, offset) in enumerate(zip(TESTS, (0.12, -0.12), strict=True)):
+    for test, (label, offset) in enumerate(zip(TESTS, (0.1, -0.15), strict=True)):
         of_test = [both[test] for both in rates.values()]
         shares = np.array([rate.share for rate in of_test])
         ends = np.array([[rate.share - rate.lowest, rate.highest - rate.share] for rate in of_test]).T
         axes.errorbar(shares, places + offset, xerr=ends, fmt="os"[test], capsize=3, label=label)
+    for place, name in zip(places, rates, strict=True):
+        axes.text(0, place + 0.27, name, fontsize=8, in_layout=False)
     axes.axvline(LEVEL, color="0.5", linestyle=":", label="5%")
-    axes.set_yticks(places, list(rates))
-    axes.set_ylim(-0.5, len(rates) - 0.5)
+    axes.set_yticks([])
+    axes.set_ylim(-0.5, len(rates) - 0.3)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("pairs of groups with p ≤ 0.05")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.28), ncols=3, frameon=False, fontsize=8)
+    axes.set_xlabel("share of the pairs of groups with p ≤ 0.05")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
