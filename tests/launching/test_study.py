@@ -407,11 +407,13 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     assert compute_job_hash(config) == compute_job_hash(config | {"seed": 1.0})
     assert compute_job_hash(config) != compute_job_hash(config | {"seed": True})
     assert len(compute_job_hash(config)) == 10
-    added = config | {"trainer": {"pad_to": None}}
-    assert compute_job_hash(config | {"trainer": {}}) == compute_job_hash(
-        added
-    )  # as before this setting existed
-    assert compute_job_hash(added) != compute_job_hash(config | {"trainer": {"pad_to": 4}})
+    before, default, other = (
+        config | {"trainer": {"x": 1, **new}} for new in ({}, {"pad_to": None}, {"pad_to": 4})
+    )
+    assert compute_job_hash(before) == compute_job_hash(
+        default
+    )  # studies from before this setting existed continue
+    assert compute_job_hash(before) != compute_job_hash(other)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def _by_similarity(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
 
 
 BY_SIMILARITY = Grouping(
-    "similarity", "similarity of the source to those in training", Bleu(), _by_similarity
+    "similarity", "similarity of the source to those in training", Bleu(), _by_similarity, ordered=False
 )
 BY_PHENOMENON = Grouping("phenomenon", "phenomenon", ExactMatch(), _by_phenomenon, ordered=False)
 
