@@ -21,24 +21,34 @@ def compute_job_hash(config: Mapping[str, Any]) -> str:
     Args:
         config: the plain configuration.
     """
-    computed = _normalize({key: value for key, value in config.items() if key not in NOT_COMPUTED})
-    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()[:10]
+    return hashlib.sha256(json.dumps(_normalize(_computed(config)), sort_keys=True).encode()).hexdigest()[:10]
 
 
 def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that determine what a run computes, as JSON by dotted key, without `MAY_CHANGE`.
 
-    A later version's setting is left out if it does what earlier versions did, so that their runs and studies continue.
-
     Args:
         config: the plain configuration.
     """
-    computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     return {
         key: json.dumps(_normalize(value))
-        for key, value in configuration.dotted_settings(computed)
-        if key not in configuration.MAY_CHANGE and (key, value) not in configuration.ADDED.items()
+        for key, value in configuration.dotted_settings(_computed(config))
+        if key not in configuration.MAY_CHANGE
     }
+
+
+def _computed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections that determine what a run computes.
+
+    A setting that a later version added is left out if it does what earlier versions did: their runs and studies continue.
+    """
+    sections = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
+    for key, value in configuration.ADDED.items():
+        section, _, name = key.partition(".")
+        settings = sections.get(section, {})
+        if name in settings and settings[name] == value:
+            sections[section] = {other: settings[other] for other in settings if other != name}
+    return sections
 
 
 def _normalize(value: object) -> object:
