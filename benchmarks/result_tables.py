@@ -186,7 +186,11 @@ def experiments(lines: Sequence[Line]) -> list[str]:
     columns: dict[str, Cell] = {
         "experiment": lambda runs: f"`{runs[0].experiment}`",
         "seed": lambda runs: ", ".join(str(run.seed) for run in runs),
-        **score_columns(*names, "val/bleu", "val/bleu_lowercased_tokenised"),
+        **score_columns(*names[:3]),
+        "the same, `search=beam`": lambda runs: mean_and_deviation(
+            [line.scores[names[2]] for line in beams(lines, runs) if names[2] in line.scores], ".2f"
+        ),
+        **score_columns(*names[3:], "val/bleu", "val/bleu_lowercased_tokenised"),
     }
     return [*rows_of(runs, columns), *facts([*chain(*runs)], *names[:4], machine=False)]
 
@@ -301,6 +305,12 @@ def transformers(lines: Sequence[Line]) -> list[str]:
         key=lambda run: ("dataset" in run.command or run.experiment is not None, -(run.parameters or 0))
     )
     return [*rows_of([[run] for run in runs], columns, 1), *facts(runs, "test/bleu")]
+
+
+def beams(lines: Sequence[Line], runs: Sequence[Line]) -> list[Line]:
+    """Return the evaluations of runs with the default beam search."""
+    commands = [run.command for run in runs]
+    return [line for line in lines if is_beam(line) and line.command in commands]
 
 
 def is_beam(line: Line) -> bool:

@@ -86,7 +86,7 @@ def test_a_page_without_a_part_is_refused() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_header_of_an_experiment_has_its_command_and_score(name: str) -> None:
-    (line,) = results.current(LINES, name)
+    (line,) = (line for line in results.current(LINES, name) if line.seed == 1)  # as the header says
     header = EXPERIMENTS[name].split("defaults:")[0]
     assert f"# Command: {line.command}\n" in header
     lowercased = "lowercased and tokenised" in header.rpartition("Test BLEU")[2]
