@@ -33,10 +33,7 @@ LEVEL = 0.05
 SAMPLES = 1000
 SECTION = re.compile(r"\b[a-z_.]+\.(?=\w+=)")  # of a key
 NORMAL = 1.96  # half of the width of a 95% interval in standard errors
-TESTS = {
-    "runs of median score, over examples": "paired bootstrap",
-    "means, over seeds and examples": "hierarchical bootstrap",
-}
+TESTS = ("runs of median score, over examples", "means, over seeds and examples")
 
 
 @dataclass(frozen=True)

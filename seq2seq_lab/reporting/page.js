@@ -190,9 +190,12 @@ function viridis(weight) {
   return `rgb(${mixed})`;
 }
 
+function framesOf(example) {
+  return Object.values(example.maps).flatMap((map) => map.frames ?? []);
+}
+
 function stepsOf(example) {
-  const frames = Object.values(example.maps).flatMap((map) => map.frames ?? []);
-  return [...new Set(frames.map((frame) => frame.step).filter((step) => step !== undefined))].sort((a, b) => a - b);
+  return [...new Set(framesOf(example).map((frame) => frame.step).filter((step) => step !== undefined))].sort((a, b) => a - b);
 }
 
 function chooseExample() {
@@ -224,7 +227,7 @@ function drawMaps() {
         : [element("p", { className: "note", textContent: "no validation yet" })]));
     }
   }
-  const frames = Object.values(example.maps).flatMap((map) => map.frames ?? []);
+  const frames = framesOf(example);
   at("scale").hidden = at("pointing").hidden = frames.length === 0; // pictures have their own scale
   at("gold").hidden = !frames.some((frame) => frame.links.length);
 }

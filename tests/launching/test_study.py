@@ -410,9 +410,8 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     before, default, other = (
         config | {"trainer": {"x": 1, **new}} for new in ({}, {"pad_to": None}, {"pad_to": 4})
     )
-    assert compute_job_hash(before) == compute_job_hash(
-        default
-    )  # studies from before this setting existed continue
+    # Studies from before this setting existed continue.
+    assert compute_job_hash(before) == compute_job_hash(default)
     assert compute_job_hash(before) != compute_job_hash(other)
 
 
