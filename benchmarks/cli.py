@@ -13,6 +13,7 @@ import torch
 from benchmarks.machine import Conditions, conditions, machine
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.evaluate import positive
 from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
@@ -36,13 +37,6 @@ def add_comparison(parser: argparse.ArgumentParser, pairs: int, rounds: int) -> 
     parser.add_argument("--rounds", type=positive, default=rounds, help=about)
     parser.add_argument("--multi30k", type=Path, metavar="DIR", help="folder of train.de, train.en, …")
     parser.add_argument("--pairs", type=positive, default=pairs, help="random pairs, without --multi30k")
-
-
-def positive(text: str) -> int:
-    """Return a whole number above 0."""
-    if (value := int(text)) < 1:
-        raise ValueError(text)
-    return value
 
 
 def run(

@@ -8,8 +8,8 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).parents[1]
 
 project = "seq2seq_lab"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["notebook.ipynb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+nb_execution_mode = "off"
 html_theme = "furo"
 html_title = "seq2seq_lab"
 html_copy_source = False
@@ -32,7 +32,7 @@ def read(app: Sphinx, name: str, source: list[str]) -> None:
     """Add the files of conf/ to their page, and replace links to files that the site does not have by their text."""
     if name == "configuration":
         source[0] += configuration()
-    source[0] = re.sub(r"\[([^\]]+)\]\((?:\.\./[^)]*|[\w/]+\.(?:ipynb|jsonl|json))\)", r"\1", source[0])
+    source[0] = re.sub(r"\[([^\]]+)\]\((?:\.\./[^)]*|[\w/]+\.(?:jsonl|json))\)", r"\1", source[0])
 
 
 def configuration() -> str:

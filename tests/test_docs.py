@@ -51,7 +51,7 @@ def test_the_notebook(docs: Path) -> None:
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 5
     blocks = ["".join(cell["source"]) for cell in cells]
-    small = {"dataset.train=1500": "dataset.train=200", "trainer.max_epochs=6": "trainer.max_epochs=2"}
+    small = {"dataset.train=6000": "dataset.train=200", "trainer.max_epochs=6": "trainer.max_epochs=2"}
     names = execute(with_settings(blocks, small))
     for figure in ("curves", "heatmap", "comparison", "own_heatmap"):
         assert isinstance(names[figure], Figure), figure
@@ -78,7 +78,7 @@ def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
     scores = {
         kind for cell in cells for kind in re.findall(r"'attention': ([\d.]+)", json.dumps(cell["outputs"]))
     }
-    assert min(map(float, scores)) > 15  # the model has learnt enough for its pictures to show something
+    assert min(map(float, scores)) > 80  # the model has learnt enough for its pictures to show something
     assert len(text.encode()) < 900 * 1024
     pictures = {"image/png"}
     shown = "".join(
