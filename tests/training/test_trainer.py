@@ -12,7 +12,6 @@ from typing import Any
 import hydra
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from seq2seq_lab import build
@@ -69,18 +68,18 @@ def text() -> TokenizedText:
 
 
 @pytest.fixture(scope="module")
-def composed() -> str:
+def composed() -> Config:
     overrides = [
         *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", f"trainer.batch_size={BATCH}"),
         *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
         *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "trainer.samples=0"),
     ]
     with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
-        return OmegaConf.to_yaml(hydra.compose("config", overrides))
+        return config.typed(hydra.compose("config", overrides))
 
 
 @pytest.fixture
-def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Trainer]:
+def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[..., Trainer]:
     """Make a trainer; keyword arguments change settings of the `trainer` section."""
 
     def made(
@@ -91,12 +90,9 @@ def make(text: TokenizedText, composed: str, tmp_path: Path) -> Callable[..., Tr
         optimizer: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Trainer:
-        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(composed))
+        whole = replace(composed, trainer=replace(composed.trainer, **settings))
         if optimizer is not None:
-            merged.optimizer = optimizer
-        for key, value in settings.items():
-            OmegaConf.update(merged, f"trainer.{key}", value)
-        whole = config.typed(merged)  # type: ignore[arg-type]
+            whole = replace(whole, optimizer=dict(optimizer))
         torch.manual_seed(3)
         model = build.model(whole, *SIZES, joint=False)
 
