@@ -29,6 +29,7 @@ BEAM = "search=beam"
 GRAMMAR = "decoder × attention function on the grammar"
 MULTI30K = "decoder × attention function on Multi30k"
 PRESETS = "headline presets, greedy and beam search"
+TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,14 @@ class Cell:
         table: the name of its table.
         command: without the seed; DIR and FILE are placeholders of paths.
         minutes: of one run on one core of an AMD EPYC beside other jobs.
-        beam: whether each run is also evaluated with beam search.
+        evaluations: settings with which each run is also evaluated.
     """
 
     table: str
     command: str
     minutes: int
-    beam: bool = False
+    evaluations: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Run:
         return re.sub(r"[^A-Za-z0-9_.]+", "-", " ".join(words) or "default")
 
     def is_recorded(self, lines: Sequence[Line]) -> bool:
-        """Return whether lines have what the tables show of it: scores of both searches, or scores and statistics."""
+        """Return whether lines have what the tables show of it: scores of the evaluations, or scores and statistics."""
         own = [
             line
             for line in lines
@@ -75,8 +77,9 @@ class Run:
             and unseeded(line.command) == unseeded(self.command)
             and not (line.superseded or line.others)
         ]
-        if self.cell.beam:
-            return {None, shlex.join([*EVALUATE, BEAM])} <= {line.evaluation for line in own}
+        if self.cell.evaluations:
+            wanted = {None, *(shlex.join([*EVALUATE, setting]) for setting in self.cell.evaluations)}
+            return wanted <= {line.evaluation for line in own}
         return any(line.statistics and line.evaluation is None for line in own)
 
 
@@ -98,15 +101,25 @@ def cells() -> Iterator[Cell]:
         yield Cell(MULTI30K, f"{start} decoder=bahdanau attention={attention} {budget}", 15)
     yield Cell(MULTI30K, f"{start} model=vanilla {budget}", 8)
     for name, minutes in (("multi30k_de_en", 100), ("multi30k_en_de", 200)):
-        yield Cell(PRESETS, f"{start} experiment={name} dataset.path=DIR", minutes, beam=True)
+        yield Cell(PRESETS, f"{start} experiment={name} dataset.path=DIR", minutes, (BEAM,))
+    tatoeba = f"{start} experiment=tatoeba_en_fr dataset.path=FILE"
+    yield Cell(TATOEBA, tatoeba, 100, ("trainer.multi_reference=true",), seeds=(1,))
+
+
+def tables() -> list[str]:
+    """Return the names of the tables."""
+    return list(dict.fromkeys(cell.table for cell in cells()))
 
 
 def runs() -> list[Run]:
     """Return all planned runs, the first seed of every cell of a table before the second."""
-    of_tables = {
-        name: [cell for cell in cells() if cell.table == name] for name in (GRAMMAR, MULTI30K, PRESETS)
-    }
-    return [Run(cell, seed) for same in of_tables.values() for seed in SEEDS for cell in same]
+    return [
+        Run(cell, seed)
+        for name in tables()
+        for seed in SEEDS
+        for cell in cells()
+        if cell.table == name and seed in cell.seeds
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -145,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
-    """Train a run, or continue it, and evaluate it with beam search if it needs that.
+    """Train a run, or continue it, and start its evaluations.
 
     Raises:
         UserError: a path is not given, or the program fails.
@@ -160,8 +173,9 @@ def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
     if read_finished_result(folder) is None:
         started = (folder / "checkpoints").is_dir()
         start([*words[:3], f"resume={folder}"] if started else [*words, f"hydra.run.dir={folder}"])
-    if run.cell.beam and not (folder / "evaluations").is_dir():
-        start([*words[:2], "seq2seq_lab.evaluate", str(folder), BEAM])
+    for number, setting in enumerate(run.cell.evaluations, start=1):
+        if not (folder / "evaluations" / str(number)).is_dir():
+            start([*words[:2], "seq2seq_lab.evaluate", str(folder), setting])
 
 
 def start(words: Sequence[str]) -> None:
@@ -178,27 +192,26 @@ def start(words: Sequence[str]) -> None:
 
 
 def add_run(run: Run, folder: Path, machine: str) -> None:
-    """Add a finished run and its evaluation; nothing if it has not finished."""
+    """Add a finished run and its evaluations; nothing if it has not finished."""
     if read_finished_result(folder) is None:
         return
     about = ["--command", run.command, "--machine", machine]
     results.main(["add", str(folder), *about])
-    if run.cell.beam and read_finished_result(folder / "evaluations" / "1") is not None:
-        evaluation = shlex.join([*EVALUATE, BEAM])
-        results.main(["add", str(folder / "evaluations" / "1"), *about, "--evaluation", evaluation])
+    for number, setting in enumerate(run.cell.evaluations, start=1):
+        if read_finished_result(made := folder / "evaluations" / str(number)) is not None:
+            evaluation = shlex.join([*EVALUATE, setting])
+            results.main(["add", str(made), *about, "--evaluation", evaluation])
 
 
 def summary(lines: Sequence[Line]) -> list[str]:
     """Return a table of what is planned, and what is not recorded."""
     rows = []
-    for name in (GRAMMAR, MULTI30K, PRESETS):
+    for name in tables():
         planned = [run for run in runs() if run.cell.table == name]
         recorded = [run for run in planned if run.is_recorded(lines)]
         minutes = sum(run.cell.minutes for run in planned)
-        number = len({run.cell.command for run in planned})
-        rows.append(
-            [name, str(number), str(len(SEEDS)), f"{minutes / 60:.1f}", f"{len(recorded)} of {len(planned)}"]
-        )
+        counted = [len({run.cell.command for run in planned}), len({run.seed for run in planned})]
+        rows.append([name, *map(str, counted), f"{minutes / 60:.1f}", f"{len(recorded)} of {len(planned)}"])
     heads = ["table", "configurations", "seeds", "core-hours", "runs recorded"]
     missing: dict[str, list[int]] = {}
     for run in runs():

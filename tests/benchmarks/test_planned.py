@@ -55,7 +55,7 @@ def test_a_run_is_started_resumed_and_evaluated(tmp_path: Path, monkeypatch: pyt
     assert commands.pop(0) == [*experiment, f"hydra.run.dir={tmp_path}"]
     assert commands.pop(0) == ["-m", "seq2seq_lab.evaluate", str(tmp_path), BEAM]
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "evaluations").mkdir()
+    (tmp_path / "evaluations" / "1").mkdir(parents=True)
     execute(run, tmp_path, {"DIR": "data"})
     assert commands == [["-m", "seq2seq_lab", f"resume={tmp_path}"]]
 
