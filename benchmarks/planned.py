@@ -12,6 +12,7 @@ import argparse
 import math
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from benchmarks.page import table
 from benchmarks.results import EVALUATE, PROGRAM, RESULTS, Line, read_lines, unseeded
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_finished_result
+from seq2seq_lab.training import checkpoint
 
 SEEDS = (1, 2, 3)
 BEAM = "search=beam"
@@ -171,11 +173,21 @@ def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
                 raise UserError(f"{run.command} needs a path. Give it with --path {value}=PATH.")
             words[index] = f"{key}={paths[value]}"
     if read_finished_result(folder) is None:
-        started = (folder / "checkpoints").is_dir()
-        start([*words[:3], f"resume={folder}"] if started else [*words, f"hydra.run.dir={folder}"])
+        if checkpoint.any_valid(folder / "checkpoints"):
+            start([*words[:3], f"resume={folder}"])
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            start([*words, f"hydra.run.dir={folder}"])
+    for setting, made in evaluations(run, folder):
+        if read_finished_result(made) is None:
+            shutil.rmtree(made, ignore_errors=True)
+            start([*words[:2], "seq2seq_lab.evaluate", str(folder), setting, f"--output={made}"])
+
+
+def evaluations(run: Run, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the setting and the folder of each planned evaluation of a run."""
     for number, setting in enumerate(run.cell.evaluations, start=1):
-        if not (folder / "evaluations" / str(number)).is_dir():
-            start([*words[:2], "seq2seq_lab.evaluate", str(folder), setting])
+        yield setting, folder / "evaluations" / f"planned-{number}"
 
 
 def start(words: Sequence[str]) -> None:
@@ -197,8 +209,8 @@ def add_run(run: Run, folder: Path, machine: str) -> None:
         return
     about = ["--command", run.command, "--machine", machine]
     results.main(["add", str(folder), *about])
-    for number, setting in enumerate(run.cell.evaluations, start=1):
-        if read_finished_result(made := folder / "evaluations" / str(number)) is not None:
+    for setting, made in evaluations(run, folder):
+        if read_finished_result(made) is not None:
             evaluation = shlex.join([*EVALUATE, setting])
             results.main(["add", str(made), *about, "--evaluation", evaluation])
 

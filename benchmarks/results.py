@@ -146,14 +146,14 @@ def write_statistics(folder: Path, line: Line) -> Line:
     for path in sorted(folder.glob("scored/test*.npz")):
         split = path.stem.replace(".", "/")
         statistics = score_tables.read_statistics(path)
-        arrays |= {
-            f"{split}/{name}": statistics[name].astype(np.min_scalar_type(int(statistics[name].max())))
-            for name in (score_tables.CLUSTERS, *KEPT)
-            if name in statistics
-        }
+        for name in (score_tables.CLUSTERS, *KEPT):
+            if name in statistics:
+                array = statistics[name]
+                if array.min() < 0 or not (array == np.rint(array)).all():
+                    raise UserError(f"{path}: {name} has statistics other than counts, which cannot be kept.")
+                arrays[f"{split}/{name}"] = array.astype(np.min_scalar_type(int(array.max())))
     if not arrays:
         return line
-    assert all(np.issubdtype(array.dtype, np.integer) for array in arrays.values())
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     name = f"{hashlib.sha256(json.dumps(line.key).encode()).hexdigest()[:12]}.npz"
@@ -279,16 +279,18 @@ def read_evaluation(options: argparse.Namespace) -> Line:
         raise UserError(
             f"--evaluation={options.evaluation!r}: it has to start with `{shlex.join(EVALUATE)}`."
         )
-    search = [word for word in words if word.startswith("search")]
-    settings, _ = composed(shlex.join([*shlex.split(options.command), *search]))
-    wanted = {key: value for key, value in settings.items() if key.startswith("search.")}
-    actual = dict(schema.dotted_settings({"search": result["search"]}))
-    if wanted != actual or words.count("--ensemble") != len(options.member):
+    changes = [word for word in words if "=" in word and not word.startswith("--")]
+    wanted, _ = composed(shlex.join([*shlex.split(options.command), *changes]))
+    actual = dict(schema.dotted_settings(schema.plain(DictConfig(OmegaConf.load(folder / "config.yaml")))))
+    for key, (value, own) in differences(wanted, actual).items():
         raise UserError(
-            f"--evaluation={options.evaluation!r} --member={options.member}: the evaluation has {actual}. Give its command, "
-            f"and a --member for each --ensemble."
+            f"--evaluation={options.evaluation!r} gives {key}={value}. The evaluation has {key}={own}."
         )
-    changes: dict[str, Any] = {
+    if words.count("--ensemble") != len(options.member):
+        raise UserError(
+            f"--evaluation={options.evaluation!r} --member={options.member}: give a --member for each --ensemble."
+        )
+    measured: dict[str, Any] = {
         **dict.fromkeys(COSTS),
         **scored(result),
         "commit": commit_of(folder, result.get("provenance", {}), options.commit),
@@ -296,7 +298,7 @@ def read_evaluation(options: argparse.Namespace) -> Line:
         "evaluation": options.evaluation,
         "others": options.member,
     }
-    return replace(read_run(options, run), **changes)
+    return replace(read_run(options, run), **measured)
 
 
 def scored(result: Mapping[str, Any]) -> dict[str, Any]:

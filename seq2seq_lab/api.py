@@ -46,7 +46,7 @@ from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 from seq2seq_lab.tracking.wandb import fetch_run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
-from seq2seq_lab.training.threads import use_recorded_threads
+from seq2seq_lab.training.threads import undo_recorded_threads, use_recorded_threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -299,6 +299,7 @@ def train(
     """
     if isinstance(overrides, str):
         raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
+    undo_recorded_threads()
     with extensions.using(config_dir):
         composed = compose.compose_run(overrides)
         target = composed.run_folder if folder is None else Path(folder).absolute()
@@ -408,6 +409,10 @@ def open_run(
     folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
     place = choose_device(_choice(Device, "device", device))
+    if place.type == "cuda":
+        place = torch.device(
+            "cuda", torch.cuda.current_device()
+        )  # each rank of `evaluate --devices` has its own
     with extensions.using(config_dir):
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))

@@ -155,7 +155,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
 
     with ranks.main_first():  # the others read the cache
         run = open_run(options, options.changes)
-        splits, origin = read_splits(run, options)
+        splits, origin = read_splits(run, options, ranks)
     # The run scores its validation split in the precision of its training.
     trained_in = Precision(read_record(run.folder)["precision"])
     of_validation = trained_in if options.precision == "auto" else run.precision
@@ -199,7 +199,9 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     )
 
 
-def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Split"], dict[str, Any]]:
+def read_splits(
+    run: "LoadedRun", options: argparse.Namespace, ranks: "Ranks"
+) -> tuple[list["Split"], dict[str, Any]]:
     """Return the splits to score, tokenised with the tokenizers of the run, and the provenance of the evaluation.
 
     Raises:
@@ -224,7 +226,7 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
         raise UserError(
             "--validation: this data set has no validation split. Omit the option, or set dataset.validation=FILE."
         )
-    corpus = with_languages(corpus, run)
+    corpus = with_languages(corpus, run, ranks)
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
     longest = run.config.trainer.max_eval_length
@@ -232,7 +234,7 @@ def read_splits(run: "LoadedRun", options: argparse.Namespace) -> tuple[list["Sp
         check_lengths(name, splits_of(corpus)[name], tokens, longest, dataset)
     corpus = with_near_duplicates(corpus, cache_folder(run.config.cache_dir))
     with extensions.using(options.config_dir):
-        origin = provenance(run.config, corpus_record(corpus), run.device, 1)
+        origin = provenance(run.config, corpus_record(corpus), run.device, ranks.size)
     splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
     for split in splits:
         run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
@@ -274,7 +276,7 @@ def write_settings(
     write_covered(folder, "run", "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")
 
 
-def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":
+def with_languages(corpus: "Corpus", run: "LoadedRun", ranks: "Ranks") -> "Corpus":
     """Replace the default labels by the languages of the run's vocabulary; warn if the languages differ."""
     fitted = run.tokenizers.languages
     if fitted is None:
@@ -283,7 +285,7 @@ def with_languages(corpus: "Corpus", run: "LoadedRun") -> "Corpus":
     source, target = (
         known if label in NO_LANGUAGE else label for label, known in zip(labels, fitted, strict=True)
     )
-    if (source, target) != fitted and NO_LANGUAGE.isdisjoint(fitted):
+    if ranks.main and (source, target) != fitted and NO_LANGUAGE.isdisjoint(fitted):
         print(
             f"warning: the vocabulary of {run.folder} is for {'→'.join(fitted)}, this data set is {source}→{target}.",
             file=sys.stderr,

@@ -4,6 +4,7 @@ from seq2seq_lab.metrics.alignment import AlignmentErrorRate, AlignmentPrecision
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
+from seq2seq_lab.metrics.classification import METRICS as CLASSIFICATION_METRICS
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS
 from seq2seq_lab.metrics.pointing import AttentionInRegion, PointingGame, RegionShare
 from seq2seq_lab.metrics.ter import Ter
@@ -27,6 +28,6 @@ BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         *(*TEXT_METRICS, *UNKNOWN_REPLACED, *ALIGNMENT_METRICS),
-        *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS),
+        *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS, *CLASSIFICATION_METRICS),
     )
 }

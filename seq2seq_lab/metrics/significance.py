@@ -137,10 +137,14 @@ def _resampled(
 
 
 def two_sided_p(resampled: Array, observed: Array) -> list[float]:
-    """Return the p-value of each observed difference; `resampled` has a row per sample and a column per difference."""
-    centred = np.abs(resampled - resampled.mean(0))
-    greater = (centred >= np.abs(observed)).sum(0)
-    return [float(p) for p in (greater + 1) / (len(resampled) + 1)]
+    """Return the p-value of each observed difference; `resampled` has a row per sample and a column per difference.
+
+    A sample whose difference is not defined counts as at least as great as the observed one.
+    """
+    defined = np.isfinite(resampled)
+    means = np.where(defined, resampled, 0).sum(0) / defined.sum(0).clip(min=1)
+    smaller = (defined & (np.abs(resampled - means) < np.abs(observed))).sum(0)
+    return [float(p) for p in (len(resampled) - smaller + 1) / (len(resampled) + 1)]
 
 
 def holm(values: Sequence[float], comparisons: int) -> list[float]:

@@ -56,7 +56,7 @@ class Table:
         metric: the name of the metric that they are sorted and tested by.
         metrics: the declarations of all metrics by name.
         base: the group that the others are tested against; None if no difference is tested.
-        comparisons: the number of comparisons that `Line.p` is corrected for; that of `Line.p_seeds` may be smaller.
+        comparisons: the numbers of comparisons that `Line.p` and `Line.p_seeds` are corrected for; 0 without a test.
         chosen: whether the user named the baseline; otherwise it is the group with the best mean.
         warnings: differences between the runs besides their settings.
     """
@@ -65,7 +65,7 @@ class Table:
     metric: str
     metrics: dict[str, Declaration]
     base: Group | None
-    comparisons: int
+    comparisons: tuple[int, int]
     chosen: bool
     warnings: tuple[str, ...]
 
@@ -76,9 +76,8 @@ class Table:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The headings of the columns of p-values: none if no difference is tested, one if no group has two runs."""
-        seeds = any(line.p_seeds is not None for line in self.lines)
-        return () if self.base is None else ("p", "p, seeds") if seeds else ("p",)
+        """The headings of the columns of p-values: those of the tests that were done."""
+        return tuple(name for name, count in zip(("p", "p, seeds"), self.comparisons, strict=True) if count)
 
     @property
     def score(self) -> str:
@@ -132,8 +131,8 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         lines=tuple(Line(group, p.get(group), p_seeds.get(group)) for group in ordered),
         metric=metric,
         metrics=metrics,
-        base=base if p else None,
-        comparisons=test.comparisons(len(p)),
+        base=base if p or p_seeds else None,
+        comparisons=(test.comparisons(len(p)), test.comparisons(len(p_seeds))),
         chosen=baseline is not None,
         warnings=tuple(differing(ordered)),
     )
@@ -241,7 +240,11 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
             *line.group.varies.values(),
             str(len(line.group.runs)),
             *(console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown),
-            *(p_cell(line, p, table.base) for p in (line.p, line.p_seeds)[: len(table.tests)]),
+            *(
+                p_cell(line, p, table.base)
+                for p, count in zip((line.p, line.p_seeds), table.comparisons, strict=True)
+                if count
+            ),
         ]
         for line in table.lines
     ]
@@ -262,21 +265,21 @@ def note(table: Table) -> str:
     means = " ".join(["Means ± standard deviations over the runs of a line.", *bound_notes(table)])
     if table.base is None:
         return f"{means} No p: there is one line, or no other run has statistics of {table.label} on the same test examples."
-    if table.comparisons == 1:
-        correction = "one comparison, not corrected"
-    elif table.chosen:
-        correction = f"Holm-corrected for {table.comparisons} comparisons with the baseline"
-    else:
-        correction = f"Holm-corrected for all {table.comparisons} pairs of lines, since the baseline is the best of them"
-    seeds = (
-        " p, seeds: the same for the means of the lines (hierarchical bootstrap over seeds and test examples)."
-        if len(table.tests) > 1
-        else ""
-    )
-    return (
-        f"{means} p: p-value of the {table.label} difference from {table.base.label} (two-sided paired bootstrap over the "
-        f"test examples, runs of median {table.label}), {correction}.{seeds}"
-    )
+    about = {
+        "p": f"two-sided paired bootstrap over the test examples, runs of median {table.label}",
+        "p, seeds": "two-sided hierarchical bootstrap over seeds and test examples, means of the lines",
+    }
+    tests = []
+    for (name, text), count in zip(about.items(), table.comparisons, strict=True):
+        if count == 1:
+            tests.append(f"{name}: {text}; one comparison, not corrected.")
+        elif count and table.chosen:
+            tests.append(f"{name}: {text}; Holm-corrected for {count} comparisons with the baseline.")
+        elif count:
+            tests.append(
+                f"{name}: {text}; Holm-corrected for all {count} pairs of lines, since the baseline is the best of them."
+            )
+    return f"{means} p-values of the {table.label} difference from {table.base.label}. {' '.join(tests)}"
 
 
 def bound_notes(table: Table) -> Iterator[str]:

@@ -7,6 +7,7 @@ import base64
 import gzip
 import html
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -194,7 +195,10 @@ def curves(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     labels = {first: labels[first], **labels, TRAINING_LOSS: "training loss"}
     made = []
     for key, label in labels.items():
-        points = [thinned([(row["step"], row[key]) for row in one if key in row]) for one in rows]
+        points = [
+            thinned([(row["step"], row[key]) for row in one if math.isfinite(row.get(key, math.nan))])
+            for one in rows
+        ]
         if any(points):
             lines = [
                 {"x": [x for x, _ in line], "y": [float(f"{y:.6g}") for _, y in line]} for line in points

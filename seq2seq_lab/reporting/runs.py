@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from omegaconf import OmegaConf
 
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
-from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
+from seq2seq_lab.config.schema import ADDED, canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import (
     find_damage,
@@ -27,7 +27,7 @@ SEARCH_SEED = "search.seed"
 ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
 # Folders in a run folder that are not searched for runs.
-NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "wandb")
+NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "reproductions", "wandb")
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -239,6 +239,9 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
         result: the contents of its `result.json`.
     """
     config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    for key, value in ADDED.items():
+        section, _, name = key.partition(".")
+        config.setdefault(section, {}).setdefault(name, value)
     record = read_json_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}

@@ -25,6 +25,8 @@ ROUNDS = 5  # timed steps with each number of threads, after one that is not cou
 MAX_SECONDS = 1.5  # start no further round after this time
 GAIN = 0.83  # more threads must take less than this part of the time of fewer: they use more of the machine
 
+_opened: dict[str, int] = {}  # the numbers of threads before and after `use_recorded_threads`
+
 
 @contextmanager
 def restored_threads() -> Iterator[None]:
@@ -42,7 +44,16 @@ def use_recorded_threads(record: Mapping[str, Any]) -> None:
     Args:
         record: the `run.json` of the run.
     """
-    torch.set_num_threads(min(record["machine"]["threads"], torch.get_num_threads()))
+    undo_recorded_threads()
+    before = torch.get_num_threads()
+    _opened.update(before=before, chosen=min(record["machine"]["threads"], before))
+    torch.set_num_threads(_opened["chosen"])
+
+
+def undo_recorded_threads() -> None:
+    """Restore the number of threads from before `use_recorded_threads`, unless another one has been set since."""
+    if torch.get_num_threads() == _opened.get("chosen"):
+        torch.set_num_threads(_opened["before"])
 
 
 def choose_threads(
@@ -71,13 +82,17 @@ def choose_threads(
     if machine in known:
         torch.set_num_threads(min(most, known[machine]))
         return
+    state = task.state_dict(compute.ranks)
     seconds = _measure(_training_step(task, model, data, micro_batches, compute), most)
+    task.load_state_dict(state)
     chosen = fewest_fast(seconds)
-    torch.set_num_threads(chosen)
+    if path is not None:
+        known = read_json_object(path)  # another job may have measured at the same time
+        chosen = known.setdefault(machine, chosen)
+        write_atomically(path, json.dumps(known, indent=2) + "\n")
+    torch.set_num_threads(min(most, chosen))
     measured = ", ".join(f"{1000 * value:.0f} ms with {number}" for number, value in seconds.items())
     log.info("A training step takes %s threads; chosen: %s (trainer.threads=auto).", measured, chosen)
-    if path is not None:
-        write_atomically(path, json.dumps({**known, machine: chosen}, indent=2) + "\n")
 
 
 def fewest_fast(seconds: Mapping[int, float]) -> int:
@@ -123,13 +138,11 @@ def _training_step(
 
     def step(number: int) -> None:
         share = plan.share(number % plan.steps, 0, 1, micro_batches)
-        state = task.state_dict(compute.ranks)
         with torch.random.fork_rng(devices=[]):
             for index in (index for part in share.values() for index in part):
                 with autocast(compute.precision, compute.device):
                     loss = task.loss(copied, plan.batch(index), StepInfo(0, number))
                 torch.autograd.backward(loss)
-        task.load_state_dict(state)
         copied.zero_grad(set_to_none=True)
 
     return step

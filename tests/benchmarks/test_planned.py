@@ -9,6 +9,7 @@ from benchmarks import planned, results
 from benchmarks.planned import BEAM, PRESETS, Run, add_run, cells, execute, runs
 from benchmarks.results import EVALUATE, Line
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.training import checkpoint
 
 BASE = Line(
     experiment=None,
@@ -45,6 +46,7 @@ def test_a_run_is_recorded_with_its_statistics_and_a_preset_with_beam_search() -
 
 
 def test_a_run_is_started_resumed_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").touch()  # of a run that was stopped before its first checkpoint
     commands: list[list[str]] = []
     monkeypatch.setattr(planned, "start", lambda words: commands.append(list(words)[1:]))
     run = next(run for run in runs() if run.cell.table == PRESETS and run.seed == 2)
@@ -53,9 +55,11 @@ def test_a_run_is_started_resumed_and_evaluated(tmp_path: Path, monkeypatch: pyt
     execute(run, tmp_path, {"DIR": "data"})
     experiment = ["-m", "seq2seq_lab", "experiment=multi30k_de_en", "dataset.path=data", "seed=2"]
     assert commands.pop(0) == [*experiment, f"hydra.run.dir={tmp_path}"]
-    assert commands.pop(0) == ["-m", "seq2seq_lab.evaluate", str(tmp_path), BEAM]
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "evaluations" / "1").mkdir(parents=True)
+    assert not tmp_path.exists()
+    made = tmp_path / "evaluations" / "planned-1"
+    assert commands.pop(0) == ["-m", "seq2seq_lab.evaluate", str(tmp_path), BEAM, f"--output={made}"]
+    monkeypatch.setattr(planned, "read_finished_result", lambda folder: {} if folder == made else None)
+    monkeypatch.setattr(checkpoint, "any_valid", lambda folder: folder == tmp_path / "checkpoints")
     execute(run, tmp_path, {"DIR": "data"})
     assert commands == [["-m", "seq2seq_lab", f"resume={tmp_path}"]]
 

@@ -207,3 +207,14 @@ def test_the_hierarchical_bootstrap_of_equal_groups_and_of_equal_runs() -> None:
     )
     assert same == 1
     assert better < 0.01
+
+
+def test_samples_in_which_a_metric_is_not_defined_find_no_difference() -> None:
+    rows = np.zeros((40, 2))
+    rows[:2] = 1  # few samples without one of these two are defined
+    with np.errstate(invalid="ignore", divide="ignore"):
+        (p,) = paired_bootstrap(
+            lambda totals_SK: totals_SK[:, 0] / totals_SK[:, 1], rows, [rows], np.arange(40), 200
+        )
+    assert p == 1
+    assert two_sided_p(np.array([[np.nan], [1.0], [-1.0], [0.5]]), np.array([2.0])) == [2 / 5]

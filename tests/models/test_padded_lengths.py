@@ -8,6 +8,7 @@ from seq2seq_lab.data.batching import BatchMaker, plan_epoch
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, SOS
+from seq2seq_lab.models.attention import LocationAttention
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
@@ -68,3 +69,10 @@ def test_rounded_lengths_change_neither_loss_nor_gradients(
     torch.testing.assert_close(rounded, exact)
     for one, other in zip(gradients, padded_gradients, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_location_scores_cover_the_padding_beyond_its_longest_source() -> None:
+    attention = LocationAttention(4, 6, 2, max_length=3)  # 5 positions with <sos> and <eos>
+    scores = attention.score(torch.rand(2, 3, 6), torch.rand(2, 8, 0))
+    assert scores.shape == (2, 3, 8)
+    assert torch.equal(scores[..., 5:], torch.zeros(2, 3, 3))

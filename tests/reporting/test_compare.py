@@ -221,6 +221,32 @@ def test_runs_are_found_once_and_what_has_not_ended_is_named(study: Path) -> Non
         find_runs([study / "nothing"])
 
 
+def test_a_run_of_before_a_setting_existed_is_in_the_group_of_later_ones(study: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        shutil.copytree(study / f"additive{seed}", tmp_path / str(seed))
+    path = tmp_path / "2" / "config.yaml"
+    rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"pad_to": None}}))
+    (group,) = group_runs(find_runs([tmp_path])[0])
+    assert len(group.runs) == 2
+
+
+def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:
+    shutil.copytree(study / "additive1", tmp_path / "run")
+    tracker = FileTracker(tmp_path / "run", None)
+    for step, loss in ((1, 2.0), (2, math.nan), (3, 1.0)):
+        tracker.log_metrics({"train/loss": loss}, step)
+    tracker.finish(0)
+    runs, _ = find_runs([tmp_path])
+    (curve,) = page.curves(comparison.compare(group_runs(runs), None), runs)
+    assert curve == {"label": "training loss", "lines": [{"x": [1, 3], "y": [2.0, 1.0]}]}
+
+
+def test_a_reproduction_is_not_a_further_run(study: Path, tmp_path: Path) -> None:
+    shutil.copytree(study / "additive1", tmp_path / "run")
+    shutil.copytree(study / "additive1", tmp_path / "run" / "reproductions" / "1")
+    assert len(find_runs([tmp_path])[0]) == 1
+
+
 @pytest.mark.parametrize(
     ("number", "named"), [(None, "0.1"), (RUN_FORMAT - 1, "the commit c0ffee1"), (RUN_FORMAT + 1, "newer")]
 )
@@ -342,7 +368,10 @@ def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path
     assert found.tests == ("p", "p, seeds")
     heads, cells, _ = comparison.cells(found)
     assert [row[heads.index("p, seeds")] for row in cells].count("–") == 1
-    assert "hierarchical bootstrap" in comparison.note(found)
+    # Pairs of the four lines, and of the three with several runs.
+    assert found.comparisons == (6, 3)
+    assert "runs of median BLEU; Holm-corrected for all 6 pairs" in comparison.note(found)
+    assert "means of the lines; Holm-corrected for all 3 pairs" in comparison.note(found)
     alone = comparison.compare([group for group in groups if group.varies["attention"] != "none"], "dot")
     assert alone.tests == ("p",)
     assert "hierarchical" not in comparison.note(alone)

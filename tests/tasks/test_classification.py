@@ -15,6 +15,8 @@ from tracking.offline_record import read_offline_run
 
 from seq2seq_lab import api, compare, predict, translate
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.classification import METRICS
+from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.tracking import read_metrics
@@ -217,3 +219,7 @@ def test_init_from_keeps_the_vocabulary(run: Path, tmp_path: Path) -> None:
     given = (*LINE, "logger=none", "trainer.max_epochs=1", f"init_from={run}", f"hydra.run.dir={folder}")
     assert command_line.run(*given) == 0
     assert losses_of(folder)[0] < losses_of(run)[0]
+
+
+def test_the_comparison_computes_every_metric() -> None:
+    assert {metric.name for metric in METRICS} <= BUILT_IN.keys()

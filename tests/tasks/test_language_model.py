@@ -23,11 +23,13 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenomenon
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
+from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import Outputs
 from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.threads import restored_threads
 from seq2seq_lab.training.trainer import Trainer
 
 LINE = (
@@ -174,6 +176,18 @@ def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: api.Lo
     counts = [plan.count(step) for step in range(plan.steps)]
     assert sum(counts) == int((sentences.lengths - 1).sum())
     assert plan.steps == len(expected) > 2
+
+
+def test_a_restored_state_is_saved_again_as_it_is() -> None:
+    carried = CarriedState(3)
+    carried.load_state_dict({"hidden_LBH": torch.arange(6.0).reshape(1, 3, 2)})
+    assert torch.equal(carried.state_dict(Ranks())["hidden_LBH"], torch.arange(6.0).reshape(1, 3, 2))
+
+
+def test_threads_are_measured_with_a_carried_state(tmp_path: Path) -> None:
+    with restored_threads():
+        torch.set_num_threads(2)
+        assert command_line.run(*LINE, *CARRY, f"hydra.run.dir={tmp_path / 'run'}") == 0
 
 
 def log_prob(model: api.LoadedLanguageModel, tokens: list[int]) -> float:

@@ -96,6 +96,39 @@ def test_the_jobs_of_a_study_use_the_number_of_the_first_one(tmp_path: Path) -> 
     assert choose(SlowWith(1), study=tmp_path) == 1
 
 
+def test_jobs_that_measure_at_the_same_time_use_the_number_written_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose(SlowWith(2), study=tmp_path) == 1
+    first = (tmp_path / threads.FILE).read_text()
+    (tmp_path / threads.FILE).unlink()
+    torch.set_num_threads(2)
+    measure = threads._measure
+
+    def slow_measure(*arguments: Any) -> dict[int, float]:
+        seconds = measure(*arguments)
+        (tmp_path / threads.FILE).write_text(first)
+        return seconds
+
+    monkeypatch.setattr(threads, "_measure", slow_measure)
+    assert choose(SlowWith(1), study=tmp_path) == 1
+    assert (tmp_path / threads.FILE).read_text() == first
+
+
+def test_the_number_of_an_opened_run_applies_until_the_next_one() -> None:
+    torch.set_num_threads(3)
+    for recorded, used in ((1, 1), (2, 2), (9, 3)):
+        threads.use_recorded_threads({"machine": {"threads": recorded}})
+        assert torch.get_num_threads() == used
+    threads.use_recorded_threads({"machine": {"threads": 1}})
+    torch.set_num_threads(2)  # the user's choice
+    threads.undo_recorded_threads()
+    assert torch.get_num_threads() == 2
+    threads.use_recorded_threads({"machine": {"threads": 1}})
+    threads.undo_recorded_threads()
+    assert torch.get_num_threads() == 2
+
+
 def test_several_ranks_keep_their_share_of_the_cores() -> None:
     compute = Compute(COMPUTE.device, COMPUTE.precision, Ranks(0, 2, 0))
     model = nn.Linear(3, 1)

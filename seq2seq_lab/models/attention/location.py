@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from seq2seq_lab.models.attention.base import Attention, check_positive
 
@@ -31,4 +32,8 @@ class LocationAttention(Attention):
         return torch.cat([embedded_NTE.to(states_NTH.dtype), states_NTH], dim=-1)
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        return self.position(query_BTQ)[..., : keys_BSK.shape[1]]
+        positions = keys_BSK.shape[
+            1
+        ]  # with trainer.pad_to they may be more than the longest source; the mask excludes them
+        scores = self.position(query_BTQ)[..., :positions]
+        return functional.pad(scores, (0, positions - scores.shape[-1]))

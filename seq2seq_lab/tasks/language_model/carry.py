@@ -74,7 +74,7 @@ class CarriedState:
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self._states: dict[str, Tensor] = {}  # the fields of a RecurrentState of all streams
-        self._own: set[int] = set()
+        self._read = torch.zeros(rows, dtype=torch.bool)  # the streams that this rank has read
 
     def get(self, batch: TokenBatch) -> RecurrentState | None:
         """Return the state before the chunks of a batch; None for the state 0 of the first chunks."""
@@ -97,15 +97,16 @@ class CarriedState:
                     self._states[name] = value_LBH.new_zeros(layers, self.rows, size)
                 kept = self._states[name] = self._states[name].to(value_LBH)
                 kept[:, batch.row_B] = value_LBH.detach()
-        self._own |= set(batch.row_B.tolist())
+        self._read = self._read.to(batch.row_B.device).index_fill_(0, batch.row_B, True)
 
     def state_dict(self, ranks: Ranks) -> dict[str, Any]:
         """Return the states of all streams on all ranks; every rank must call this."""
-        own = sorted(self._own)
+        own = self._read.nonzero().flatten().tolist()
         shares: Sequence[tuple[list[int], dict[str, Tensor]]] = ranks.gather(
             (own, {name: state[:, own].cpu() for name, state in self._states.items()})
         )
-        states: dict[str, Tensor] = {}
+        # Every rank has loaded the states of all streams. The shares replace those that have been read since.
+        states = {name: state.to("cpu", copy=True) for name, state in self._states.items()}
         for rows, share in shares:
             for name, part_LBH in share.items():
                 layers, _, size = part_LBH.shape
