@@ -31,6 +31,7 @@ BEAM = "search=beam"
 GRAMMAR = "decoder × attention function on the grammar"
 MULTI30K = "decoder × attention function on Multi30k"
 PRESETS = "headline presets, greedy and beam search"
+MISSING = 'Not recorded with statistics per sentence, which "p, seeds" needs (the tables show some of these runs without):'
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
 
 
@@ -224,14 +225,14 @@ def summary(lines: Sequence[Line]) -> list[str]:
         minutes = sum(run.cell.minutes for run in planned)
         counted = [len({run.cell.command for run in planned}), len({run.seed for run in planned})]
         rows.append([name, *map(str, counted), f"{minutes / 60:.1f}", f"{len(recorded)} of {len(planned)}"])
-    heads = ["table", "configurations", "seeds", "core-hours", "runs recorded"]
+    heads = ["table", "configurations", "seeds", "core-hours", "runs with statistics"]
     missing: dict[str, list[int]] = {}
     for run in runs():
         if not run.is_recorded(lines):
             missing.setdefault(run.cell.command, []).append(run.seed)
     return [
         *table(heads, rows, 1),
-        *(["", "Not recorded:", ""] if missing else []),
+        *(["", MISSING, ""] if missing else []),
         *(f"- `{command}`: seeds {', '.join(map(str, seeds))}" for command, seeds in missing.items()),
     ]
 
