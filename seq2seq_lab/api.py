@@ -1,6 +1,7 @@
 """The Python interface: train a run, open it, translate with it, and plot its attention."""
 
 import functools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -408,11 +409,9 @@ def open_run(
     """
     folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
-    place = choose_device(_choice(Device, "device", device))
-    if place.type == "cuda":
-        place = torch.device(
-            "cuda", torch.cuda.current_device()
-        )  # each rank of `evaluate --devices` has its own
+    # Each rank of `evaluate --devices` has a GPU of its own, if there are enough.
+    number = int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.cuda.device_count())
+    place = choose_device(_choice(Device, "device", device), number)
     with extensions.using(config_dir):
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))

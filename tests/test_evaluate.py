@@ -14,7 +14,8 @@ import torch
 from rewriting import rewrite
 
 import seq2seq_lab
-from seq2seq_lab import evaluate
+from seq2seq_lab import api, evaluate
+from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines, read_result
@@ -72,6 +73,23 @@ def test_several_processes_return_the_scores_of_one(run: seq2seq_lab.LoadedRun, 
     assert two == pytest.approx(one, rel=1e-5)
     for name in ("translations.test.jsonl", "scored/test.hypotheses.txt"):
         assert (folders[0] / name).read_text("utf-8") == (folders[1] / name).read_text("utf-8")
+
+
+def test_each_process_has_a_gpu_of_its_own(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers: list[int] = []
+
+    def chosen(device: Device, number: int = 0) -> torch.device:
+        numbers.append(number)
+        return torch.device("cpu")
+
+    monkeypatch.setattr(api, "choose_device", chosen)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    for rank in ("0", "2", "3"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        seq2seq_lab.load(run.folder)
+    assert numbers == [0, 2, 0]
 
 
 def test_a_run_is_opened_with_its_number_of_threads(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
