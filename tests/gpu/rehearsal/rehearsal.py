@@ -235,7 +235,7 @@ def test_recurrent_layers_in_bfloat16_compute_in_float32(cell: Any, packed: bool
 
 def test_a_run_opened_on_the_gpu(run: Path, fake_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """`load` and `ensemble` translate in batches."""
-    monkeypatch.setattr(api, "choose_device", lambda _: GPU)
+    monkeypatch.setattr(api, "choose_device", lambda *_: GPU)
     # FakeTensorMode cannot move a module that is already on the GPU.
     monkeypatch.setattr(Ensemble, "to", lambda self, device: self)
     one = api.load(run, precision="bf16")
