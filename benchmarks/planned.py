@@ -31,7 +31,7 @@ BEAM = "search=beam"
 GRAMMAR = "decoder × attention function on the grammar"
 MULTI30K = "decoder × attention function on Multi30k"
 PRESETS = "headline presets, greedy and beam search"
-MISSING = 'Not recorded with statistics per sentence, which "p, seeds" needs (the tables show some of these runs without):'
+MISSING = 'Not recorded, or without the statistics per sentence that "p, seeds" needs:'
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
 
 
@@ -225,7 +225,7 @@ def summary(lines: Sequence[Line]) -> list[str]:
         minutes = sum(run.cell.minutes for run in planned)
         counted = [len({run.cell.command for run in planned}), len({run.seed for run in planned})]
         rows.append([name, *map(str, counted), f"{minutes / 60:.1f}", f"{len(recorded)} of {len(planned)}"])
-    heads = ["table", "configurations", "seeds", "core-hours", "runs with statistics"]
+    heads = ["table", "configurations", "seeds", "core-hours", "complete runs"]
     missing: dict[str, list[int]] = {}
     for run in runs():
         if not run.is_recorded(lines):

@@ -409,7 +409,7 @@ def open_run(
     """
     folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
-    # Each rank of `evaluate --devices` has a GPU of its own, if there are enough.
+    # The processes of `evaluate --devices` are distributed over the GPUs.
     number = int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.cuda.device_count())
     place = choose_device(_choice(Device, "device", device), number)
     with extensions.using(config_dir):

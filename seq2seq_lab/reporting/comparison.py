@@ -18,6 +18,7 @@ from seq2seq_lab.runtime import console
 
 SAMPLES = 1000  # of the bootstrap, and
 SAMPLES_EACH = 200  # for each comparison: a corrected p is at least their number divided by the samples
+TESTS = ("p", "p, seeds")  # the headings of the p-values: of runs of median score, and of the means of lines
 SPEED = re.compile(r"train/(\w+)_per_second")
 
 
@@ -77,7 +78,7 @@ class Table:
     @property
     def tests(self) -> tuple[str, ...]:
         """The headings of the columns of p-values: those of the tests that were done."""
-        return tuple(name for name, count in zip(("p", "p, seeds"), self.comparisons, strict=True) if count)
+        return tuple(name for name, count in zip(TESTS, self.comparisons, strict=True) if count)
 
     @property
     def score(self) -> str:
@@ -265,20 +266,22 @@ def note(table: Table) -> str:
     means = " ".join(["Means ± standard deviations over the runs of a line.", *bound_notes(table)])
     if table.base is None:
         return f"{means} No p: there is one line, or no other run has statistics of {table.label} on the same test examples."
-    about = {
-        "p": f"two-sided paired bootstrap over the test examples, runs of median {table.label}",
-        "p, seeds": "two-sided hierarchical bootstrap over seeds and test examples, means of the lines",
-    }
+    about = (
+        f"two-sided paired bootstrap over the test examples, runs of median {table.label}",
+        "two-sided hierarchical bootstrap over seeds and test examples, means of the lines",
+    )
     tests = []
-    for (name, text), count in zip(about.items(), table.comparisons, strict=True):
+    for name, text, count in zip(TESTS, about, table.comparisons, strict=True):
         if count == 1:
-            tests.append(f"{name}: {text}; one comparison, not corrected.")
-        elif count and table.chosen:
-            tests.append(f"{name}: {text}; Holm-corrected for {count} comparisons with the baseline.")
-        elif count:
-            tests.append(
-                f"{name}: {text}; Holm-corrected for all {count} pairs of lines, since the baseline is the best of them."
+            correction = "one comparison, not corrected"
+        elif table.chosen:
+            correction = f"Holm-corrected for {count} comparisons with the baseline"
+        else:
+            correction = (
+                f"Holm-corrected for all {count} pairs of lines, since the baseline is the best of them"
             )
+        if count:
+            tests.append(f"{name}: {text}; {correction}.")
     return f"{means} p-values of the {table.label} difference from {table.base.label}. {' '.join(tests)}"
 
 

@@ -221,7 +221,9 @@ def test_runs_are_found_once_and_what_has_not_ended_is_named(study: Path) -> Non
         find_runs([study / "nothing"])
 
 
-def test_a_run_of_before_a_setting_existed_is_in_the_group_of_later_ones(study: Path, tmp_path: Path) -> None:
+def test_a_run_from_before_a_setting_existed_is_in_the_group_of_later_ones(
+    study: Path, tmp_path: Path
+) -> None:
     for seed in (1, 2):
         shutil.copytree(study / f"additive{seed}", tmp_path / str(seed))
     path = tmp_path / "2" / "config.yaml"

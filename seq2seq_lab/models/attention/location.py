@@ -32,8 +32,8 @@ class LocationAttention(Attention):
         return torch.cat([embedded_NTE.to(states_NTH.dtype), states_NTH], dim=-1)
 
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
-        positions = keys_BSK.shape[
-            1
-        ]  # with trainer.pad_to they may be more than the longest source; the mask excludes them
+        positions = keys_BSK.shape[1]
         scores = self.position(query_BTQ)[..., :positions]
-        return functional.pad(scores, (0, positions - scores.shape[-1]))
+        # trainer.pad_to may add positions beyond the longest source. The mask excludes them.
+        missing = positions - scores.shape[-1]
+        return functional.pad(scores, (0, missing)) if missing else scores
