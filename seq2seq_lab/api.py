@@ -29,7 +29,7 @@ from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache, to_host
+from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache, to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.search.base import Hypothesis, Search
@@ -410,8 +410,8 @@ def open_run(
     folder = fetch_run_folder(folder)
     wanted = _choice(Precision, "precision", precision)
     # The processes of `evaluate --devices` are distributed over the GPUs.
-    number = int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.cuda.device_count())
-    place = choose_device(_choice(Device, "device", device), number)
+    gpu = gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")))
+    place = choose_device(_choice(Device, "device", device), gpu)
     with extensions.using(config_dir):
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))

@@ -335,10 +335,8 @@ def read_config(folder: Path) -> DictConfig:
         raise UserError(f"{folder} is an evaluation of {evaluated}. Give the folder of the run.")
     read_record(folder)  # refuses another format, whose config.yaml may have other keys
     try:
-        added = OmegaConf.create()
-        for key, value in configuration.ADDED.items():
-            OmegaConf.update(added, key, value)
-        node = OmegaConf.merge(OmegaConf.structured(configuration.Config), added, OmegaConf.load(path))
+        schema = OmegaConf.structured(configuration.Config)
+        node = OmegaConf.merge(schema, configuration.ADDED, OmegaConf.load(path))
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {explain(error, ())}") from error

@@ -43,11 +43,13 @@ def _computed(config: Mapping[str, Any]) -> dict[str, Any]:
     A setting that a later version added is left out if it does what earlier versions did: their runs and studies continue.
     """
     sections = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
-    for key, value in configuration.ADDED.items():
-        section, _, name = key.partition(".")
-        settings = sections.get(section, {})
-        if name in settings and settings[name] == value:
-            sections[section] = {other: settings[other] for other in settings if other != name}
+    for section in configuration.ADDED.keys() & sections.keys():
+        added = configuration.ADDED[section]
+        sections[section] = {
+            name: value
+            for name, value in sections[section].items()
+            if name not in added or value != added[name]
+        }
     return sections
 
 

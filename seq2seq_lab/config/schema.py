@@ -249,7 +249,7 @@ OPENED_KEYS = (
 )
 
 # Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
-ADDED: dict[str, Any] = {"trainer.pad_to": None}
+ADDED: dict[str, Any] = {"trainer": {"pad_to": None}}
 
 SLOTS = tuple(
     name for name, kind in Config.__annotations__.items() if kind in (Slot, OptionalSlot) and name != "metric"

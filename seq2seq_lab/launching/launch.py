@@ -34,7 +34,7 @@ from seq2seq_lab.files import read_result
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end, run
 from seq2seq_lab.runtime import console
-from seq2seq_lab.runtime.device import choose_device
+from seq2seq_lab.runtime.device import choose_device, gpu_of_rank
 from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks
 from seq2seq_lab.runtime.signals import SIGNALS
 from seq2seq_lab.runtime.torchrun import is_external_rank
@@ -129,9 +129,8 @@ def join_ranks() -> Iterator[Ranks]:
         UserError: the port is in use, or a rank has not started.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    gpus = torch.cuda.device_count()
-    if gpus:
-        torch.cuda.set_device(local_rank % gpus)
+    if torch.cuda.device_count():
+        torch.cuda.set_device(gpu_of_rank(local_rank))
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(cores()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     try:

@@ -238,10 +238,7 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     Args:
         result: the contents of its `result.json`.
     """
-    config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    for key, value in ADDED.items():
-        section, _, name = key.partition(".")
-        config.setdefault(section, {}).setdefault(name, value)
+    config: Any = OmegaConf.to_container(OmegaConf.merge(ADDED, OmegaConf.load(folder / "config.yaml")))
     record = read_json_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}

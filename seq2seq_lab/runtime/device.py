@@ -66,6 +66,11 @@ def choose_device(wanted: Device, number: int = 0) -> torch.device:
     return torch.device(wanted.value, number) if wanted is Device.cuda else torch.device(wanted.value)
 
 
+def gpu_of_rank(local_rank: int) -> int:
+    """Return the index of a process's GPU. Where a machine has more processes than GPUs, they share GPUs."""
+    return local_rank % max(1, torch.cuda.device_count())
+
+
 @cache
 def device_name(device: torch.device) -> str:
     """Return the name of the GPU or, for other devices, of the processor."""

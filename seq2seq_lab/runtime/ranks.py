@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq_lab.config.schema import Backend
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.device import gpu_of_rank
 from seq2seq_lab.runtime.heartbeat import heartbeat
 
 Value = TypeVar("Value")
@@ -48,8 +49,7 @@ class Ranks:
 
     def gpu_index(self, backend: Backend) -> int:
         """Return the index of this rank's GPU. With gloo, ranks can share GPUs."""
-        gpus = torch.cuda.device_count()
-        return self.local_rank % gpus if gpus and backend is Backend.gloo else self.local_rank
+        return gpu_of_rank(self.local_rank) if backend is Backend.gloo else self.local_rank
 
     def with_backend(self, backend: Backend, device: torch.device) -> "Ranks":
         """Return a copy with the process group of a backend for tensor operations. Every rank must call this.
