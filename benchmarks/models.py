@@ -19,7 +19,7 @@ import torch
 from benchmarks import cli
 from benchmarks.decoding import SEARCHES, translate, translate_batch, workload
 from benchmarks.learners import Data, Package, composed, num_parameters
-from benchmarks.training import Arm, new_contestant
+from benchmarks.training import Arm, mixed_lengths, new_contestant
 from benchmarks.turns import Contestant, Speed, in_turns, summarise
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Config, Precision
@@ -111,7 +111,7 @@ def training(learner: Package, data: Data, work: str, options: argparse.Namespac
     plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0, learner.task.pad_to)
     arm = Arm(work, "package", "exact length", precision, reuses_memory=True)
     learner.model.train()
-    return new_contestant(learner, arm, plan, data)
+    return new_contestant(learner, arm, mixed_lengths(plan, data), data)
 
 
 def decoding(

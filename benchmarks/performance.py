@@ -39,7 +39,12 @@ def in_turn(paths: Iterable[Path], show: Callable[[Mapping[str, Any]], list[str]
     lines: list[str] = []
     for path in sorted(paths):
         report = json.loads(path.read_text("utf-8"))
-        lines += ["", f"### {report['machine']}, {threads(report)}", "", *show(report)]
+        lines += [
+            "",
+            f"### {report['machine']}, {threads(report)}, commit {report['commit'][:7]}",
+            "",
+            *show(report),
+        ]
     return lines[1:]
 
 

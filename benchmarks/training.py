@@ -11,11 +11,13 @@ reference: the code of the package (vectorised over time), batches of one exact 
 
 import argparse
 import logging
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks import cli, flops
@@ -105,10 +107,10 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = cli.new_parser("benchmarks.training", (__doc__ or "").split("\n")[0], batch_size=128)
-    cli.add_comparison(parser, pairs=MULTI30K_PAIRS, rounds=25)
+    cli.add_comparison(parser, pairs=MULTI30K_PAIRS, rounds=10)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.5], help="of teacher forcing")
-    parser.add_argument("--steps", type=cli.positive, default=1, help="of a turn (default: 1)")
+    parser.add_argument("--steps", type=cli.positive, default=4, help="of a turn (default: 4)")
     parser.add_argument("--warm-up", type=cli.positive, default=3, help="steps of each before (default: 3)")
     return parser
 
@@ -208,8 +210,21 @@ def measure(
 def plan(arm: Arm, data: Data, options: argparse.Namespace) -> list[StepPlan]:
     """Return the steps of an epoch, as in the tutorials or as in the package."""
     if arm.batches == "random":
-        return random_plan(data.text, options.batch_size, options.seed)
-    return plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0)
+        return mixed_lengths(random_plan(data.text, options.batch_size, options.seed), data)
+    return mixed_lengths(plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0), data)
+
+
+def mixed_lengths(plan: Sequence[StepPlan], data: Data) -> list[StepPlan]:
+    """Return the steps of a plan in an order in which a few successive steps are as long on average as all.
+
+    Batches of one exact length differ much in length, so that turns of steps in a random order would not be comparable.
+    The steps are pairs at the quantiles q and 1 − q of the number of target tokens, where q of the n-th pair is
+    (nφ mod 1) / 2, φ = (√5 − 1) / 2.
+    """
+    by_length = sorted(plan, key=lambda step: data.tokens(step).target)
+    low = np.arange(math.ceil(len(plan) / 2)) * (math.sqrt(5) - 1) / 2 % 1 / 2
+    quantiles = np.stack([low, 1 - low], axis=1).flatten()[: len(plan)]
+    return [by_length[rank] for rank in quantiles.argsort().argsort()]
 
 
 def new_contestant(

@@ -89,8 +89,8 @@ def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_recorded_command_has_no_path() -> None:
-    words = ["--multi30k=/home/x/data/", "--steps", "4", "--json=/home/x/out.json"]
+    words = ["--multi30k=/home/x/data/", "--steps", "3", "--json=/home/x/out.json"]
     parser = training.parser()
     assert cli.command(parser, parser.parse_args([*words, "--ratios", "1", "0.3"])) == (
-        "python -m benchmarks.training --json FILE --multi30k DIR --ratios 1.0 0.3 --steps 4"
+        "python -m benchmarks.training --json FILE --multi30k DIR --ratios 1.0 0.3 --steps 3"
     )

@@ -1,6 +1,7 @@
 """The training benchmark: reference and package compute the same function, turns alternate, rows are medians."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +22,11 @@ from benchmarks.learners import (
     synthetic,
 )
 from benchmarks.reference import Sizes
-from benchmarks.training import Arm, Row, arms, measure, new_contestant, new_row
+from benchmarks.training import Arm, Row, arms, measure, mixed_lengths, new_contestant, new_row
 from benchmarks.turns import Contestant, Turn, in_turns, median_interval
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Precision
-from seq2seq_lab.data.batching import plan_epoch
+from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
@@ -99,6 +100,19 @@ def test_random_batches_hold_every_sentence_once_at_most() -> None:
     assert len(set(index.tolist())) == 64
     with pytest.raises(UserError, match="--batch-size=80"):
         random_plan(small_data(70).text, 80, seed=1)
+
+
+def test_few_successive_steps_are_as_long_as_all() -> None:
+    data = synthetic(8_000, seed=1)
+    plan = plan_epoch(data.text, 64, "sentences", 1, 0)
+
+    def turns(steps: Sequence[StepPlan]) -> list[float]:
+        tokens = [data.tokens(step).target for step in steps]
+        return [float(np.mean(tokens[first : first + 4])) for first in range(0, len(tokens) - 3, 4)]
+
+    mixed = mixed_lengths(plan, data)
+    assert sorted(map(id, mixed)) == sorted(map(id, plan))
+    assert np.std(turns(mixed)) < 0.25 * np.std(turns(plan))
 
 
 def test_all_real_tokens_of_micro_batches_have_the_same_weight_in_the_loop() -> None:
