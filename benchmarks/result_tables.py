@@ -9,6 +9,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks import planned
 from benchmarks.page import filled, table, update
 from benchmarks.results import (
@@ -68,6 +70,7 @@ UNKNOWN_NOTE = (
     f"{UNKNOWN} Scored with `<unk>` as three tokens, about 0.2 BLEU too low. The translations no longer exist, so it "
     "cannot be corrected."
 )
+REFERENCE_LENGTH = 1  # the column of BLEU's statistics per sentence
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
@@ -253,7 +256,10 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
 def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultdict[int, str]:
     """Return the p-value of each group's difference from the best one as text, by the identity of the list.
 
-    Groups are tested if they have two or more runs with statistics per sentence, of the same test sentences.
+    Groups are tested if they have two or more runs with statistics per sentence.
+
+    Raises:
+        UserError: the runs have different test sentences: other lengths of the references.
     """
     key = f"test/{metric}"
     texts: defaultdict[int, str] = defaultdict(lambda: "–")
@@ -262,6 +268,13 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
         return texts
     tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
     rows = [[read_statistics(run) for run in same] for same in tested]
+    lengths = [one["test/bleu"][:, REFERENCE_LENGTH] for one in chain(*rows)]
+    for run, own in zip(chain(*tested), lengths, strict=True):
+        if not np.array_equal(own, lengths[0]):
+            raise UserError(
+                f"{run.command}: its test sentences are not those of {tested[0][0].command}, so that they "
+                "cannot be compared sentence by sentence. Record its table separately (SWEEPS)."
+            )
     clusters = rows[0][0][f"test/{CLUSTERS}"].astype(int)
     base, *others = [[one[key].astype(float) for one in group] for group in rows]
     comparisons = math.comb(len(tested), 2)

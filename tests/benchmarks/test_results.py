@@ -279,6 +279,9 @@ def test_groups_with_statistics_are_tested_over_seeds() -> None:
     found = result_tables.compare_with_best([other, same, [ONE]], "bleu")
     assert (found[id(same)], found[id([ONE])]) == ("best", "–")
     assert float(found[id(other)].removeprefix("<")) < 0.05
+    multi30k = [line for line in CURRENT if line.statistics and line.experiment == "multi30k_de_en"][:2]
+    with pytest.raises(UserError, match="experiment=multi30k_de_en .*: its test sentences are not"):
+        result_tables.compare_with_best([same, multi30k], "bleu")
 
 
 def test_the_two_runs_of_the_readme_have_the_same_test_sets() -> None:
