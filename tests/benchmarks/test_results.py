@@ -280,7 +280,7 @@ def test_groups_with_statistics_are_tested_over_seeds() -> None:
     assert (found[id(same)], found[id([ONE])]) == ("best", "–")
     assert float(found[id(other)].removeprefix("<")) < 0.05
     multi30k = [line for line in CURRENT if line.statistics and line.experiment == "multi30k_de_en"][:2]
-    with pytest.raises(UserError, match="experiment=multi30k_de_en .*: its test sentences are not"):
+    with pytest.raises(UserError, match=r"experiment=multi30k_de_en .*: its test sentences are not"):
         result_tables.compare_with_best([same, multi30k], "bleu")
 
 
