@@ -45,15 +45,15 @@ class RecurrentEncoder(Encoder):
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         if self.reverse:
-            embedded_BSE = _reverse(embedded_BSE, lengths)
+            embedded_BSE = reverse(embedded_BSE, lengths)
         outputs_BSM, final = self.layers.read(embedded_BSE, lengths)
         if self.reverse:
-            outputs_BSM = _reverse(outputs_BSM, lengths)
+            outputs_BSM = reverse(outputs_BSM, lengths)
         # The layers compute time first; without the copy, a decoder that attends step by step would copy at each step.
         return EncoderOutputs(self.encoder_output_dropout(outputs_BSM).contiguous(), lengths, final)
 
 
-def _reverse(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:
+def reverse(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:
     """Return each sentence from its last real token to its first; padding stays at the end."""
     longest = x_BSE.shape[1]
     if min(lengths) == longest:
