@@ -65,14 +65,14 @@ class LayerNormGruEncoder(Encoder):
         for layer in range(self.sizes.num_layers):
             if layer > 0:
                 states_BSM = self.dropout(states_BSM)
-            states_BSM, final_BM = self._read(layer, states_BSM, lengths)
+            states_BSM, final_BM = self._read(layer, states_BSM, mask_BS)
             if mask_BS is not None:
                 states_BSM = states_BSM * mask_BS[..., None]
             finals.append(final_BM)
         final = RecurrentState(torch.stack(finals), None)
         return EncoderOutputs(self.encoder_output_dropout(states_BSM), lengths, final)
 
-    def _read(self, layer: int, inputs_BSE: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def _read(self, layer: int, inputs_BSE: Tensor, mask_BS: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return (states_BSM of a layer, also at padding; its final state_BM)."""
         batch_size, steps, _ = inputs_BSE.shape
         dtype = matrix_dtype(inputs_BSE)
@@ -80,7 +80,7 @@ class LayerNormGruEncoder(Encoder):
         weight_DEG, recurrent_DHG = (
             torch.stack(weights).transpose(1, 2).to(dtype) for weights in zip(*own, strict=True)
         )
-        sides = [inputs_BSE, reverse(inputs_BSE, lengths)][: self.directions]
+        sides = [inputs_BSE, reverse(inputs_BSE, mask_BS)][: self.directions]
         products_DNG = torch.stack(sides).flatten(1, 2).to(dtype) @ weight_DEG
         inputs_DBSG = self.input_norms[layer](products_DNG).unflatten(1, (batch_size, steps))
         # Time first, so that the rows of a step are contiguous.
@@ -97,9 +97,9 @@ class LayerNormGruEncoder(Encoder):
             state_DBH = torch.lerp(n_DBH, state_DBH, z_DBH)
             states.append(state_DBH)
         states_DBSH = torch.stack(states, dim=2)
-        last_DBH = _last(states_DBSH, lengths)
+        last_DBH = _last(states_DBSH, mask_BS)
         forward_BSH, *backward = states_DBSH.unbind(0)
-        sides = [forward_BSH, *(reverse(states_BSH, lengths) for states_BSH in backward)]
+        sides = [forward_BSH, *(reverse(states_BSH, mask_BS) for states_BSH in backward)]
         return torch.cat(sides, dim=-1), torch.cat(last_DBH.unbind(0), dim=-1)
 
 
@@ -123,9 +123,8 @@ class _GateNorm(nn.Module):
         return torch.addcmul(bias_D1G, torch.cat(parts, dim=-1), gain_D1G)
 
 
-def _last(states_DBSH: Tensor, lengths: Sequence[int]) -> Tensor:
+def _last(states_DBSH: Tensor, mask_BS: Tensor | None) -> Tensor:
     """Return the states at the last real position of each sentence."""
-    if min(lengths) == states_DBSH.shape[2]:
+    if mask_BS is None:
         return states_DBSH[:, :, -1]
-    last_B = torch.tensor(lengths, device=states_DBSH.device) - 1
-    return states_DBSH[:, torch.arange(len(lengths), device=last_B.device), last_B]
+    return states_DBSH[:, torch.arange(len(mask_BS), device=mask_BS.device), mask_BS.sum(1) - 1]

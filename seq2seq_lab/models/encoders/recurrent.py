@@ -7,6 +7,7 @@ from torch import Tensor
 
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.masking import padding_mask
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 
 
@@ -45,20 +46,24 @@ class RecurrentEncoder(Encoder):
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         if self.reverse:
-            embedded_BSE = reverse(embedded_BSE, lengths)
-        outputs_BSM, final = self.layers.read(embedded_BSE, lengths)
-        if self.reverse:
-            outputs_BSM = reverse(outputs_BSM, lengths)
+            mask_BS = padding_mask(lengths, embedded_BSE.shape[1], embedded_BSE.device)
+            outputs_BSM, final = self.layers.read(reverse(embedded_BSE, mask_BS), lengths)
+            outputs_BSM = reverse(outputs_BSM, mask_BS)
+        else:
+            outputs_BSM, final = self.layers.read(embedded_BSE, lengths)
         # The layers compute time first; without the copy, a decoder that attends step by step would copy at each step.
         return EncoderOutputs(self.encoder_output_dropout(outputs_BSM).contiguous(), lengths, final)
 
 
-def reverse(x_BSE: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Return each sentence from its last real token to its first; padding stays at the end."""
-    longest = x_BSE.shape[1]
-    if min(lengths) == longest:
+def reverse(x_BSE: Tensor, mask_BS: Tensor | None) -> Tensor:
+    """Return each sentence from its last real token to its first; padding stays at the end.
+
+    Args:
+        mask_BS: see `padding_mask`.
+    """
+    if mask_BS is None:
         return x_BSE.flip(1)
-    index_BS = torch.arange(longest).repeat(len(lengths), 1)
-    for row_S, length in zip(index_BS, lengths, strict=True):
-        row_S[:length] = row_S[:length].flip(0)
-    return x_BSE.gather(1, index_BS.to(x_BSE.device)[..., None].expand_as(x_BSE))
+    lengths_B1 = mask_BS.sum(1, keepdim=True)
+    positions_S = torch.arange(x_BSE.shape[1], device=x_BSE.device)
+    index_BS = torch.where(mask_BS, lengths_B1 - 1 - positions_S, positions_S)
+    return x_BSE.gather(1, index_BS[..., None].expand_as(x_BSE))

@@ -59,12 +59,13 @@ TRAININGS = [
     (FP32, "decoder=tutorial", "attention=location", "teacher_forcing.ratio=0", "model.bridge=mean", "optimizer=adamw"),
     (BF16, "decoder=conditional", "attention=scaled_dot", HALF, "teacher_forcing.scope=sequence", "encoder=birnn",
      "trainer.batch_unit=tokens", "trainer.batch_size=6", "trainer.label_smoothing=0.1"),
-    (FP16, "decoder=conditional", "attention=local", "model.bridge=zero", HALF, "teacher_forcing.scope=batch",
-     "trainer.micro_batches=2"),
+    (FP16, "decoder=conditional", "encoder=bigru_layer_norm", "attention=local", "model.bridge=zero", HALF,
+     "teacher_forcing.scope=batch", "trainer.micro_batches=2"),
 ]  # fmt: skip
 SEARCHES = [
     ("search=greedy", "decoder=plain", "attention=none", "search.min_length_factor=0.5"),
     ("search=beam", "decoder=conditional", "search.size=3", "search.nbest=2", "search.coverage_penalty=0.2"),
+    ("search=beam", "encoder=bigru_layer_norm", "search.size=2"),
     ("search=beam", "decoder=context", "attention=none", "model.encoder_hidden_size=8", "encoder=lstm"),
     ("search=sampling", "decoder=luong_feeding", "search.nbest=2", "search.top_k=5", "search.top_p=0.9"),
 ]  # fmt: skip
