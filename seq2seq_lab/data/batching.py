@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.runtime.device import on_device
 
 Index = npt.NDArray[np.int64]
 Unit = Literal["sentences", "tokens"]
@@ -142,14 +143,6 @@ def _combine(rest: Sequence[Index], units: Index, batch_size: int, unit: Unit) -
                 steps.append(step)
                 step, room = [], batch_size
     return [*steps, step] if step else steps
-
-
-def on_device(index: Index, device: torch.device) -> Tensor:
-    """Return the numbers of the examples of a batch on a device, copied without waiting for it."""
-    index_B = torch.from_numpy(index)
-    if device.type == "cuda":
-        index_B = index_B.pin_memory()
-    return index_B.to(device, non_blocking=True)
 
 
 class BatchMaker:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from seq2seq_lab.runtime.device import on_device
+
 
 def padding_mask(lengths: Sequence[int], size: int, device: torch.device) -> Tensor | None:
     """Return mask_BS, True at the real positions; None if no row is padded."""
     if min(lengths) == size:
         return None
-    lengths_B = torch.tensor(lengths, device=device)
-    return torch.arange(size, device=device) < lengths_B[:, None]
+    return torch.arange(size, device=device) < on_device(lengths, device)[:, None]
 
 
 def normalize(scores: Tensor, mask: Tensor | None) -> Tensor:

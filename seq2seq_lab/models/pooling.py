@@ -12,6 +12,7 @@ from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.source import Source
+from seq2seq_lab.runtime.device import on_device
 
 
 class Pooled(NamedTuple):
@@ -131,7 +132,7 @@ class Attender(Pooling):
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int], encoder: Encoder) -> Pooled:
         states_BSH, _ = self.layers.read(embedded_BSE, lengths)
-        length_B = torch.tensor(lengths, device=embedded_BSE.device)
+        length_B = on_device(lengths, embedded_BSE.device)
         real_BS = torch.arange(embedded_BSE.shape[1], device=embedded_BSE.device) < length_B[:, None]
         gate_BS = self.gate(states_BSH)[..., 0].float().sigmoid() * real_BS
         encoded = encoder(embedded_BSE * gate_BS[..., None].to(embedded_BSE.dtype), lengths)

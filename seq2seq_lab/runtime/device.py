@@ -5,12 +5,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -147,6 +148,14 @@ def set_deterministic(deterministic: bool) -> None:
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
     torch.use_deterministic_algorithms(deterministic)
+
+
+def on_device(values: npt.NDArray[np.int64] | Sequence[int], device: torch.device) -> Tensor:
+    """Return integers on a device. The host does not wait for the copy."""
+    tensor = torch.as_tensor(values)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def to_host(tensor: Tensor) -> npt.NDArray[Any]:

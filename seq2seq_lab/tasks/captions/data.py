@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batching import Index, on_device
+from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.runtime.device import on_device
 
 
 @dataclass(frozen=True, slots=True)

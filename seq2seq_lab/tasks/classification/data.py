@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batching import Index, on_device
+from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import whitespace_words
@@ -20,6 +20,7 @@ from seq2seq_lab.data.tokenizers.base import load_tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.alignment import group_tokens
+from seq2seq_lab.runtime.device import on_device
 
 NAME = "source"  # of the tokenizer's files
 CLASSES = "classes.json"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batching import Index, on_device
+from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
@@ -19,6 +19,7 @@ from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
 from seq2seq_lab.data.token_cache import Entry, cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer, load_tokenizer
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.runtime.device import on_device
 
 log = logging.getLogger(__name__)
 

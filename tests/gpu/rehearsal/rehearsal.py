@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ TRAININGS = [
     (BF16, "decoder=conditional", "attention=scaled_dot", HALF, "teacher_forcing.scope=sequence", "encoder=birnn",
      "trainer.batch_unit=tokens", "trainer.batch_size=6", "trainer.label_smoothing=0.1"),
     (FP16, "decoder=conditional", "encoder=bigru_layer_norm", "attention=local", "model.bridge=zero", HALF,
-     "teacher_forcing.scope=batch", "trainer.micro_batches=2"),
+     "teacher_forcing.scope=batch", "trainer.micro_batches=2", "trainer.pad_to=16"),
 ]  # fmt: skip
 SEARCHES = [
     ("search=greedy", "decoder=plain", "attention=none", "search.min_length_factor=0.5"),
@@ -127,7 +128,12 @@ def test_training(
         task=task,
         model=model,
         data=TrainingExamples(
-            lambda epoch: tokenized.train, BatchMaker, whole.trainer.batch_size, "sentences", seed=1
+            lambda epoch: tokenized.train,
+            partial(BatchMaker, pad_to=task.pad_to),
+            whole.trainer.batch_size,
+            "sentences",
+            seed=1,
+            pad_to=task.pad_to,
         ),
         validate=lambda step, counted: {"val/bleu": 1.0},
         optimizer=build.optimizer(whole, model),
