@@ -12,7 +12,7 @@ from seq2seq_lab.errors import require
 from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
 from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
 
-Role = Literal["matrix", "recurrent", "attention", "energy", "bias"]
+Role = Literal["matrix", "embedding", "recurrent", "attention", "energy", "bias"]
 
 
 class Initialization(ABC):
@@ -43,8 +43,8 @@ class Initialization(ABC):
 
         Args:
             role: `recurrent` for a matrix from one state to the next, `attention` for a matrix of an attention function and
-                `energy` for the v of an additive one, `matrix` for any other. Matrices of layers with gates are drawn
-                gate by gate.
+                `energy` for the v of an additive one, `embedding` for an embedding table, `matrix` for any other matrix.
+                Matrices of layers with gates are drawn gate by gate.
         """
 
 
@@ -73,6 +73,8 @@ def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
                     yield role, gate
             elif weight in energies:
                 yield "energy", weight
+            elif isinstance(module, nn.Embedding):
+                yield "embedding", weight
             else:
                 yield "attention" if weight in of_attention else "matrix", weight
 
@@ -151,6 +153,23 @@ class Xavier(Initialization):
             nn.init.zeros_(weight)
         else:
             nn.init.xavier_uniform_(weight)
+
+
+class Lecun(Initialization):
+    """Matrices from N(0, 1/m), m the number of inputs (LeCun 1998, Efficient BackProp, §4.6); biases are 0.
+
+    Square matrices are random orthogonal matrices. An embedding table has one input per token, so its values are small.
+    This is the initialization of the toolkit of Caglayan 2017 (arXiv:1707.04481).
+    """
+
+    def draw(self, role: Role, weight: Tensor) -> None:
+        if role == "bias":
+            nn.init.zeros_(weight)
+        elif len(weight) == weight.shape[1]:
+            nn.init.orthogonal_(weight)
+        else:
+            inputs = len(weight) if role == "embedding" else weight.shape[1]
+            nn.init.normal_(weight, std=1 / math.sqrt(inputs))
 
 
 def _positive(key: str, value: float) -> float:

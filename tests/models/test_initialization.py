@@ -16,6 +16,7 @@ from seq2seq_lab.models.initialization import (
     Bahdanau,
     Default,
     Initialization,
+    Lecun,
     Normal,
     Role,
     Uniform,
@@ -59,6 +60,8 @@ def role_of(name: str) -> Role | None:
         return "energy"
     if name in ("attention.key.weight", "attention.query.weight", "bilinear.key.weight"):
         return "attention"
+    if name == "table.weight":
+        return "embedding"
     return "recurrent" if "weight_hh" in name else "matrix"
 
 
@@ -101,6 +104,10 @@ def glorot(x: Tensor) -> None:
     uniform(math.sqrt(6 / sum(x.shape)))(x)
 
 
+def lecun(x: Tensor) -> None:
+    normal(x.shape[1] ** -0.5)(x)
+
+
 EVERY = get_args(Role)
 # What each role is drawn from, by the file in conf/.
 EXPECTED: dict[str, dict[Role, Check]] = {
@@ -110,18 +117,15 @@ EXPECTED: dict[str, dict[Role, Check]] = {
     "normal": dict.fromkeys(EVERY, normal(0.01)) | {"bias": zero},
     "bahdanau": {
         "matrix": normal(0.01),
+        "embedding": normal(0.01),
         "recurrent": orthogonal,
         "attention": normal(0.001),
         "energy": zero,
         "bias": zero,
     },
-    "xavier": {
-        "matrix": glorot,
-        "recurrent": orthogonal,
-        "attention": glorot,
-        "energy": glorot,
-        "bias": zero,
-    },
+    "xavier": dict.fromkeys(EVERY, glorot) | {"recurrent": orthogonal, "bias": zero},
+    "lecun": dict.fromkeys(EVERY, lecun)
+    | {"embedding": normal(V**-0.5), "recurrent": orthogonal, "bias": zero},
 }
 FILES = sorted((CONF_DIR / "initialization").glob("*.yaml"))
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -174,7 +178,7 @@ def test_the_padding_row_stays_zero(path: Path) -> None:
     assert drawn.table.weight.any(dim=1).sum() == V - 1
 
 
-@pytest.mark.parametrize("made", [Bahdanau(), Xavier()], ids=lambda made: type(made).__name__)
+@pytest.mark.parametrize("made", [Bahdanau(), Lecun(), Xavier()], ids=lambda made: type(made).__name__)
 def test_each_gate_and_direction_has_an_orthogonal_matrix_of_its_own(made: Initialization) -> None:
     drawn = model()
     made(drawn)
@@ -187,6 +191,12 @@ def test_each_gate_and_direction_has_an_orthogonal_matrix_of_its_own(made: Initi
     assert len(gates) == 2 * 2 * 4 + 3
     for number, gate in enumerate(gates):
         assert not any(torch.equal(gate, other) for other in gates[:number])
+
+
+def test_square_matrices_are_orthogonal_with_lecun() -> None:
+    drawn = nn.Linear(H, H)
+    Lecun()(drawn)
+    orthogonal(drawn.weight.detach())
 
 
 class Counting(Initialization):
