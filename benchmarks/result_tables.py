@@ -55,7 +55,7 @@ PUBLISHED = {  # free-running perplexity, and BLEU of lowercased spaCy tokens
 SCORES = {
     "bleu": ("sacreBLEU", ".2f"),
     "chrf": ("chrF", ".2f"),
-    "bleu_lowercased_tokenised": ("BLEU lowercased and tokenised", ".2f"),
+    "bleu_lowercased_tokenised": ("BLEU of lowercased tokens", ".2f"),
     "ter": ("TER", ".2f"),
     "perplexity_teacher_forced": ("teacher-forced perplexity", ".2f"),
     "perplexity_free_running": ("free-running perplexity", ".2f"),
@@ -93,6 +93,7 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             "evaluations": evaluations(lines),
             "earlier runs": earlier(lines),
             "lengths": by_length(lines),
+            "similarity": by_similarity(lines),
             "planned runs": planned.summary(lines),
         },
         RESULTS.parents[1] / "README.md": {"two runs": two_runs(lines)},
@@ -287,6 +288,13 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
     return texts
 
 
+def interval(run: Line | None, name: str = "test/bleu") -> str:
+    """Format a score with half of its interval."""
+    if run is None or name not in run.scores:
+        return "–"
+    return f"{run.scores[name]:.2f} ± {run.scores[f'{name}_confidence']:.2f}"
+
+
 def transformers(lines: Sequence[Line]) -> list[str]:
     """Return the scores of Transformers beside those of recurrent models, with 95% intervals."""
     runs = [
@@ -299,11 +307,6 @@ def transformers(lines: Sequence[Line]) -> list[str]:
         )
     ]
     beams = {line.command: line for line in lines if is_beam(line)}
-
-    def interval(run: Line | None, name: str = "test/bleu") -> str:
-        if run is None or name not in run.scores:
-            return "–"
-        return f"{run.scores[name]:.2f} ± {run.scores[f'{name}_confidence']:.2f}"
 
     columns: dict[str, Cell] = {
         "settings": label,
@@ -414,6 +417,34 @@ def grouped(run: Line, name: str, form: str = ".2f") -> dict[str, str]:
 def counts(run: Line, name: str) -> dict[str, int]:
     """Return the number of sentences of each group."""
     return {group["group"]: group["count"] for group in run.groups[name]}
+
+
+def by_similarity(lines: Sequence[Line]) -> list[str]:
+    """Return BLEU of `tatoeba_en_fr` by the similarity of the source to those in training, with one and all references."""
+    every = shlex.join([*EVALUATE, "trainer.multi_reference=true"])
+    ways = {None: "each pair, with its reference", every: "each source sentence, with all of its references"}
+    name = "test/bleu_by_similarity"
+    runs = [
+        line
+        for line in lines
+        if line.experiment == "tatoeba_en_fr"
+        and not line.superseded
+        and line.evaluation in ways
+        and name in line.groups
+    ]
+    columns: dict[str, Cell] = {
+        "scored": lambda runs: ways[runs[0].evaluation],
+        "all": lambda runs: interval(runs[0]),
+    }
+    for group in counts(runs[0], name) if runs else ():
+        columns[group] = partial(in_group, name=name, group=group)
+    return [*rows_of([[run] for run in runs], columns), *facts(runs, "test/bleu")]
+
+
+def in_group(runs: Sequence[Line], name: str, group: str) -> str:
+    """Format the score of a group of sentences with half of its interval, and the size of the group."""
+    (found,) = (one for one in runs[0].groups[name] if one["group"] == group)
+    return f"{found['value']:.2f} ± {found['confidence']:.2f} ({found['count']:,})"
 
 
 def aer_bounds(run: Line, split: str) -> str:

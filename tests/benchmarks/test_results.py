@@ -89,7 +89,7 @@ def test_the_header_of_an_experiment_has_its_command_and_score(name: str) -> Non
     (line,) = (line for line in results.current(LINES, name) if line.seed == 1)  # as the header says
     header = EXPERIMENTS[name].split("defaults:")[0]
     assert f"# Command: {line.command}\n" in header
-    lowercased = "lowercased and tokenised" in header.rpartition("Test BLEU")[2]
+    lowercased = "of lowercased tokens" in header.rpartition("Test BLEU")[2]
     measure = "test/bleu_lowercased_tokenised" if lowercased else "test/bleu"
     score = " ".join(header.replace("\n#", "").split())
     assert f": {line.scores[measure]:.2f}" in score
@@ -282,6 +282,32 @@ def test_groups_with_statistics_are_tested_over_seeds() -> None:
     multi30k = [line for line in CURRENT if line.statistics and line.experiment == "multi30k_de_en"][:2]
     with pytest.raises(UserError, match=r"experiment=multi30k_de_en .*: its test sentences are not"):
         result_tables.compare_with_best([same, multi30k], "bleu")
+
+
+def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
+    groups = [
+        {"group": "in training", "count": 35, "value": 80.0, "confidence": 4.0},
+        {"group": "other", "count": 1232, "value": 40.0, "confidence": 1.0},
+    ]
+    one = replace(
+        ONE,
+        experiment="tatoeba_en_fr",
+        scores={"test/bleu": 42.0, "test/bleu_confidence": 2.0},
+        groups={"test/bleu_by_similarity": groups},
+    )
+    every = replace(
+        one,
+        evaluation="python -m seq2seq_lab.evaluate RUN trainer.multi_reference=true",
+        scores={"test/bleu": 55.0, "test/bleu_confidence": 1.5},
+    )
+    beam = replace(one, evaluation="python -m seq2seq_lab.evaluate RUN search=beam")
+    old = replace(one, groups={}, superseded=True)
+    assert result_tables.by_similarity([old, one, beam, every])[:4] == [
+        "| scored | all | in training | other |",
+        "|---|---:|---:|---:|",
+        "| each pair, with its reference | 42.00 ± 2.00 | 80.00 ± 4.00 (35) | 40.00 ± 1.00 (1,232) |",
+        "| each source sentence, with all of its references | 55.00 ± 1.50 | 80.00 ± 4.00 (35) | 40.00 ± 1.00 (1,232) |",
+    ]
 
 
 def test_the_two_runs_of_the_readme_have_the_same_test_sets() -> None:
