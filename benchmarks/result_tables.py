@@ -70,7 +70,9 @@ UNKNOWN_NOTE = (
     f"{UNKNOWN} Scored with `<unk>` as three tokens, about 0.2 BLEU too low. The translations no longer exist, so it "
     "cannot be corrected."
 )
-REFERENCE_LENGTH = 1  # the column of BLEU's statistics per sentence
+REFERENCE_LENGTH = (
+    1  # the column of BLEU's statistics per sentence; with one reference the same for all systems
+)
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
@@ -260,7 +262,7 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
     Groups are tested if they have two or more runs with statistics per sentence.
 
     Raises:
-        UserError: the runs have different test sentences: other lengths of the references.
+        UserError: the runs have different test sentences (the lengths of their references differ).
     """
     key = f"test/{metric}"
     texts: defaultdict[int, str] = defaultdict(lambda: "–")
@@ -273,8 +275,8 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
     for run, own in zip(chain(*tested), lengths, strict=True):
         if not np.array_equal(own, lengths[0]):
             raise UserError(
-                f"{run.command}: its test sentences are not those of {tested[0][0].command}, so that they "
-                "cannot be compared sentence by sentence. Record its table separately (SWEEPS)."
+                f"{run.command}: its test sentences differ from those of {tested[0][0].command}, so they cannot be compared "
+                "sentence by sentence. Run both at one commit, or give the data its own table in SWEEPS."
             )
     clusters = rows[0][0][f"test/{CLUSTERS}"].astype(int)
     base, *others = [[one[key].astype(float) for one in group] for group in rows]
@@ -420,7 +422,7 @@ def counts(run: Line, name: str) -> dict[str, int]:
 
 
 def by_similarity(lines: Sequence[Line]) -> list[str]:
-    """Return BLEU of `tatoeba_en_fr` by the similarity of the source to those in training, with one and all references."""
+    """Return BLEU of `tatoeba_en_fr` by the similarity of the source to those in training, with one or all references."""
     every = shlex.join([*EVALUATE, "trainer.multi_reference=true"])
     ways = {None: "each pair, with its reference", every: "each source sentence, with all of its references"}
     name = "test/bleu_by_similarity"
@@ -432,11 +434,13 @@ def by_similarity(lines: Sequence[Line]) -> list[str]:
         and line.evaluation in ways
         and name in line.groups
     ]
+    if not runs:
+        return ["Not yet measured."]
     columns: dict[str, Cell] = {
         "scored": lambda runs: ways[runs[0].evaluation],
         "all": lambda runs: interval(runs[0]),
     }
-    for group in counts(runs[0], name) if runs else ():
+    for group in counts(runs[0], name):
         columns[group] = partial(in_group, name=name, group=group)
     return [*rows_of([[run] for run in runs], columns), *facts(runs, "test/bleu")]
 
