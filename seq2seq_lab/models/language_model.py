@@ -12,7 +12,7 @@ from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder
 from seq2seq_lab.models.readouts import Readout
-from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentState
 from seq2seq_lab.models.seq2seq import log_softmax
 
 
@@ -127,7 +127,12 @@ def check_direction(encoder: Encoder) -> RecurrentEncoder:
     Raises:
         UserError: names the group and the remedy.
     """
-    if not isinstance(encoder, RecurrentEncoder) or encoder.layers.directions != 1 or encoder.reverse:
+    if (
+        not isinstance(encoder, RecurrentEncoder)
+        or not isinstance(encoder.layers, RecurrentLayers)  # which can continue from a state
+        or encoder.layers.directions != 1
+        or encoder.reverse
+    ):
         raise UserError(
             "encoder: a language model reads from left to right, so that it predicts each token from earlier ones only. "
             "Choose encoder=rnn, lstm or gru, and model.reverse_source=false."

@@ -56,9 +56,11 @@ def ragged_batch() -> Batch:
     return batch_of(random_sentences([3, 1, 5], seed=1), random_sentences([4, 2, 2], seed=2))
 
 
-def model_of(decoder: str, attention: str, dtype: torch.dtype = torch.float64) -> Seq2Seq:
+def model_of(
+    decoder: str, attention: str, dtype: torch.dtype = torch.float64, encoder: str = "bigru"
+) -> Seq2Seq:
     sizes = {"hidden_size": 8} if attention == "dot" else {}
-    model = small_model(small_config(decoder=decoder, attention=attention, **sizes)).to(dtype)
+    model = small_model(small_config(encoder, decoder, attention, **sizes)).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)  # distributions far from uniform
@@ -77,11 +79,14 @@ def loss_and_gradients(model: Seq2Seq, batch: Batch) -> tuple[torch.Tensor, dict
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-3)], ids=["fp64", "fp32"]
 )
-@pytest.mark.parametrize(("decoder", "attention"), PAIRS)
+@pytest.mark.parametrize(
+    ("decoder", "attention", "encoder"),
+    [*((*pair, "bigru") for pair in PAIRS), ("luong", "additive", "bigru_layer_norm")],
+)
 def test_losses_and_gradients(
-    decoder: str, attention: str, dtype: torch.dtype, tolerance: float, gpu: torch.device
+    decoder: str, attention: str, encoder: str, dtype: torch.dtype, tolerance: float, gpu: torch.device
 ) -> None:
-    model = model_of(decoder, attention, dtype).train()
+    model = model_of(decoder, attention, dtype, encoder).train()
     loss, gradients = loss_and_gradients(deepcopy(model).to(gpu), on(gpu, ragged_batch()))
     expected, expected_gradients = loss_and_gradients(model, ragged_batch())
     assert len(gradients) == len([*model.parameters()])

@@ -6,24 +6,27 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.encoders import EncoderOutputs, LayerNormGruEncoder
+from seq2seq_lab.models.encoders.layer_norm_gru import LayerNormGruLayers
+from seq2seq_lab.models.recurrent import RecurrentSpec
 
 E, H, S = 3, 4, 5
 either_batch = pytest.mark.parametrize("lengths", [(3, 5, 1, 4), (5, 5, 5, 5)], ids=["ragged", "whole"])
 
 
-def encoder(bidirectional: bool = True, num_layers: int = 2) -> LayerNormGruEncoder:
+def encoder(
+    bidirectional: bool = True, reverse: bool = False, dropout: float = 0.0, output_dropout: float = 0.0
+) -> LayerNormGruEncoder:
     torch.manual_seed(0)
     built = LayerNormGruEncoder(
         input_size=E,
+        recurrent=RecurrentSpec("gru", H, 2, dropout, locked_dropout=True),
         bidirectional=bidirectional,
-        hidden_size=H,
-        num_layers=num_layers,
-        dropout=0.0,
-        encoder_output_dropout=0.0,
-        locked_dropout=False,
+        reverse=reverse,
+        encoder_output_dropout=output_dropout,
     ).double()
-    for norm in (*built.input_norms, *built.recurrent_norms):
+    for norm in (*built.layers.input_norms, *built.layers.recurrent_norms):
         torch.nn.init.normal_(norm.gain, mean=1.0)
         torch.nn.init.normal_(norm.bias)
     return built
@@ -41,7 +44,7 @@ def normalized(x_F: Tensor) -> Tensor:
 
 def read(built: LayerNormGruEncoder, layer: int, direction: int, tokens: Sequence[Tensor]) -> list[Tensor]:
     """The states of one direction of a layer after each token (Ba 2016, with z as in torch)."""
-    weight, recurrent = built.weights.all_weights[layer * built.directions + direction]
+    weight, recurrent = built.layers.weights.all_weights[layer * built.layers.directions + direction]
     own = slice(direction * 3 * H, (direction + 1) * 3 * H)
 
     def products(matrix: Tensor, x: Tensor, norm: torch.nn.Module) -> Tensor:
@@ -53,8 +56,8 @@ def read(built: LayerNormGruEncoder, layer: int, direction: int, tokens: Sequenc
 
     state, states = torch.zeros(H, dtype=torch.float64), []
     for token in tokens:
-        a = products(weight, token, built.input_norms[layer])
-        b = products(recurrent, state, built.recurrent_norms[layer])
+        a = products(weight, token, built.layers.input_norms[layer])
+        b = products(recurrent, state, built.layers.recurrent_norms[layer])
         r, z = torch.sigmoid(a[:H] + b[:H]), torch.sigmoid(a[H : 2 * H] + b[H : 2 * H])
         state = (1 - z) * torch.tanh(a[2 * H :] + r * b[2 * H :]) + z * state
         states.append(state)
@@ -67,7 +70,7 @@ def reference(built: LayerNormGruEncoder, x_BSE: Tensor, lengths: Sequence[int])
         tokens, final = [*row_SE[:length]], []
         for layer in range(built.sizes.num_layers):
             sides = [read(built, layer, 0, tokens)]
-            if built.directions == 2:
+            if built.layers.directions == 2:
                 sides.append(read(built, layer, 1, tokens[::-1])[::-1])
             final.append(torch.cat([sides[0][-1], *(side[0] for side in sides[1:])]))
             tokens = [torch.cat(states) for states in zip(*sides, strict=True)]
@@ -99,12 +102,46 @@ def test_states_and_gradients_are_those_of_the_equations(bidirectional: bool, le
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-10)
 
 
-def test_the_size_of_the_embeddings_does_not_matter() -> None:
-    """Small initial embeddings train as fast as large ones (layer normalization is invariant to the scale of W x)."""
-    built, x_BSE = encoder(), embedded().detach() * 1000  # far above the ε of the normalization
+def test_the_states_do_not_depend_on_the_scale_of_large_embeddings() -> None:
+    """Layer normalization is invariant to the scale of W x if its variance is far above ε."""
+    built, x_BSE = encoder(), embedded().detach() * 1000
     torch.testing.assert_close(
         results(built(100 * x_BSE, (5,) * 4)), results(built(x_BSE, (5,) * 4)), rtol=1e-5, atol=1e-6
     )
+
+
+@either_batch
+def test_reverse_is_the_encoder_on_the_reversed_sentence(lengths: Sequence[int]) -> None:
+    forward, backward, x_BSE = (
+        encoder(bidirectional=False),
+        encoder(bidirectional=False, reverse=True),
+        embedded(),
+    )
+    outputs_BSM, final_LBH = results(backward(x_BSE, lengths))
+    for row, length in enumerate(lengths):
+        alone, last = results(forward(x_BSE[row : row + 1, :length].flip(1), [length]))
+        torch.testing.assert_close(outputs_BSM[row, :length], alone[0].flip(0))
+        torch.testing.assert_close(final_LBH[:, row], last[:, 0])
+
+
+def test_dropout_of_the_outputs_has_one_mask_per_sentence() -> None:
+    lengths = (3, 5, 1, 4)
+    outputs_BSM, _ = results(encoder(output_dropout=0.5)(embedded(), lengths))
+    dropped = [outputs_BSM[row, :length] == 0 for row, length in enumerate(lengths)]
+    assert all(torch.equal(zero, zero[:1].expand_as(zero)) for zero in dropped)
+    assert len({tuple(zero[0].tolist()) for zero in dropped}) > 1
+
+
+def test_dropout_is_between_the_layers() -> None:
+    built, x_BSE = encoder(dropout=0.5), embedded()
+    (one, one_final), (other, other_final) = (results(built(x_BSE, (3, 5, 1, 4))) for _ in range(2))
+    assert not torch.equal(one, other)
+    assert torch.equal(one_final[0], other_final[0])
+
+
+def test_other_cells_are_refused() -> None:
+    with pytest.raises(UserError, match=r"encoder\.cell=lstm"):
+        LayerNormGruLayers(RecurrentSpec("lstm", H, 1, 0.0, False), E, True)
 
 
 def test_bfloat16_is_close_to_float32() -> None:

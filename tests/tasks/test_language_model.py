@@ -313,6 +313,7 @@ def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
     ("setting", "key"),
     [
         ("encoder=bilstm", "encoder"),
+        ("encoder=bigru_layer_norm encoder.bidirectional=false", "encoder"),
         ("model.reverse_source=true", "model.reverse_source"),
         ("decoder=luong", "decoder="),
         ("task.chunk_length=0", "task.chunk_length=0"),
@@ -324,7 +325,7 @@ def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
 def test_settings_that_do_not_apply_are_refused(
     setting: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.run(*LINE, setting) == 2
+    assert command_line.run(*LINE, *setting.split()) == 2
     assert key in capsys.readouterr().err
 
 

@@ -1,6 +1,7 @@
 """The recurrent encoder: RNN, LSTM or GRU, in one or both directions."""
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ class RecurrentEncoder(Encoder):
         ValueError: `reverse` with both directions, where it has no effect.
     """
 
+    layers_type: ClassVar[Any] = RecurrentLayers
+
     def __init__(
         self,
         *,
@@ -39,7 +42,7 @@ class RecurrentEncoder(Encoder):
                 "encoder=rnn, lstm or gru, or model.reverse_source=false."
             )
         self.reverse = reverse
-        self.layers = RecurrentLayers(recurrent, input_size, bidirectional)
+        self.layers = self.layers_type(recurrent, input_size, bidirectional)
         size = self.layers.output_size
         self.sizes = EncoderSizes(size, final_size=size, num_layers=recurrent.num_layers)
         self.encoder_output_dropout = Dropout(encoder_output_dropout, recurrent.locked_dropout)
