@@ -154,7 +154,7 @@ def arms(work: Work) -> list[Arm]:
 def measure_training(work: Work) -> None:
     """Measure target tokens per second, share of the peak and memory of each model and precision, at two ratios."""
     data, sizes = work.data()
-    at_most, rounds, steps = peaks(work), *((1, 1) if work.small else (3, 5))
+    at_most, rounds, steps = peaks(work), *((1, 1) if work.small else (3, 6))
     work.note(
         f"{data.name}, batches of {work.batch_size}. Medians of {rounds} rounds of {steps} steps, in turns."
     )
@@ -162,7 +162,7 @@ def measure_training(work: Work) -> None:
     for ratio in (1.0, 0.5):
         for name in list(MODELS)[: 1 if work.small else None]:
             options = Namespace(
-                seed=1, batch_size=work.batch_size, ratios=[ratio], rounds=rounds, steps=steps, warm_up=rounds
+                seed=1, batch_size=work.batch_size, ratios=[ratio], rounds=rounds, steps=steps, warm_up=steps
             )
             own = rows.setdefault(name, [])
             own += training.measure(name, data, options, work.device, ways=arms(work), sizes=sizes)

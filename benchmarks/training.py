@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.5], help="of teacher forcing")
     parser.add_argument("--steps", type=cli.positive, default=4, help="of a turn (default: 4)")
-    parser.add_argument("--warm-up", type=cli.positive, default=3, help="steps of each before (default: 3)")
+    parser.add_argument("--warm-up", type=cli.positive, default=4, help="steps of each before (default: 4)")
     return parser
 
 
@@ -215,11 +215,10 @@ def plan(arm: Arm, data: Data, options: argparse.Namespace) -> list[StepPlan]:
 
 
 def mixed_lengths(plan: Sequence[StepPlan], data: Data) -> list[StepPlan]:
-    """Return the steps of a plan in an order in which a few successive steps are as long on average as all.
+    """Return the steps of a plan, ordered so that the mean length of a few successive steps is about that of all steps.
 
-    Batches of one exact length differ much in length, so that turns of steps in a random order would not be comparable.
-    The steps are pairs at the quantiles q and 1 − q of the number of target tokens, where q of the n-th pair is
-    (nφ mod 1) / 2, φ = (√5 − 1) / 2.
+    Batches of one exact length differ much in length, so turns in a random order are not comparable. Steps 2n and 2n + 1
+    are at the quantiles q and 1 − q of the number of target tokens, q = (nφ mod 1) / 2, φ = (√5 − 1) / 2.
     """
     by_length = sorted(plan, key=lambda step: data.tokens(step).target)
     low = np.arange(math.ceil(len(plan) / 2)) * (math.sqrt(5) - 1) / 2 % 1 / 2

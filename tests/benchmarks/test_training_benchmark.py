@@ -22,7 +22,7 @@ from benchmarks.learners import (
     synthetic,
 )
 from benchmarks.reference import Sizes
-from benchmarks.training import Arm, Row, arms, measure, mixed_lengths, new_contestant, new_row
+from benchmarks.training import Arm, Row, arms, measure, mixed_lengths, new_contestant, new_row, parser
 from benchmarks.turns import Contestant, Turn, in_turns, median_interval
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Precision
@@ -105,10 +105,12 @@ def test_random_batches_hold_every_sentence_once_at_most() -> None:
 def test_few_successive_steps_are_as_long_as_all() -> None:
     data = synthetic(8_000, seed=1)
     plan = plan_epoch(data.text, 64, "sentences", 1, 0)
+    defaults = parser().parse_args([])
+    starts = range(defaults.warm_up, len(plan) - defaults.steps, defaults.steps)
 
     def turns(steps: Sequence[StepPlan]) -> list[float]:
         tokens = [data.tokens(step).target for step in steps]
-        return [float(np.mean(tokens[first : first + 4])) for first in range(0, len(tokens) - 3, 4)]
+        return [float(np.mean(tokens[first : first + defaults.steps])) for first in starts]
 
     mixed = mixed_lengths(plan, data)
     assert sorted(map(id, mixed)) == sorted(map(id, plan))
