@@ -158,17 +158,18 @@ class Xavier(Initialization):
 class Lecun(Initialization):
     """Matrices from N(0, 1/m), m the number of inputs (LeCun 1998, Efficient BackProp, §4.6); biases are 0.
 
-    Square matrices are random orthogonal matrices. An embedding table has one input per token, so its values are small.
+    Square matrices are random orthogonal matrices. For an embedding table m is the number of rows, so its values are
+    small; this also holds for a table that is shared with the output layer.
     This is the initialization of the toolkit of Caglayan 2017 (arXiv:1707.04481).
     """
 
     def draw(self, role: Role, weight: Tensor) -> None:
         if role == "bias":
             nn.init.zeros_(weight)
-        elif len(weight) == weight.shape[1]:
+        elif weight.dim() == 2 and len(weight) == weight.shape[1]:
             nn.init.orthogonal_(weight)
         else:
-            inputs = len(weight) if role == "embedding" else weight.shape[1]
+            inputs = len(weight) if role == "embedding" else weight[0].numel()
             nn.init.normal_(weight, std=1 / math.sqrt(inputs))
 
 

@@ -37,8 +37,8 @@ class Source(NamedTuple):
         outputs_BSM, lengths = encoded.outputs_BSM, encoded.lengths
         size, device = outputs_BSM.shape[1], outputs_BSM.device
         mask_BS = padding_mask(lengths, size, device)
-        full_B = torch.full((len(lengths),), size, device=device)  # no copy from the host
-        lengths_B = full_B if mask_BS is None else mask_BS.sum(1)
+        # torch.full does not copy from the host
+        lengths_B = torch.full((len(lengths),), size, device=device) if mask_BS is None else mask_BS.sum(1)
         mask_B1S = None if mask_BS is None else mask_BS[:, None]
         return cls(outputs_BSM, project(outputs_BSM), lengths_B, mask_B1S, encoded.final)
 

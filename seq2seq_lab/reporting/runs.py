@@ -238,7 +238,8 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     Args:
         result: the contents of its `result.json`.
     """
-    config: Any = OmegaConf.to_container(OmegaConf.merge(ADDED, OmegaConf.load(folder / "config.yaml")))
+    saved = OmegaConf.load(folder / "config.yaml")
+    config: Any = OmegaConf.to_container(OmegaConf.merge(saved, ADDED, saved))  # in the order of the file
     record = read_json_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}

@@ -68,7 +68,7 @@ def choose_device(wanted: Device, number: int = 0) -> torch.device:
 
 
 def gpu_of_rank(local_rank: int) -> int:
-    """Return the index of a process's GPU. Where a machine has more processes than GPUs, they share GPUs."""
+    """Return the index of the GPU of a local rank. If a machine has more processes than GPUs, processes share GPUs."""
     return local_rank % max(1, torch.cuda.device_count())
 
 
@@ -151,11 +151,11 @@ def set_deterministic(deterministic: bool) -> None:
 
 
 def on_device(values: npt.NDArray[np.int64] | Sequence[int], device: torch.device) -> Tensor:
-    """Return integers on a device. The host does not wait for the copy."""
-    tensor = torch.as_tensor(values)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    """Copy integers to a device. With a GPU, the host does not wait for the copy."""
+    tensor = torch.as_tensor(values, dtype=torch.int64)
+    if device.type != "cuda":  # a copy to MPS that does not block can read memory that is already free
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def to_host(tensor: Tensor) -> npt.NDArray[Any]:

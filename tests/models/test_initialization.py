@@ -39,6 +39,7 @@ class Model(nn.Module):
         self.attention = AdditiveAttention(query_size=H, encoder_output_size=2 * H, size=40)
         self.bilinear = MultiplicativeAttention(query_size=H, encoder_output_size=2 * H)
         self.combine = nn.Linear(3 * H, E)
+        self.convolution = nn.Conv2d(E, E, 3)
         self.norm = nn.LayerNorm(E)
         self.sharpness = nn.Parameter(torch.tensor(10.0))
         self.output = nn.Linear(E, V)
@@ -101,11 +102,11 @@ def orthogonal(x: Tensor) -> None:
 
 
 def glorot(x: Tensor) -> None:
-    uniform(math.sqrt(6 / sum(x.shape)))(x)
+    uniform(math.sqrt(6 / (sum(x.shape[:2]) * x[0, 0].numel())))(x)
 
 
 def lecun(x: Tensor) -> None:
-    normal(x.shape[1] ** -0.5)(x)
+    normal(x[0].numel() ** -0.5)(x)
 
 
 EVERY = get_args(Role)

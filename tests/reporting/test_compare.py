@@ -232,6 +232,15 @@ def test_a_run_from_before_a_setting_existed_is_in_the_group_of_later_ones(
     assert len(group.runs) == 2
 
 
+def test_a_setting_of_the_model_names_groups_before_one_of_the_trainer(tmp_path: Path) -> None:
+    for name, size in (("small", 8), ("large", 16)):
+        make_run(tmp_path / name, "dot", 1, 0.5, size=size)
+        path = tmp_path / name / "config.yaml"
+        rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"batch_size": 4 * size}}))
+    groups = group_runs(find_runs([tmp_path])[0])
+    assert [group.varies for group in groups] == [{"model.hidden_size": "16"}, {"model.hidden_size": "8"}]
+
+
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study / "additive1", tmp_path / "run")
     tracker = FileTracker(tmp_path / "run", None)
