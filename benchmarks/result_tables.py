@@ -70,9 +70,8 @@ UNKNOWN_NOTE = (
     f"{UNKNOWN} Scored with `<unk>` as three tokens, about 0.2 BLEU too low. The translations no longer exist, so it "
     "cannot be corrected."
 )
-REFERENCE_LENGTH = (
-    1  # the column of BLEU's statistics per sentence; with one reference the same for all systems
-)
+# The column of BLEU's statistics per sentence; with one reference the same for all systems.
+REFERENCE_LENGTH = 1
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
