@@ -20,6 +20,9 @@ class RecurrentEncoder(Encoder):
         reverse: read the source from its end (Sutskever 2014, §3.3); the outputs keep the order of the source.
         encoder_output_dropout: probability on the outputs that the decoder attends to.
 
+    Attributes:
+        layers_type: the class of its layers, with the method `read` of `RecurrentLayers`.
+
     Raises:
         ValueError: `reverse` with both directions, where it has no effect.
     """
