@@ -82,10 +82,10 @@ SHARED = 100 * (V + W) + 2 * lstm(100, 100) + linear(100, W)
 SHARED_WITH_VECTORS = 300 * 100 + 2 * lstm(100, 100) + linear(100, W)
 LIUM = (
     128 * (V + W)
-    + 2 * gru(128, 256)
+    + 2 * 3 * 256 * (128 + 256 + 4)  # the encoder: no biases, but gains and biases of W x and of U h
     + linear(512, 256)  # the bridge
     + gru(128, 256)
-    + linear(512, 256) + 256 * 256 + 256  # U and b, W, v
+    + linear(512, 512) + 256 * 512 + 512  # U and b, W, v
     + gru(512, 256)
     + linear(256 + 512 + 128, 128)
     + linear(128, W)
