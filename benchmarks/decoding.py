@@ -7,14 +7,14 @@ translates one sentence at a time with a model of `benchmarks.reference`; the mo
 both are checked to return the same translations. Weights are random and `<eos>` is not allowed, so that each output has as
 many tokens as its source.
 
-The bound is the speed at which each step reads its weights from memory once: batch size × memory bandwidth / bytes of the
-weights.
+The bound is the speed at which a step takes no longer than reading its weights from memory once, at the machine's bandwidth,
+and computing its matrix products, at the machine's peak; the slower of the two decides (`benchmarks.flops` counts products).
 """
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,9 @@ import numpy as np
 import torch
 
 from benchmarks import cli
+from benchmarks.flops import Tokens
 from benchmarks.learners import MODELS, Data, copy_weights, multi30k, package, synthetic
-from benchmarks.machine import DTYPES, bandwidth, seconds
+from benchmarks.machine import DTYPES, bandwidth, matrix_product_peak, peaks_line, seconds
 from benchmarks.reference import Reference, Sizes
 from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
 from seq2seq_lab.config.schema import Precision
@@ -77,13 +78,19 @@ class Row(Speed):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is translated: sentences in batches. `rates` are bytes read from memory per second, by precision."""
+    """What is translated: sentences in batches.
+
+    Attributes:
+        rates: bytes read from memory per second, by precision.
+        peaks: operations per second of matrix products, by precision.
+    """
 
     data: Data
     text: TokenizedText
     plan: Sequence[StepPlan]
     device: torch.device
     rates: Mapping[str, float]
+    peaks: Mapping[str, float]
     sizes: Sizes
 
     @property
@@ -95,6 +102,12 @@ class Workload:
         """Return the model of a bundle at these sizes."""
         made = package(name, self.data, self.device, *overrides, sizes=self.sizes, dropout=0.0)
         return made.model.eval()
+
+    @property
+    def lengths(self) -> list[int]:
+        """The source lengths of all sentences."""
+        index = torch.tensor(np.concatenate([step[0] for step in self.plan]))
+        return [int(length) for length in self.text.lengths[index]]
 
     def index(self, first: int, count: int) -> list[Any]:
         """Return the sentences of some batches, in the order of the plan and then from its start."""
@@ -113,22 +126,35 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     """Measure each search, print a table for each model, and return the report."""
     data = synthetic(options.pairs, options.seed) if options.multi30k is None else multi30k(options.multi30k)
     rates = {name: bandwidth(dtype, device) for name, dtype in DTYPES.items()}
-    work = workload(data, options.batch_size, device, rates, data.sizes())
+    peaks = {name: matrix_product_peak(dtype, device) for name, dtype in DTYPES.items()}
+    work = workload(data, options.batch_size, device, rates, peaks, data.sizes())
     rows = measure(work, options)
-    console.console().print(f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}.")
+    console.console().print(
+        f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}. {peaks_line(peaks)}."
+    )
     console.print_table(GROUP, HEADS, [row.cells() for row in rows], len(HEADS) - 1)
-    report = {"data": data.name, "batch_size": options.batch_size, "bytes_per_second": rates}
-    return {**report, "rows": list(map(asdict, rows))}
+    return {
+        "data": data.name,
+        "batch_size": options.batch_size,
+        "bytes_per_second": rates,
+        "peak_flops_per_second": peaks,
+        "rows": list(map(asdict, rows)),
+    }
 
 
 def workload(
-    data: Data, batch_size: int, device: torch.device, rates: Mapping[str, float], sizes: Sizes
+    data: Data,
+    batch_size: int,
+    device: torch.device,
+    rates: Mapping[str, float],
+    peaks: Mapping[str, float],
+    sizes: Sizes,
 ) -> Workload:
     """Return full batches in random order."""
     text = data.text.select(torch.arange(min(len(data.text), SENTENCES)))
     batches = [[index] for index in plan_evaluation(text, batch_size) if len(index) == batch_size]
     order = np.random.default_rng(1).permutation(len(batches))
-    return Workload(data, text, [batches[i] for i in order], device, rates, sizes)
+    return Workload(data, text, [batches[i] for i in order], device, rates, peaks, sizes)
 
 
 def rates_line(rates: Mapping[str, float]) -> str:
@@ -148,19 +174,30 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
         **searches(work, package, "beam"),
     }
     every = in_turns([*contestants.values()], 1, options.rounds, options.batches)
-    index = torch.tensor(np.concatenate([step[0] for step in work.plan]))
-    length = float(work.text.lengths[index].double().mean())
-    weights, rows = weights_of_a_step(package), []
+    length, rows = float(np.mean(work.lengths)), []
     for name, turns in zip(contestants, every, strict=True):
         speed = summarise(turns, every[0])
-        precision = name.rpartition(", ")[2]  # in the names of the package's searches
         share = None
         if name.startswith("package"):
-            bytes_per_step = weights * DTYPES[precision].itemsize
-            share = speed["tokens_per_second"] * bytes_per_step / (work.batch_size * work.rates[precision])
+            _, search, precision = name.split(", ")  # as `searches` writes it
+            share = speed["tokens_per_second"] / bound(work, package, int(search.split()[1]), precision)
         sentences = speed["tokens_per_second"] / length
         rows.append(Row(group=GROUP, name=name, sentences_per_second=sentences, share=share, **speed))
     return rows
+
+
+def bound(work: Workload, model: Seq2Seq, beam: int, precision: str) -> float:
+    """Return target tokens per second at the speed of memory or of matrix products, whichever is slower."""
+    step_bytes = weights_of_a_step(model) * DTYPES[precision].itemsize
+    lengths = work.lengths
+    one = Tokens.of(lengths, lengths)
+    # In the first step a sentence has one prefix, in the others `beam` prefixes.
+    rows = sum(1 + beam * (length - 1) for length in lengths)
+    pairs = sum(length * (1 + beam * (length - 1)) for length in lengths)
+    products = MODELS["luong"].forward_flops(work.sizes, replace(one, target=rows, pairs=pairs))
+    return min(
+        work.batch_size * work.rates[precision] / step_bytes, one.target * work.peaks[precision] / products
+    )
 
 
 def searches(work: Workload, model: Seq2Seq, name: str) -> dict[str, Contestant]:

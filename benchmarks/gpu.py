@@ -179,8 +179,9 @@ def measure_decoding(work: Work) -> None:
         f"{data.name}. {decoding.rates_line(rates)}. Random weights; each output is as long as its source."
     )
     options = Namespace(rounds=1, batches=1) if work.small else Namespace(rounds=3, batches=3)
+    at_most = peaks(work)
     for batch_size in (8,) if work.small else (64, 1, 256):
-        load = decoding.workload(data, batch_size, work.device, rates, sizes)
+        load = decoding.workload(data, batch_size, work.device, rates, at_most, sizes)
         rows = decoding.measure(load, options)
         title = f"Luong 2015, batches of {batch_size}"
         work.table(title, decoding.HEADS, [row.cells() for row in rows])

@@ -62,6 +62,13 @@ def matrix_product_peak(dtype: torch.dtype, device: torch.device, sizes: tuple[i
     return fastest
 
 
+def peaks_line(peaks: Mapping[str, float]) -> str:
+    """Return the fastest matrix products of the machine as text."""
+    return "Matrix-product peak: " + ", ".join(
+        f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in peaks.items()
+    )
+
+
 def bandwidth(dtype: torch.dtype, device: torch.device, size: int = BANDWIDTH_BYTES) -> float:
     """Return the bytes read per second when a matrix of `size` bytes is multiplied by a vector."""
     columns = 4096

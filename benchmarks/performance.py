@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import decoding, gpu
-from benchmarks.machine import conditions_line
+from benchmarks.machine import conditions_line, peaks_line
 from benchmarks.page import filled, table, update
-from benchmarks.training import HEADS, Row, peaks_line, title
+from benchmarks.training import HEADS, Row, title
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -90,9 +90,9 @@ def speed(report: Mapping[str, Any]) -> list[str]:
 
 def decoding_speed(report: Mapping[str, Any]) -> list[str]:
     """Return machine and a table per model of a decoding benchmark."""
-    lines = filled(
-        f"{about(report)} {decoding.rates_line(report['bytes_per_second'])}.{conditions_line(report)}"
-    )
+    peaks = report.get("peak_flops_per_second")
+    measured = [decoding.rates_line(report["bytes_per_second"]), *([peaks_line(peaks)] if peaks else [])]
+    lines = filled(f"{about(report)} {'. '.join(measured)}.{conditions_line(report)}")
     rows = [decoding.Row(**row) for row in report["rows"]]
     for group in dict.fromkeys(row.group for row in rows):
         own = [row.cells() for row in rows if row.group == group]

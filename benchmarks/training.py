@@ -35,7 +35,7 @@ from benchmarks.learners import (
     random_plan,
     synthetic,
 )
-from benchmarks.machine import DTYPES, matrix_product_peak, seconds
+from benchmarks.machine import DTYPES, matrix_product_peak, peaks_line, seconds
 from benchmarks.reference import Sizes
 from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
 from seq2seq_lab.config.schema import Precision
@@ -138,13 +138,6 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
         **{"warm_up": options.warm_up, "rounds": options.rounds, "steps_per_round": options.steps},
         "rows": list(map(asdict, rows)),
     }
-
-
-def peaks_line(peaks: Mapping[str, float]) -> str:
-    """Return the fastest matrix products of the machine as text."""
-    return "Matrix-product peak: " + ", ".join(
-        f"{name} {peak / 1e9:,.0f} GFLOP/s" for name, peak in peaks.items()
-    )
 
 
 def title(row: Row) -> str:

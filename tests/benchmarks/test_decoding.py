@@ -1,6 +1,7 @@
 """The decoding benchmark: all searches return outputs of the same length, loop and package the same translations."""
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,21 @@ import torch
 from test_training_benchmark import SMALL, small_data
 
 from benchmarks import decoding
-from benchmarks.decoding import Workload, check_same, greedy_tokens, weights_of_a_step
+from benchmarks.decoding import Workload, bound, check_same, greedy_tokens, weights_of_a_step
 from benchmarks.learners import MODELS, copy_weights
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.errors import UserError
 
 CPU = torch.device("cpu")
+PEAKS = dict.fromkeys(("fp32", "bf16"), 1e15)  # so that memory is the limit
 
 
 @pytest.fixture(scope="module")
 def work() -> Workload:
     data = small_data()
     plan = [[np.arange(i, i + 8)] for i in range(0, 40, 8)]
-    return Workload(data, data.text, plan, CPU, {"fp32": 1e9, "bf16": 1e9}, SMALL)
+    return Workload(data, data.text, plan, CPU, dict.fromkeys(("fp32", "bf16"), 1e9), PEAKS, SMALL)
 
 
 def test_each_search_has_a_row(work: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,8 +35,24 @@ def test_each_search_has_a_row(work: Workload, monkeypatch: pytest.MonkeyPatch) 
     assert (rows[0].times_the_first, rows[0].share) == (1, None)
     assert all(row.tokens_per_second > row.sentences_per_second > 0 for row in rows)
     # The bound: 8 sentences, as many steps per second as the weights can be read.
-    bound = 8 * 1e9 / (4 * weights_of_a_step(work.package("luong")))
-    assert rows[1].share == pytest.approx(rows[1].tokens_per_second / bound)
+    at_most = 8 * 1e9 / (4 * weights_of_a_step(work.package("luong")))
+    assert rows[1].share == pytest.approx(rows[1].tokens_per_second / at_most)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_bound_of_slow_products(work: Workload, beam: int) -> None:
+    """At 1 operation per second the bound is the number of tokens divided by the number of operations."""
+    embedding, hidden, vocabulary = SMALL.embedding, SMALL.hidden, SMALL.target_vocabulary
+    step = 3 * hidden * (embedding + hidden) + 3 * hidden * hidden + hidden * vocabulary
+    operations = tokens = 0
+    for length in work.lengths:
+        prefixes = [1] + [beam] * (length - 1)
+        source = 2 * 3 * hidden * (embedding + hidden) + 2 * hidden * hidden  # both directions, and the keys
+        attended = length * (hidden + 2 * hidden)  # scores and context
+        operations += 2 * (length * source + 2 * hidden * hidden + sum(prefixes) * (step + attended))
+        tokens += length
+    slow = replace(work, peaks={"fp32": 1.0})
+    assert bound(slow, work.package("luong"), beam, "fp32") == pytest.approx(tokens / operations)
 
 
 def test_each_output_has_the_length_of_its_source(work: Workload) -> None:
