@@ -119,7 +119,7 @@ def decoding(
 ) -> Contestant:
     """Return a contestant that translates."""
     search, _, precision = work.partition(", ")
-    load = workload(data, options.batch_size, device, {}, data.sizes())
+    load = workload(data, options.batch_size, device, {}, {}, data.sizes())
     return partial(
         translate, load, partial(translate_batch, SEARCHES[search], learner.model, Precision(precision)), 1
     )

@@ -89,14 +89,22 @@ def speed(report: Mapping[str, Any]) -> list[str]:
 
 
 def decoding_speed(report: Mapping[str, Any]) -> list[str]:
-    """Return machine and a table per model of a decoding benchmark."""
+    """Return command, machine and a table per model of a decoding benchmark."""
     peaks = report.get("peak_flops_per_second")
     measured = [decoding.rates_line(report["bytes_per_second"]), *([peaks_line(peaks)] if peaks else [])]
-    lines = filled(f"{about(report)} {'. '.join(measured)}.{conditions_line(report)}")
+    # The bound of earlier reports has no matrix products.
+    heads = decoding.HEADS if peaks else (*decoding.HEADS[:-1], "of the memory bound")
+    lines = [
+        "```",
+        report["command"],
+        "```",
+        "",
+        *filled(f"{about(report)} {'. '.join(measured)}.{conditions_line(report)}"),
+    ]
     rows = [decoding.Row(**row) for row in report["rows"]]
     for group in dict.fromkeys(row.group for row in rows):
         own = [row.cells() for row in rows if row.group == group]
-        lines += ["", f"**{group}**", "", *table(decoding.HEADS, own, 1)]
+        lines += ["", f"**{group}**", "", *table(heads, own, 1)]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The runs that docs/results.md should have: what they cost, which are recorded, and the command that runs the others.
+"""The runs that docs/results.md should have: their cost, which are recorded, and the command that runs the others.
 
     python -m benchmarks.planned list
     python -m benchmarks.planned run FOLDER --path DIR=PATH --path FILE=PATH
@@ -30,7 +30,7 @@ SEEDS = (1, 2, 3)
 BEAM = "search=beam"
 GRAMMAR = "decoder × attention function on the grammar"
 MULTI30K = "decoder × attention function on Multi30k"
-PRESETS = "headline presets, greedy and beam search"
+PRESETS = "`multi30k_de_en` and `multi30k_en_de`, greedy and beam search"
 MISSING = 'Not recorded, or without the statistics per sentence that "p, seeds" needs:'
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
 

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md and README.md, which `python -m benchmarks.results tables` generates."""
+"""The tables of recorded results in the docs, which `python -m benchmarks.results tables` generates."""
 
 import math
 import shlex
@@ -66,12 +66,9 @@ SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional
 TESTS = ("test", "test/compositional")  # of the grammar
 NOT_SHOWN = ("seed=", "logger=", "dataset.path=")  # words of a command that a label leaves out
 UNKNOWN = "‡"  # marks a score that counts `<unk>` as three tokens
-UNKNOWN_NOTE = (
-    f"{UNKNOWN} Scored with `<unk>` as three tokens, about 0.2 BLEU too low. The translations no longer exist, so it "
-    "cannot be corrected."
-)
 # The column of BLEU's statistics per sentence; with one reference the same for all systems.
 REFERENCE_LENGTH = 1
+LEAST_SEEDS = 3  # of a group of runs that is tested
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
@@ -82,22 +79,25 @@ def main() -> None:
 
 def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
     """Return the generated parts of each page by name."""
+    sweeps = {name: sweep(lines, name) for name in SWEEPS}
+    former = {name: part for name, part in sweeps.items() if name.startswith("former ")}
+    root = RESULTS.parents[1]
     return {
         RESULTS.with_name("results.md"): {
             "two runs": two_runs(lines),
             "phenomena": phenomena(lines),
-            **{name: sweep(lines, name) for name in SWEEPS},
+            **{name: part for name, part in sweeps.items() if name not in former},
             "experiments": experiments(lines),
             "cost of the experiments": costs(lines),
             "published": published(lines),
             "recurrent and transformer": transformers(lines),
             "evaluations": evaluations(lines),
-            "earlier runs": earlier(lines),
             "lengths": by_length(lines),
             "similarity": by_similarity(lines),
-            "planned runs": planned.summary(lines),
         },
-        RESULTS.parents[1] / "README.md": {"two runs": two_runs(lines)},
+        RESULTS.with_name("results_history.md"): {**former, "earlier runs": earlier(lines)},
+        root / "CONTRIBUTING.md": {"planned runs": planned.summary(lines)},
+        root / "README.md": {"two runs": two_runs(lines)},
     }
 
 
@@ -165,7 +165,7 @@ def rows_of(groups: Iterable[Sequence[Line]], columns: Mapping[str, Cell], names
 
 
 def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]:
-    """Return the lines below a table: machine, signatures, the mark of scores."""
+    """Return the lines below a table: machine and signatures."""
     values = {"machine": distinct(run.machine for run in runs if machine)}
     for name in scores:
         found = distinct(f"`{run.signatures[name]}`" for run in runs if name in run.signatures)
@@ -176,7 +176,7 @@ def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]
         if texts
         for line in filled(f"- {name}: {'; '.join(texts)}", "  ")
     ]
-    return ["", *lines, *(["", *filled(UNKNOWN_NOTE)] if any(run.unknown for run in runs) else [])]
+    return ["", *lines]
 
 
 def by_experiment(lines: Sequence[Line]) -> list[list[Line]]:
@@ -192,9 +192,7 @@ def experiments(lines: Sequence[Line]) -> list[str]:
         "experiment": lambda runs: f"`{runs[0].experiment}`",
         "seed": lambda runs: ", ".join(str(run.seed) for run in runs),
         **score_columns(*names[:3]),
-        "the same, `search=beam`": lambda runs: mean_and_deviation(
-            [line.scores[names[2]] for line in beams(lines, runs) if names[2] in line.scores], ".2f"
-        ),
+        "the same, `search=beam`": lambda runs: score_of_beams(lines, runs, names[2]),
         **score_columns(*names[3:], "val/bleu", "val/bleu_lowercased_tokenised"),
     }
     return [*rows_of(runs, columns), *facts([*chain(*runs)], *names[:4], machine=False)]
@@ -209,8 +207,7 @@ def costs(lines: Sequence[Line]) -> list[str]:
         "settings": lambda runs: f"`{' '.join(unseeded(runs[0].command)[3:])}`",
         "parameters": parameters,
         "steps": mean_column("steps", ",.0f"),
-        "training, min": mean_column("train_seconds", ".1f", 60),
-        "target tokens/s": mean_column("target_tokens_per_second", ",.0f"),
+        "training beside other jobs, min": mean_column("train_seconds", ".1f", 60),
         "peak memory, GiB": mean_column("peak_memory_mib", ".2f", 1024),
         "commit": lambda runs: f"{commits(runs)} {' '.join(distinct(marks[run.machine] for run in runs))}",
     }
@@ -234,22 +231,21 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
     measured = [name for name in names if any(name in run.scores for run in runs)]
     p_values = compare_with_best([*groups.values()], "bleu")
     tested: dict[str, Cell] = {"p, seeds": lambda same: p_values[id(same)]} if len(p_values) > 1 else {}
-    speed: dict[str, Cell] = {"target tokens/s": mean_column("target_tokens_per_second", ",.0f")}
     columns: dict[str, Cell] = {
         "settings": lambda same: next(key for key, runs in groups.items() if runs is same),
         "seeds": lambda same: str(len(same)),
         **score_columns(*measured),
         **tested,
         "parameters": parameters,
-        **(speed if any(run.target_tokens_per_second for run in runs) else {}),
         "commit": commits,
     }
     bounds = distinct(aer_bounds(run, "test") for run in runs)
     below = [f"- AER on this test set: {text}" for text in bounds]
     if tested:
         below += filled(
-            "- p, seeds: p-value of the sacreBLEU difference from the best row with statistics per sentence of two or more "
-            "runs (hierarchical bootstrap over seeds and test sentences, Holm-corrected for all pairs of such rows)",
+            f"- p, seeds: p-value of the sacreBLEU difference from the best row with statistics per sentence of "
+            f"{LEAST_SEEDS} or more runs (hierarchical bootstrap over seeds and test sentences, Holm-corrected for all "
+            "pairs of such rows). A large p-value does not show that two rows are equal.",
             "  ",
         )
     return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below]
@@ -258,14 +254,14 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
 def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultdict[int, str]:
     """Return the p-value of each group's difference from the best one as text, by the identity of the list.
 
-    Groups are tested if they have two or more runs with statistics per sentence.
+    Groups are tested if they have `LEAST_SEEDS` or more runs with statistics per sentence.
 
     Raises:
         UserError: the runs have different test sentences (the lengths of their references differ).
     """
     key = f"test/{metric}"
     texts: defaultdict[int, str] = defaultdict(lambda: "–")
-    tested = [same for same in groups if len(same) > 1 and all(run.statistics for run in same)]
+    tested = [same for same in groups if len(same) >= LEAST_SEEDS and all(run.statistics for run in same)]
     if len(tested) < 2:
         return texts
     tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
@@ -297,31 +293,37 @@ def interval(run: Line | None, name: str = "test/bleu") -> str:
 
 
 def transformers(lines: Sequence[Line]) -> list[str]:
-    """Return the scores of Transformers beside those of recurrent models, with 95% intervals."""
-    runs = [
-        run
-        for run in current(lines)
-        if (unseeded(run.command) in [command.split() for command in RECURRENT] and run.seed == 1)
-        or (
-            str(run.settings.get("model.name")).startswith("transformer")
-            and not run.settings.get("tokenizer.lowercase")  # scored in lower case only
-        )
-    ]
-    beams = {line.command: line for line in lines if is_beam(line)}
-
+    """Return the scores of Transformers beside those of recurrent models, as means over the seeds."""
+    groups: dict[str, list[Line]] = {}
+    for run in current(lines):
+        command = shlex.join(unseeded(run.command))
+        transformer = str(run.settings.get("model.name")).startswith("transformer")
+        # Lowercased text has no mixed-case scores.
+        if command in RECURRENT or (transformer and not run.settings.get("tokenizer.lowercase")):
+            groups.setdefault(command, []).append(run)
     columns: dict[str, Cell] = {
         "settings": label,
+        "seeds": lambda runs: str(len(runs)),
         "parameters": parameters,
-        "sacreBLEU, greedy": lambda same: interval(same[0]),
-        "`search=beam`": lambda same: interval(beams.get(same[0].command)),
-        "compositional, greedy": lambda same: interval(same[0], "test/compositional/bleu"),
+        "sacreBLEU, greedy": partial(score, name="test/bleu"),
+        "`search=beam`": lambda runs: score_of_beams(lines, runs, "test/bleu"),
+        "compositional, greedy": partial(score, name="test/compositional/bleu"),
         "AER": partial(score, name="test/aer"),
         "commit": commits,
     }
-    runs.sort(
-        key=lambda run: ("dataset" in run.command or run.experiment is not None, -(run.parameters or 0))
-    )
-    return [*rows_of([[run] for run in runs], columns, 1), *facts(runs, "test/bleu")]
+
+    def order(runs: Sequence[Line]) -> tuple[bool, int]:
+        run = runs[0]
+        return "dataset" in run.command or run.experiment is not None, -(run.parameters or 0)
+
+    runs = [*chain(*groups.values())]
+    return [*rows_of(sorted(groups.values(), key=order), columns), *facts(runs, "test/bleu")]
+
+
+def score_of_beams(lines: Sequence[Line], runs: Sequence[Line], name: str) -> str:
+    """Format a score of the evaluations of runs with the default beam search: the mean and deviation over the seeds."""
+    values = [line.scores[name] for line in beams(lines, runs) if name in line.scores]
+    return mean_and_deviation(values, SCORES[name.rpartition("/")[2]][1])
 
 
 def beams(lines: Sequence[Line], runs: Sequence[Line]) -> list[Line]:
@@ -478,7 +480,20 @@ def two_runs(lines: Sequence[Line]) -> list[str]:
     )
     seeds = ", ".join(distinct(str(run.seed) for run in runs))
     more = [*filled(f"- time: {times}", "  "), f"- seed {seeds}, commit {commits(runs)}"]
-    return [*table(heads, rows, 1), *facts(runs, "test/bleu"), *more]
+    return [*table(heads, rows, 1), *facts(runs, "test/bleu"), *more, *filled(over_seeds(lines), "  ")]
+
+
+def over_seeds(lines: Sequence[Line]) -> str:
+    """Return the means over the seeds of the README's two runs as text."""
+    texts = []
+    for name, command in README_RUNS.items():
+        same = [run for run in current(lines) if unseeded(run.command) == command.split()]
+        seeds = ", ".join(str(run.seed) for run in same)
+        aer = f", AER {score(same, 'test/aer')}" if "test/aer" in same[0].scores else ""
+        texts.append(
+            f"{name} {score(same, 'test/bleu')} BLEU ({score(same, 'test/compositional/bleu')} on test/compositional){aer}"
+        )
+    return f"- mean ± standard deviation over seeds {seeds}: {'; '.join(texts)}"
 
 
 def phenomena(lines: Sequence[Line]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Recorded runs: adds a run to docs/results.jsonl, and writes the tables of docs/results.md and README.md.
+"""Recorded runs: adds a run to docs/results.jsonl, and writes the tables of the docs.
 
     python -m benchmarks.results add RUN_FOLDER --command "python -m seq2seq_lab …" --machine "2 cores of …"
     python -m benchmarks.results add RUN_FOLDER/evaluations/1 --command "python -m seq2seq_lab …" --machine "…" \\
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add.add_argument("--commit", help="of the code, if the run does not record it")
     add.add_argument("--evaluation", help=f"the command of an evaluation: {shlex.join(EVALUATE)} search=beam")
     add.add_argument("--member", action="append", default=[], help="command of another run of the ensemble")
-    commands.add_parser("tables", help="write the tables of docs/results.md and README.md")
+    commands.add_parser("tables", help="write the tables of the docs")
     options = parser.parse_args(arguments)
     try:
         if options.action == "tables":
