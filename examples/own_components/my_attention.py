@@ -13,7 +13,7 @@ class CosineAttention(Attention):
     Without the factor b the scores would be between -1 and 1 and the weights nearly uniform.
 
     Args:
-        size: the size that memory and query are projected to.
+        size: the size that encoder outputs and query are projected to.
         initial_sharpness: the initial value of b.
 
     Raises:

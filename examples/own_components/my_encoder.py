@@ -17,7 +17,7 @@ class ConvolutionalEncoder(Encoder):
 
     Args:
         input_size: E, the size of an embedding.
-        hidden_size: M, the size of the memory.
+        hidden_size: M, the size of the encoder outputs.
         width: number of tokens in a convolution.
 
     Raises:
