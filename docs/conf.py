@@ -1,4 +1,4 @@
-"""The documentation as a site: pip install 'seq2seq_lab[docs]' && sphinx-build -W docs site."""
+"""The documentation as a site: pip install -e '.[docs]' && sphinx-build -W docs site."""
 
 import re
 from pathlib import Path
