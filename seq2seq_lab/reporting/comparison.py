@@ -135,7 +135,7 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         base=base if p or p_seeds else None,
         comparisons=(test.comparisons(len(p)), test.comparisons(len(p_seeds))),
         chosen=baseline is not None,
-        warnings=tuple(differing(ordered)),
+        warnings=tuple(differing(ordered, metric)),
     )
 
 
@@ -193,7 +193,11 @@ class _Test:
         return dict(zip(others, holm(alone, count), strict=True))
 
     def comparisons(self, others: int) -> int:
-        """Return the number of comparisons to correct for, with so many groups besides the baseline."""
+        """Return the number of comparisons to correct for.
+
+        Args:
+            others: the number of groups besides the baseline.
+        """
         return others if self.chosen else math.comb(others + 1, 2)
 
 
@@ -263,7 +267,14 @@ def print_comparison(table: Table) -> None:
 
 def note(table: Table) -> str:
     """Return the text below the table."""
-    means = " ".join(["Means ± standard deviations over the runs of a line.", *bound_notes(table)])
+    signatures = {run.signature(table.metric) for group in table.groups for run in group.runs} - {""}
+    means = " ".join(
+        [
+            "Means ± standard deviations over the runs of a line.",
+            *([f"{table.label}: {signatures.pop()}."] if len(signatures) == 1 else []),
+            *bound_notes(table),
+        ]
+    )
     if table.base is None:
         return f"{means} No p: there is one line, or no other run has statistics of {table.label} on the same test examples."
     about = (
@@ -320,6 +331,7 @@ def as_csv(table: Table) -> str:
         *(f"{key} {end}" for key in keys for end in ("mean", "std")),
         "p",
         "p over seeds",
+        f"test/{table.metric} signature",
     ]
     writer.writerow([*heads, *(f"recorded {aspect}" for aspect in ("data", *ASPECTS))])
     for line in table.lines:
@@ -330,9 +342,13 @@ def as_csv(table: Table) -> str:
             numbers.append(statistics.stdev(values) if len(values) > 1 else "")
         none = "baseline" if line.group is table.base else ""
         p_values = [none if p is None else p for p in (line.p, line.p_seeds)]
+        runs = line.group.runs
         facts = [
-            " | ".join(dict.fromkeys(run.recorded[aspect] for run in line.group.runs))
-            for aspect in ("data", *ASPECTS)
+            " | ".join(dict.fromkeys(texts))
+            for texts in (
+                [run.signature(table.metric) for run in runs],
+                *([run.recorded[aspect] for run in runs] for aspect in ("data", *ASPECTS)),
+            )
         ]
         writer.writerow([*line.group.varies.values(), len(line.group.runs), *numbers, *p_values, *facts])
     return out.getvalue()

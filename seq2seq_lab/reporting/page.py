@@ -143,10 +143,10 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         add(label, "fact", DIFFERING, texts, values)
     for aspect in ("data", *ASPECTS):
         texts = [run.recorded[aspect] for run in runs]
-        add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts)
+        add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts, texts)
     add("folder", "fact", MAIN, [str(run.folder) for run in runs])
     commands = [shlex.join(["python", "-m", "seq2seq_lab.reproduce", str(run.folder)]) for run in runs]
-    add("to run it again", "fact", EVERY, commands)
+    add("command to reproduce", "fact", EVERY, commands)
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
     for key in differing_settings(runs):
         if key not in shown_keys:
@@ -208,8 +208,11 @@ def curves(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most about `MAX_POINTS` of a curve's points, evenly spaced, and always the last one."""
-    every = max(1, len(points) // MAX_POINTS)
+    """Return every k-th point of a curve and the last one, at most about 2 `MAX_POINTS`.
+
+    k is a power of two, so that curves of different lengths keep common steps, over which the page computes means.
+    """
+    every = 2 ** max(0, (len(points) // MAX_POINTS).bit_length() - 1)
     return [*points[:-1:every], *points[-1:]]
 
 
@@ -257,12 +260,11 @@ def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
+    """Return whether a text is a finite number."""
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def examples(groups: Sequence[Group], runs: Sequence[Run]) -> dict[str, Any] | None:

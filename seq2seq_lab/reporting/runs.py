@@ -65,6 +65,10 @@ class Run:
         """Identifies the examples of its first test set and how they are scored."""
         return str(self.result["test/examples"])
 
+    def signature(self, metric: str) -> str:
+        """Return how a metric of the first test set was computed; empty if the metric has no signature."""
+        return str(self.result.get(f"test/{metric}_signature", ""))
+
     @functools.cached_property
     def recorded(self) -> dict[str, str]:
         """A summary of what its values depend on besides its settings: its data and each of `ASPECTS`."""
@@ -280,12 +284,20 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     ]
 
 
-def differing(groups: Sequence[Group]) -> list[str]:
-    """Return a warning for each of `ASPECTS` that differs between runs, and for each repeated seed of a group."""
+def differing(groups: Sequence[Group], metric: str) -> list[str]:
+    """Return a warning for each of `ASPECTS` and the signature if it differs between runs, and for repeated seeds.
+
+    Args:
+        metric: the name of the metric by which the runs are compared.
+    """
     runs = [run for group in groups for run in group.runs]
     warnings = []
-    for name in ASPECTS:
-        runs_of = _runs_by(runs, lambda run, name=name: run.recorded[name])  # type: ignore[misc]
+    values_of: dict[str, Callable[[Run], str]] = {
+        **{name: lambda run, name=name: run.recorded[name] for name in ASPECTS},  # type: ignore[misc]
+        f"signature of {metric}": lambda run: run.signature(metric),
+    }
+    for name, value_of in values_of.items():
+        runs_of = _runs_by(runs, value_of)
         if len(runs_of) > 1:
             values = "; ".join(f"{value} in {_named_runs(runs)}" for value, runs in runs_of.items())
             warnings.append(f"warning: {name} differs: {values}")
@@ -293,7 +305,7 @@ def differing(groups: Sequence[Group]) -> list[str]:
         for seed, same in _runs_by(group.runs, lambda run: run.seed).items():
             if len(same) > 1:
                 warnings.append(
-                    f"warning: {group.label}: seed={seed} counts {len(same)} times: {_named_runs(same)}"
+                    f"warning: {group.label}: seed={seed} occurs {len(same)} times: {_named_runs(same)}"
                 )
     return warnings
 

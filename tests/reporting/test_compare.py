@@ -471,11 +471,49 @@ def test_differing_code_precision_and_machine_are_warned_of(
     assert (row["recorded data"], row["runs"]) == ("aaaaaaa", "2")
 
 
-def test_a_seed_that_counts_twice_is_warned_of(tmp_path: Path) -> None:
+def test_a_seed_that_occurs_twice_is_warned_of(tmp_path: Path) -> None:
     for name in ("one", "other"):
         make_run(tmp_path / name, "dot", 1, 0.5)
     (warning,) = comparison.compare(group_runs(find_runs([tmp_path])[0]), None).warnings
-    assert warning == f"warning: all runs: seed=1 counts 2 times: {tmp_path / 'one'}, {tmp_path / 'other'}"
+    assert warning == f"warning: all runs: seed=1 occurs 2 times: {tmp_path / 'one'}, {tmp_path / 'other'}"
+
+
+def test_signatures_are_shown_and_compared(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    (run, _) = found.groups[0].runs
+    signature = run.result["test/bleu_signature"]
+    assert f"BLEU: {signature}." in comparison.note(found)
+    (row,) = csv.DictReader(io.StringIO(comparison.as_csv(found)))
+    assert row["test/bleu signature"] == signature
+    assert found.warnings == ()
+    change(run.folder / "result.json", **{"test/bleu_signature": "nrefs:1|version:2.4.0"})
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    (warning,) = found.warnings
+    assert warning.startswith("warning: signature of bleu differs: nrefs:1|version:2.4.0 in")
+    assert signature not in comparison.note(found)
+
+
+def test_hashes_that_look_like_numbers_are_texts(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), "dot", seed, 0.5)
+        change(tmp_path / str(seed) / "result.json", provenance=recorded("123e456" + "a" * 57))
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    (data,) = (one for one in page.page_data(found)["columns"] if one["label"] == "data")
+    assert data["values"] == ["123e456", "123e456"]
+    assert all(map(math.isfinite, page.axis("x", ["inf", "1"])["tickvals"]))
+
+
+def test_thinned_curves_of_different_lengths_share_steps() -> None:
+    shared = []
+    for count in (2000, 2200):
+        points = page.thinned([(step, 0.5) for step in range(count)])
+        assert len(points) <= 2 * page.MAX_POINTS + 1
+        assert points[-1][0] == count - 1
+        shared.append({step for step, _ in points})
+    assert len(shared[0] & shared[1]) >= page.MAX_POINTS
+    assert len(page.thinned([(step, 0.5) for step in range(page.MAX_POINTS)])) == page.MAX_POINTS
 
 
 def test_runs_of_one_name_and_runs_without_outputs(study: Path, tmp_path: Path) -> None:
