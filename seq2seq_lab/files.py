@@ -60,6 +60,20 @@ def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
         yield
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether another process holds the lock of a run folder; False if the lock may not be read."""
+    try:
+        file = (folder / LOCK).open("rb")
+    except (FileNotFoundError, PermissionError):
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file, or an empty one if the file does not exist.
 

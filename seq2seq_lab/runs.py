@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from seq2seq_lab.config.schema import CONF_DIR
-from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.errors import Parser, UserError, report_errors, require
 from seq2seq_lab.files import read_json_object, read_result
 from seq2seq_lab.launching import study
 from seq2seq_lab.reporting import score_tables
@@ -25,6 +25,7 @@ FOLDERS = (Path("outputs"), Path("sweeps"))
 # Groups whose files choose values of other groups; later ones win.
 BUNDLES = ("task", "model", "pooling", "experiment", "study")
 FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
+STATUSES = ("running", "finished", "failed", "preempted", "interrupted", "cut off", "damaged")
 RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the end of a run so far
 
 
@@ -56,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folders = options.folders or [folder for folder in FOLDERS if folder.is_dir()]
         runs = find(folders)
         if options.status:
-            runs = [run for run in runs if run.status in options.status.split(",")]
+            wanted = options.status.split(",")
+            for status in wanted:
+                require(status in STATUSES, "--status", status, ", ".join(STATUSES))
+            runs = [run for run in runs if run.status in wanted]
         if options.animate:
             if len(runs) != 1:
                 raise UserError(f"--animate={options.animate} needs the folder of one run.")
@@ -87,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--status",
         metavar="STATUS,STATUS",
-        help="only runs with these: running, finished, failed, preempted, cut off, damaged",
+        help=f"only runs with these: {', '.join(STATUSES)}",
     )
     arguments.add_argument(
         "--animate",

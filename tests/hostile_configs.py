@@ -34,7 +34,15 @@ HOSTILE_ARGUMENTS = (
     "hydra/job_logging=default",
     "+hydra.job_logging.handlers.x={class:logging.StreamHandler,stream:'ext://antigravity'}",
     "+hydra.hydra_logging.handlers.x={class:logging.FileHandler,filename:x.log}",
+    "study.number=1 +hydra.callbacks.x=${metric.m} +metric.m._target_=os.system",
+    "+hydra.callbacks=${metric} +metric.m._target_=os.system",
+    "hydra.launcher=${metric.m} +metric.m._target_=os.system",
+    "+hydra.callbacks.x=${hydra.launcher} hydra.launcher._target_=hydra_plugins.seq2seq_lab_launcher.os.system",
+    "+hydra.callbacks.x=${hydra:launcher} hydra.launcher._target_=hydra_plugins.seq2seq_lab_launcher.os.system",
+    "+hydra.callbacks.x=${..optimizer} optimizer._target_=os.system",
+    "hydra.job_logging=${metric.m} +metric.m._target_=os.system",
     "-m +hydra.callbacks.x._target_=os.system",
+    "-m seed=1,2 +hydra.callbacks.x=${metric.m} +metric.m._target_=os.system",
     "-m seed=1,2 encoder._target_=os.system",
 )
 
@@ -44,7 +52,22 @@ HOSTILE_FILES = {
     "${oc.create:{_target_:os.mkdir,path:CANARY}}": "oc.create",
     "\"${oc.decode:'{_target_: os.mkdir, path: CANARY}'}\"": "oc.decode",
     "{_target_: '${oc.env:CALLED}', path: CANARY}": "oc.env",
+    "'${metric.m}'": "metric.m",
 }
+
+# A study whose callback refers to a key that is harmless in each job, and in some cases in the checked configuration.
+HOSTILE_STUDY = """\
+# @package _global_
+hydra:
+  callbacks:
+    x: ${KEY}
+  sweeper:
+    cells:
+      - {HARMLESS}
+KEY:
+  _target_: logging.FileHandler
+  filename: CANARY
+"""
 
 
 def write_hostile_experiment(folder: Path, callback: str, canary: Path) -> Path:
@@ -57,4 +80,19 @@ def write_hostile_experiment(folder: Path, callback: str, canary: Path) -> Path:
         f"    x: {callback.replace('CANARY', str(canary))}",
     ]
     (folder / "experiment" / "evil.yaml").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def write_hostile_study(folder: Path, key: str, harmless: str, canary: Path) -> Path:
+    """Write study/evil.yaml, whose callback would create the canary, and return the folder.
+
+    Args:
+        key: the key that the callback refers to.
+        harmless: the settings of the jobs, which replace it.
+    """
+    (folder / "study").mkdir(parents=True, exist_ok=True)
+    text = HOSTILE_STUDY.replace("HARMLESS", harmless).replace("CANARY", str(canary))
+    section, _, name = key.partition(".")
+    text = text.replace("KEY:\n  _target_", f"{section}:\n {name}:\n  _target_").replace("KEY", key)
+    (folder / "study" / "evil.yaml").write_text(text)
     return folder

@@ -9,7 +9,7 @@ from PIL import Image
 from rewriting import rewrite
 
 from seq2seq_lab import runs
-from seq2seq_lab.files import RUN_FORMAT, lock_folder
+from seq2seq_lab.files import LOCK, RUN_FORMAT, lock_folder
 from seq2seq_lab.launching.study import Entry, append_entry
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
@@ -96,6 +96,18 @@ def test_a_run_that_trains_is_running(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)[0]["status"] == "running"
     runs.main([str(folder)])
     assert f"resume={folder}" in capsys.readouterr().out
+
+
+def test_the_list_neither_creates_nor_waits_for_a_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path / "first", "preempted", ended=100)
+    with pytest.raises(SystemExit):
+        runs.main([str(tmp_path), "--status", "finnished"])
+    assert "--status=finnished" in capsys.readouterr().err
+    runs.main([str(tmp_path), "--json", "--status", "preempted,interrupted"])
+    assert len(json.loads(capsys.readouterr().out)) == 1
+    assert not (folder / LOCK).exists()
 
 
 def test_folders_without_runs_are_refused(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,25 @@ from seq2seq_lab.config import schema as configuration
 
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that do not change the results of a job
+# Settings of the trainer section that do not change the results of a job.
+RESULT_NEUTRAL = (
+    *("start_timeout_seconds", "timeout_seconds", "max_restarts", "keep_checkpoints"),
+    *("checkpoint_every_minutes", "profile"),
+)
 STALE = ".stale-"  # between the hash and a number: a folder of files that were moved out of the job's folder
 
 
 def compute_job_hash(config: Mapping[str, Any]) -> str:
     """Return the ten hexadecimal digits that name a job's folder.
 
+    Settings that do not change the results have their defaults in the hash, so changing them does not rename the jobs of a
+    study. Those that vary between the jobs (`study.varies`) keep their values: each job has its own folder.
+
     Args:
         config: the plain configuration.
     """
-    return hashlib.sha256(json.dumps(_normalize(_computed(config)), sort_keys=True).encode()).hexdigest()[:10]
+    sections = _computed(config, config["study"].get("varies", ()))
+    return hashlib.sha256(json.dumps(_normalize(sections), sort_keys=True).encode()).hexdigest()[:10]
 
 
 def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
@@ -37,10 +46,14 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _computed(config: Mapping[str, Any]) -> dict[str, Any]:
+def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[str, Any]:
     """Return the sections that determine what a run computes.
 
     A setting that a later version added is left out if it does what earlier versions did: their runs and studies continue.
+    `RESULT_NEUTRAL` settings have their defaults.
+
+    Args:
+        varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
     sections = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     for section in configuration.ADDED.keys() & sections.keys():
@@ -50,7 +63,19 @@ def _computed(config: Mapping[str, Any]) -> dict[str, Any]:
             for name, value in sections[section].items()
             if name not in added or value != added[name]
         }
+    if "trainer" in sections and not any(map(_can_set_trainer, varies)):
+        replaced = {name for name in RESULT_NEUTRAL if f"trainer.{name}" not in varies}
+        defaults = configuration.trainer_defaults()
+        sections["trainer"] = {
+            name: defaults[name] if name in replaced else value for name, value in sections["trainer"].items()
+        }
     return sections
+
+
+def _can_set_trainer(key: str) -> bool:
+    """Return whether a key is a group whose files can contain settings of the trainer section, such as `experiment`."""
+    names = configuration.Config.__annotations__.keys() - {"trainer", "study"}
+    return "." not in key and key not in names
 
 
 def _normalize(value: object) -> object:

@@ -3,10 +3,14 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from types import NoneType
+from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.hydra_adapter import PLUGIN_MODULES
 from seq2seq_lab.errors import UserError
 
@@ -16,8 +20,13 @@ TRUST_VARIABLE = "SEQ2SEQ_LAB_TRUST"
 
 # The sampler classes of Optuna's sweeper, and nothing else in that module.
 SAMPLER = re.compile(r"optuna\.samplers\.[A-Z]\w*Sampler")
-# Interpolations that result in a text or a key that is checked itself. Other resolvers can create a mapping with `_target_`.
+# References to keys, and resolvers that return a text. Other resolvers can create a mapping with `_target_`.
 PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env|job_hash):[^${}]*)\}")
+# A value that is one reference can be a mapping or a list; a reference within a longer text is a text.
+REFERENCE = re.compile(r"\$\{(?:(hydra)[.:])?([^:]+)\}")
+# Sections of Hydra in which OmegaConf refuses a reference to a mapping, because each key has a type.
+TYPED_SECTIONS = ("hydra.run.", "hydra.sweep.", "hydra.job.")
+SCALARS = (str, int, float, bool, NoneType, Enum)
 
 
 def trusted_modules() -> tuple[str, ...]:
@@ -35,6 +44,7 @@ def check_hydra(node: DictConfig) -> None:
         UserError: names the key and the value.
     """
     container: Any = OmegaConf.to_container(node, resolve=False)
+    _check_names(container, "hydra", trusted_modules(), node)
     for section in ("job_logging", "hydra_logging"):
         # Logging handlers import what `ext://` names and open any file.
         settings = container[section]
@@ -48,11 +58,15 @@ def check_hydra(node: DictConfig) -> None:
             f"hydra.job.env_set={container['job']['env_set']} is refused: the environment defines what is trusted. Set the "
             f"variables in the shell."
         )
-    _check_names(container, "hydra", trusted_modules())
 
 
-def _check_names(value: object, path: str, trusted: tuple[str, ...]) -> None:
-    """Refuse classes that are not trusted and interpolations that could become one, anywhere in a value."""
+def _check_names(value: object, path: str, trusted: tuple[str, ...], hydra: DictConfig) -> None:
+    """Refuse classes that are not trusted and interpolations that could become one, anywhere in a value.
+
+    Args:
+        path: the key of the value.
+        hydra: Hydra's section.
+    """
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key == "_target_" and not _is_allowed(f"{path}.{key}", str(item), trusted):
@@ -60,15 +74,42 @@ def _check_names(value: object, path: str, trusted: tuple[str, ...]) -> None:
                     f"{path}.{key}={item} is refused: a configuration may not name this code. Allowed: Hydra plugins as "
                     f"launcher and sweeper, and modules named in the environment variable {TRUST_VARIABLE}."
                 )
-            _check_names(item, f"{path}.{key}", trusted)
+            _check_names(item, f"{path}.{key}", trusted, hydra)
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            _check_names(item, f"{path}[{number}]", trusted)
+            _check_names(item, f"{path}[{number}]", trusted, hydra)
     elif isinstance(value, str) and "${" in PLAIN_INTERPOLATION.sub("", value):
         raise UserError(
             f"{path}={value} is refused: it could name code to call. Allowed: references to other keys, such as "
             f"${{model.name}}, and the resolvers now, hydra and oc.env."
         )
+    elif isinstance(value, str) and (reference := REFERENCE.fullmatch(value)):
+        in_hydra, key = reference.groups()
+        is_scalar = _is_scalar_in(hydra, key) if in_hydra else _has_scalar_type(key)
+        if not is_scalar and not path.startswith(TYPED_SECTIONS):
+            raise UserError(
+                f"{path}={value} is refused: it could be a mapping that names code to call. Allowed: references to keys of "
+                f"Hydra and of the sections with fixed keys that are not mappings or lists, such as ${{study.name}}. Write "
+                f"the value itself."
+            )
+
+
+def _is_scalar_in(hydra: DictConfig, key: str) -> bool:
+    """Return whether a key of Hydra's section is neither a mapping nor a list. Hydra sets missing keys, such as job.num."""
+    try:
+        return not OmegaConf.is_config(OmegaConf.select(hydra, key))
+    except OmegaConfBaseException:
+        return False
+
+
+def _has_scalar_type(key: str) -> bool:
+    """Return whether the schema gives a key a type that is neither a mapping nor a list.
+
+    The value in one configuration is not enough: Hydra creates callbacks from another one, without the settings of a job.
+    """
+    kind = configuration.annotation(key)
+    kinds = get_args(kind) if NoneType in get_args(kind) else (kind,)
+    return all(isinstance(one, type) and issubclass(one, SCALARS) for one in kinds)
 
 
 def _is_allowed(key: str, name: str, trusted: tuple[str, ...]) -> bool:

@@ -12,7 +12,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
 
 import seq2seq_lab
 from seq2seq_lab.config import extensions, hydra_adapter
@@ -136,6 +136,8 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
 
     for composed in request.jobs:
         start.check_parts(composed.config)
+        with read_write(composed.node):
+            composed.node.study.varies = request.varies  # the name of the job's folder depends on it
     planned = study.plan(request)
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:

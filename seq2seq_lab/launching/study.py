@@ -27,6 +27,7 @@ from seq2seq_lab.files import (
     FolderInUseError,
     checked_line,
     find_damage,
+    is_locked,
     lock_folder,
     make_numbered_folder,
     parse_checked_line,
@@ -163,11 +164,7 @@ def status(folder: Path) -> str:
         return "not begun"
     if (known := read_result(folder).get("status")) == "finished":
         return "damaged" if find_damage(folder, "run") else known
-    try:
-        with lock_folder(folder, timeout=0):
-            return known or "cut off"
-    except FolderInUseError:
-        return "running"
+    return "running" if is_locked(folder) else known or "cut off"
 
 
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import command_line
 import hydra
 import pytest
-from hostile_configs import HOSTILE_ARGUMENTS, HOSTILE_FILES, write_hostile_experiment
+from hostile_configs import HOSTILE_ARGUMENTS, HOSTILE_FILES, write_hostile_experiment, write_hostile_study
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from program import Program, assert_refused
@@ -146,6 +146,43 @@ def test_a_hostile_experiment_file_calls_nothing(
     folder = write_hostile_experiment(tmp_path / "mine", callback, canary)
     assert_refused(program, f"--config-dir={folder} experiment=evil", said)
     assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "harmless", "settings"),
+    [
+        ("metric.m", "metric.m._target_: seq2seq_lab.metrics.ter.Ter, ~metric.m.filename: CANARY", ""),
+        # The configuration that is checked has the setting, the one with which Hydra creates callbacks does not.
+        ("optimizer.lr", "optimizer.lr: 0.1", " optimizer.lr=0.1,0.2"),
+    ],
+)
+def test_a_hostile_study_calls_nothing(
+    program: Program, tmp_path: Path, key: str, harmless: str, settings: str
+) -> None:
+    canary = tmp_path / "canary"
+    folder = write_hostile_study(tmp_path / "mine", key, harmless, canary)
+    assert_refused(
+        program, f"-m hydra.searchpath=[file://{folder}] study=evil{settings}", "hydra.callbacks.x"
+    )
+    assert not canary.exists()
+
+
+def test_references_to_scalars_in_hydras_section_are_allowed() -> None:
+    for value in (
+        "${study.name}",
+        "${seed}",
+        "${trainer.device}",
+        "x-${dataset._target_}",
+        "${hydra.job.num}",
+        "${hydra.job.name}",
+        "${hydra:job.name}",
+        "${hydra.sweep.dir}",
+        "${hydra.run.dir}",
+        "${now:%Y}",
+        "${oc.env:HOME}",
+    ):
+        command_line.check(f"+hydra.launcher.x='{value}'")
+    command_line.check("hydra.run.dir=${dataset._target_}", "hydra.sweep.subdir=${hydra.job.num}")
 
 
 @pytest.mark.parametrize(

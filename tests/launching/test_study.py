@@ -415,6 +415,43 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     assert compute_job_hash(before) != compute_job_hash(other)
 
 
+NEUTRAL = (
+    *("trainer.start_timeout_seconds=600", "trainer.timeout_seconds=600", "trainer.max_restarts=0"),
+    *("trainer.keep_checkpoints=5", "trainer.checkpoint_every_minutes=null", "trainer.profile=true"),
+)
+
+
+def test_settings_that_do_not_change_the_results_do_not_rename_the_jobs(program: Program) -> None:
+    assert program(*LINE) == [1, 2]
+    assert program(*LINE, *NEUTRAL) == []
+    default, other = (compose.compose_run(settings).plain for settings in ((), NEUTRAL))
+    # Studies of earlier versions have this name. It changes when a default that is part of the hash changes.
+    assert compute_job_hash(default) == compute_job_hash(other) == "c0689e0b9b"
+
+
+@pytest.mark.parametrize("setting", NEUTRAL)
+def test_jobs_that_differ_only_in_such_a_setting_have_different_folders(
+    program: Program, setting: str
+) -> None:
+    key, value = setting.split("=")
+    default = OmegaConf.select(OmegaConf.create(compose.compose_run([]).plain), key)
+    line = ("-m", f"{key}={default},{value}", "study.name=mine")
+    assert len(program(*line)) == 2
+    assert len({job.folder for job in program.jobs}) == 2
+    assert program(*line) == []
+
+
+def test_jobs_of_experiments_that_differ_only_in_such_a_setting_have_different_folders(
+    program: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    for name, minutes in (("a", 1), ("b", 2)):
+        text = f"# @package _global_\ntrainer:\n  checkpoint_every_minutes: {minutes}\n"
+        (tmp_path / "mine" / "experiment" / f"{name}.yaml").write_text(text)
+    program(f"--config-dir={tmp_path / 'mine'}", "-m", "experiment=a,b", "study.name=mine")
+    assert len({job.folder for job in program.jobs}) == 2
+
+
 @pytest.mark.parametrize(
     ("line", "count", "varies"),
     [
@@ -524,11 +561,27 @@ def test_the_launchers_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     found = LocalLauncher(2, None)._devices(gpus)
     assert (list(found.ids), found.at_once) == (["5", "7", "8"], 2)
     assert found.environment(found.take(2), 2)["CUDA_VISIBLE_DEVICES"] == "5,7"
-    assert list(LocalLauncher(None, [3])._devices(gpus[1:]).ids) == [3]
+    assert list(LocalLauncher(None, [7])._devices(gpus[1:]).ids) == [7]
     with pytest.raises(UserError, match=r"trainer\.devices=2: .*1 GPUs"):
-        LocalLauncher(None, [3])._devices(gpus)
+        LocalLauncher(None, [7])._devices(gpus)
     with pytest.raises(UserError, match=r"trainer\.device: .*cpu.*cuda"):
         LocalLauncher(None, None)._devices([*gpus, *jobs_of((Device.cpu, 1))])
+
+
+@pytest.mark.parametrize(
+    ("visible", "allowed"), [(None, "0, 1"), ("2,5", "2, 5")], ids=["all GPUs", "visible GPUs"]
+)
+def test_a_gpu_that_the_launcher_does_not_have_is_refused(
+    visible: str | None, allowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq_lab.runtime.device.choose_device", lambda wanted: torch.device(wanted.value))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    first = int(allowed[0])
+    with pytest.raises(UserError, match=rf"hydra\.launcher\.devices=\[{first}, 7\].*Allowed: {allowed}\."):
+        LocalLauncher(None, [first, 7])._devices(jobs_of((Device.cuda, 1)))
 
 
 def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
