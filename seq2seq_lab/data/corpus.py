@@ -33,7 +33,8 @@ class ParallelText:
 
     `phenomena` are the names of the phenomena in a pair, such as "negation", if the data set has them. Scores are also
     reported for each phenomenon. `similarity` says how similar the source of a held-out pair is to the training sources; see
-    `near_duplicates`.
+    `near_duplicates`. Pairs with the same number in `clusters`, such as those of one dialogue, are not independent; None:
+    pairs of one source sentence are a cluster. Confidence intervals and tests resample clusters.
     """
 
     source: Sequence[str]
@@ -41,12 +42,14 @@ class ParallelText:
     gold: Sequence[Gold] | None = None
     phenomena: Sequence[frozenset[str]] | None = None
     similarity: Sequence[str] | None = None
+    clusters: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.source) == len(self.target)
         assert self.gold is None or len(self.gold) == len(self.source)
         assert self.phenomena is None or len(self.phenomena) == len(self.source)
         assert self.similarity is None or len(self.similarity) == len(self.source)
+        assert self.clusters is None or len(self.clusters) == len(self.source)
 
     def __len__(self) -> int:
         return len(self.source)

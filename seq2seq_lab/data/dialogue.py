@@ -71,7 +71,8 @@ class DialogueText(ParallelText):
     """Dialogues of one split: `source` is the context, turns separated by `TURN`, and `target` the response to it.
 
     `distances[i]` is the number of turns from the turn that decides the response to the end of the context: 0 for the last
-    turn of the context. None if the data set does not know it.
+    turn of the context. None if the data set does not know it. `clusters[i]` is the number of the dialogue in a file;
+    a generated dialogue has one response.
     """
 
     distances: Sequence[int] | None = None
@@ -135,8 +136,12 @@ class Dialogue:
 
     def _split(self, name: str) -> DialogueText:
         if self.path is not None:
-            pairs = [*read_dialogues(find_split(Path(self.path).expanduser(), name))]
-            return DialogueText([context for context, _ in pairs], [response for _, response in pairs])
+            turns = [*read_dialogues(find_split(Path(self.path).expanduser(), name))]
+            return DialogueText(
+                [context for _, context, _ in turns],
+                [response for _, _, response in turns],
+                clusters=[number for number, _, _ in turns],
+            )
         random = Random(f"{self.seed} {name}")  # so that the size of one split does not change the others
         examples = [self.draw(random) for _ in range(getattr(self, name))]
         return DialogueText(
@@ -184,8 +189,8 @@ def find_split(folder: Path, name: str) -> Path:
     )
 
 
-def read_dialogues(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (context, response) for each turn but the first of each dialogue.
+def read_dialogues(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield (number of the dialogue, context, response) for each turn but the first of each dialogue.
 
     Each line of the file is a dialogue: a JSON array of at least two turns. A turn is a text, or an object with the text as
     `text` and the name of its speaker as `speaker`, which then precedes the text in contexts: "ann: how are you?".
@@ -205,7 +210,7 @@ def read_dialogues(path: Path) -> Iterator[tuple[str, str]]:
             )
         context = [f"{speaker}: {text}" if speaker else text for speaker, text in turns]
         for end in range(1, len(turns)):
-            yield TURN.join(context[:end]), turns[end][1]
+            yield number, TURN.join(context[:end]), turns[end][1]
 
 
 def parse(line: str) -> list[tuple[str, str]]:

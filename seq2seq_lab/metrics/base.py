@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ Array = npt.NDArray[np.floating[Any]]
 CONFIDENCE_SAMPLES = 1000  # as sacreBLEU's command line
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_ENDINGS = ("_confidence", "_signature")
+RESERVED_NAMES = (
+    *("examples", "seconds"),  # entries of `result.json` after the prefix of a split
+    *("file", "allow_pickle"),  # arguments of `numpy.savez_compressed`, which writes the statistics by name
+)
+When = Literal["validation", "final"]
 
 
 class Metric(ABC):
@@ -38,7 +43,7 @@ class Metric(ABC):
         compared: whether it is a column of the comparison's table; the CSV file has all metrics.
         per_example: whether each row is an example. Rows that are not, such as sums per process, are neither resampled nor
             grouped, and the run folder does not keep them.
-        limits: the lowest and the highest value of an axis; None: chosen from the values.
+        limits: the lowest and the highest value of an axis, both finite; None: chosen from the values.
         bounds: names of metrics that bound or anchor this one, such as `aer_oracle`; tables print them in parentheses.
     """
 
@@ -46,7 +51,7 @@ class Metric(ABC):
     label: str
     higher_is_better: bool
     format: str = ".2f"
-    when: Literal["validation", "final"] = "validation"
+    when: When = "validation"
     confidence: bool = False
     shown: bool = True
     compared: bool = True
@@ -235,6 +240,8 @@ def _group_value(
     if not len(rows) or not metric.is_defined(totals_K := rows.sum(0)):
         return GroupValue(label, len(rows), None)
     interval = confidence_interval(metric.value, rows, clusters, samples) if metric.confidence else None
+    if interval is not None and not math.isfinite(interval):
+        interval = None
     value = float(metric.value(totals_K))
     return GroupValue(label, len(rows), value if math.isfinite(value) else None, interval)
 
@@ -344,16 +351,37 @@ def _check(metrics: Sequence[Metric], primary: str) -> None:
             raise UserError(
                 f"metric {where}: format={metric.format} is not a format of numbers. Use one such as .2f or .1%."
             ) from error
-        if not NAME.fullmatch(metric.name) or metric.name.endswith(RESERVED_ENDINGS):
+        allowed = NAME.fullmatch(metric.name) and metric.name not in RESERVED_NAMES
+        if not allowed or metric.name.endswith(RESERVED_ENDINGS):
             raise UserError(
-                f"metric {where}: name={metric.name} is not allowed. Use lower-case letters, digits and _, and no ending "
-                f"{' or '.join(RESERVED_ENDINGS)}."
+                f"metric {where}: name={metric.name} is not allowed. Use lower-case letters, digits and _, no ending "
+                f"{' or '.join(RESERVED_ENDINGS)}, and none of the names {', '.join(RESERVED_NAMES)}."
             )
         if metric.name in seen:
             raise UserError(
                 f"metric {where}: name={metric.name} is the name of another metric. Choose another name."
             )
         seen.add(metric.name)
+        if metric.when not in get_args(When):
+            raise UserError(
+                f"metric {where}: when={metric.when} is not allowed. Values: {', '.join(get_args(When))}."
+            )
+        match metric.limits:
+            case None:
+                pass
+            case (int() | float() as low, int() | float() as high) if -math.inf < low < high < math.inf:
+                pass
+            case _:
+                raise UserError(
+                    f"metric {where}: limits={metric.limits} is not allowed. Use two finite numbers, the lower one "
+                    f"first, or None to choose the limits from the values."
+                )
+    for metric in metrics:
+        if unknown := [bound for bound in metric.bounds if bound not in seen]:
+            raise UserError(
+                f"metric {metric.name}: bounds={metric.bounds} contains names that no metric has: {', '.join(unknown)}. "
+                f"Metrics: {', '.join(sorted(seen))}."
+            )
     assert primary in seen, primary
 
 

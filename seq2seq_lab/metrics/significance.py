@@ -10,7 +10,9 @@ Array = npt.NDArray[np.floating[Any]]
 Clusters = npt.NDArray[np.int64]
 
 SEED = 12345  # of sacreBLEU's command line
-SAMPLES_PER_CHUNK = 256  # bounds the memory of a bootstrap
+SAMPLES_PER_CHUNK = 256
+# Bounds the memory of a bootstrap: a sample of N clusters has N draws, a draw takes about 30 bytes.
+DRAWS_PER_CHUNK = 2**22
 EXAMPLE_SAMPLES = 1000  # of the hierarchical bootstrap
 
 
@@ -128,8 +130,9 @@ def _resampled(
     totals = [cluster_totals(rows, clusters) for rows in systems]
     generator = np.random.default_rng(SEED)
     count, parts = len(totals[0]), []
-    for start in range(0, samples, SAMPLES_PER_CHUNK):
-        size = min(SAMPLES_PER_CHUNK, samples - start)
+    chunk = max(1, min(SAMPLES_PER_CHUNK, DRAWS_PER_CHUNK // count))  # the draws do not depend on it
+    for start in range(0, samples, chunk):
+        size = min(chunk, samples - start)
         drawn = generator.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count).astype(np.float32)
         parts.append(np.stack([values(times @ one) for one in totals], axis=1))

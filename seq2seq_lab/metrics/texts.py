@@ -27,24 +27,29 @@ _LETTER = "\N{CYRILLIC LETTER MULTIOCULAR O}"
 class References:
     """The references of a split, and which of its pairs share a source sentence.
 
-    Translations of one source sentence are not independent observations. The pairs of one source therefore form a cluster,
-    and confidence intervals and tests resample clusters.
+    Translations of one source sentence, and the responses in one dialogue, are not independent observations. They form a
+    cluster, and confidence intervals and tests resample clusters.
 
     Args:
         lines: the reference of each pair.
         sources: the source sentence of each pair; None if all are distinct.
         multiple: score each source sentence once, against the references of all its pairs. The translation is that of the
             first pair.
+        clusters: the number of each pair's cluster; None: the pairs of one source sentence are a cluster.
 
     Attributes:
         pairs: the numbers of the pairs whose translations are scored.
         streams: the references as sacreBLEU takes them: the first of each scored translation, the second (None where there
             is none), and so on.
-        clusters: the number of the source sentence of each scored translation.
+        clusters: the number of the cluster of each scored translation.
     """
 
     def __init__(
-        self, lines: Sequence[str], sources: Sequence[str] | None = None, multiple: bool = False
+        self,
+        lines: Sequence[str],
+        sources: Sequence[str] | None = None,
+        multiple: bool = False,
+        clusters: Sequence[int] | None = None,
     ) -> None:
         keys: Sequence[object] = range(len(lines)) if sources is None else sources
         assert len(keys) == len(lines)
@@ -52,16 +57,16 @@ class References:
         for pair, key in enumerate(keys):
             groups.setdefault(key, []).append(pair)
         number = {key: cluster for cluster, key in enumerate(groups)}
-        self._lines, self._sources, self._multiple = lines, sources, multiple
+        self._lines, self._sources, self._multiple, self._clusters = lines, sources, multiple, clusters
         self._source_of_pair = np.array([number[key] for key in keys], dtype=np.int64)
         self.pairs: Sequence[int] = range(len(lines))
         self.streams: list[list[Any]] = [list(lines)]
-        self.clusters = self._source_of_pair
         if multiple:
             self.pairs = [pairs[0] for pairs in groups.values()]
             rows = [[lines[pair] for pair in pairs] for pairs in groups.values()]
             self.streams = [list(stream) for stream in zip_longest(*rows)]
-            self.clusters = np.arange(len(rows))
+        cluster_of_pair = self._source_of_pair if clusters is None else np.array(clusters, dtype=np.int64)
+        self.clusters = cluster_of_pair[self.pairs]
         self._tokenised: dict[str, References] = {}
         self._long: dict[Callable[[str], str], npt.NDArray[np.bool_]] = {}
 
@@ -129,7 +134,7 @@ class References:
         """Return the references in lowercased Moses tokens of a language."""
         if language not in self._tokenised:
             lines = lowercased_tokens(self._lines, language)
-            self._tokenised[language] = References(lines, self._sources, self._multiple)
+            self._tokenised[language] = References(lines, self._sources, self._multiple, self._clusters)
         return self._tokenised[language]
 
 

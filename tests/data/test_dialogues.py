@@ -90,6 +90,11 @@ def test_each_turn_but_the_first_is_a_response(tmp_path: Path) -> None:
     assert corpus.train.distances is None
 
 
+def test_the_responses_in_a_dialogue_are_a_cluster(tmp_path: Path) -> None:
+    assert read(tmp_path, LINES).train.clusters == [1, 1, 2, 2]
+    assert dialogues().load().train.clusters is None
+
+
 @pytest.mark.parametrize(
     "line",
     [

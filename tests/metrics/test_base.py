@@ -1,6 +1,7 @@
 """What follows from a metric: values, intervals, groups, declarations."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +96,24 @@ def test_groups() -> None:
     assert row.confidence == 0.5
 
 
+def test_an_interval_of_a_group_that_is_not_finite_is_none() -> None:
+    class Ratio(Share):
+        def rows(self, outputs: Sequence[float]) -> Any:
+            return np.array([[value, value] for value in outputs])
+
+        def value(self, totals_K: Any) -> float:
+            return totals_K[0] / totals_K[1] if totals_K[1] else math.nan
+
+        def is_defined(self, totals_K: Any) -> bool:
+            return True
+
+    grouping = Grouping("kind", "kind", Ratio(), lambda _: {"a": [0, 1]})
+    found = measure(
+        [], [1, 0], clusters=np.arange(2), examples="", groupings=[grouping], final=True, samples=100
+    )
+    assert found.groups == {"share_by_kind": [GroupValue("a", 2, 1.0, None)]}
+
+
 @pytest.mark.parametrize("rows", [np.ones(4), np.ones((3, 1)), np.array([["a"]] * 4)])
 def test_rows_that_are_no_row_of_numbers_for_each_example_are_refused(rows: Any) -> None:
     class Wrong(Share):
@@ -130,15 +149,31 @@ def test_declarations_survive_json() -> None:
         ({"name": "Share"}, "name=Share"),
         ({"name": "share_confidence"}, "name=share_confidence"),
         ({"name": "late"}, "name=late"),
+        ({"name": "examples"}, "name=examples"),
+        ({"name": "seconds"}, "name=seconds"),
+        ({"name": "file"}, "name=file"),
+        ({"name": "allow_pickle"}, "name=allow_pickle"),
         ({"label": None}, "label=None"),
         ({"higher_is_better": "yes"}, "higher_is_better=yes"),
         ({"format": "2 digits"}, "format=2 digits"),
+        ({"when": "finaly"}, "when=finaly"),
+        ({"limits": (0, math.inf)}, "limits="),
+        ({"limits": (math.nan, 1.0)}, "limits="),
+        ({"limits": (1.0, 1.0)}, "limits="),
+        ({"limits": (0.0,)}, "limits="),
+        ({"limits": 1.0}, "limits="),
+        ({"bounds": ("late", "nothing")}, "bounds=.*: nothing"),
     ],
 )
 def test_a_metric_without_what_is_needed_is_refused(changes: dict[str, Any], named: str) -> None:
     wrong = type("Wrong", (Share,), changes)()
     with pytest.raises(UserError, match=named):
         Declarations.of([Late(), wrong], [], "late")
+
+
+def test_limits_and_bounds_are_accepted() -> None:
+    given = type("Given", (Share,), {"limits": [0, 1.5], "bounds": ["late"]})()
+    assert Declarations.of([given, Late()], [], "late").metrics["share"].limits == [0, 1.5]
 
 
 def test_digests_differ_for_other_examples() -> None:

@@ -209,6 +209,23 @@ def test_the_hierarchical_bootstrap_of_equal_groups_and_of_equal_runs() -> None:
     assert better < 0.01
 
 
+def test_samples_of_many_examples_are_drawn_in_small_chunks() -> None:
+    draw, count, samples = np.random.default_rng(7), 2**15, 200
+    rows = draw.integers(0, 9, size=(count, 2)).astype(float)
+    chunks: list[Any] = []
+
+    def values(totals_SK: Any) -> Any:
+        chunks.append(totals_SK)
+        return mean(totals_SK)
+
+    paired_bootstrap(values, rows, [], np.arange(count), samples)
+    observed, *resampled = chunks
+    assert (observed == rows.sum(0)).all()
+    assert max(map(len, resampled)) * count <= 2**22
+    at_once = np.random.default_rng(SEED).integers(count, size=(samples, count))
+    assert (np.concatenate(resampled) == np.stack([rows[one].sum(0) for one in at_once])).all()
+
+
 def test_samples_in_which_a_metric_is_not_defined_find_no_difference() -> None:
     rows = np.zeros((40, 2))
     rows[:2] = 1  # few samples without one of these two are defined

@@ -319,6 +319,14 @@ def test_confidence_resamples_source_sentences(metric: TextMetric) -> None:
     assert clustered.value == pytest.approx(independent.value) == pytest.approx(once.value)
 
 
+def test_given_clusters_replace_those_of_source_sentences() -> None:
+    sources, clusters = ["un", "deux", "un", "trois", "quatre"], [7, 7, 7, 9, 9]
+    references = References(LONG_REFERENCES, sources, clusters=clusters)
+    assert references.clusters.tolist() == clusters
+    assert references.lowercased_tokenised("en").clusters.tolist() == clusters
+    assert References(LONG_REFERENCES, sources, True, clusters).clusters.tolist() == [7, 7, 9, 9]
+
+
 @pytest.mark.parametrize("kind", [BLEU, CHRF, TER])
 def test_values_and_intervals_are_those_of_sacrebleus_own_bootstrap(kind: Any) -> None:
     # sacreBLEU's private API is used in one module; this test fails when sacreBLEU changes it.

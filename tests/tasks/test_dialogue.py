@@ -15,6 +15,7 @@ import seq2seq_lab
 from seq2seq_lab import evaluate, translate
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.reporting.score_tables import CLUSTERS, read_statistics
 from seq2seq_lab.training.trainer import Trainer
 
 SMALL = (
@@ -72,6 +73,16 @@ def test_a_run_reports_accuracy_by_distance(whole: Path) -> None:
     assert result["metrics"]["primary"] == "accuracy"
     assert (whole / "accuracy_by_distance.png").stat().st_size > 0
     assert (whole / "attention/sample_1.png").stat().st_size > 0
+
+
+def test_intervals_resample_the_dialogues_of_a_file(of_turns: Path, tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        lines = [json.dumps([f"{word} {number}" for number in range(4)]) for word in ("a", "b", "c")]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
+    output = tmp_path / "scores"
+    evaluate.main([str(of_turns), f"dataset.path={tmp_path}", f"--output={output}", "--device=cpu"])
+    clusters = read_statistics(output / "scored/test.npz")[CLUSTERS]
+    assert np.unique(clusters, return_counts=True)[1].tolist() == [3, 3, 3]
 
 
 def test_a_killed_run_resumes_with_identical_losses(

@@ -223,7 +223,7 @@ class TranslationEvaluator:
         self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
         self._batches = [*BatchMaker(split.tokens, compute.device).all(self._plan)]
         self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
-        self._references = References(text.target, text.source, multi_reference)
+        self._references = References(text.target, text.source, multi_reference, text.clusters)
         ambiguous = sum(UNKNOWN in line for line in text.target)
         if ambiguous and ranks.main:
             log.warning(
