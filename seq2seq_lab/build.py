@@ -43,10 +43,13 @@ from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declarations, Metric
 from seq2seq_lab.models.attention import BaseAttention
+from seq2seq_lab.models.bridge import Bridge
 from seq2seq_lab.models.classifier import Classifier
+from seq2seq_lab.models.decoders import FixedContextDecoder, TransformerDecoder
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.encoders.hierarchical import HierarchicalEncoder
 from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.language_model import LanguageModel, check_direction
@@ -490,6 +493,7 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
     decoder: Decoder = part("decoder", config.decoder)(
         input_size=sizes.embedding_size, encoder=encoder.sizes, attention=part("attention", config.attention)
     )
+    check_turns_are_read(encoder, decoder)
     if sizes.share_layers:
         decoder.layers = shared_layers(encoder, decoder)
     readout: Readout = part("readout", config.readout)(
@@ -515,8 +519,29 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
     return made
 
 
+def check_turns_are_read(encoder: Encoder, decoder: Decoder) -> None:
+    """Refuse a decoder that reads nothing of the RNN over the turns, whose weights would have no gradients.
+
+    Raises:
+        UserError: names the keys and the remedy.
+    """
+    if not isinstance(encoder, HierarchicalEncoder) or encoder.outputs != "words":
+        return
+    bridge, reads_final = getattr(decoder, "bridge", None), isinstance(decoder, FixedContextDecoder)
+    if isinstance(bridge, Bridge) and bridge.kind in ("mean", "zero") and not reads_final:
+        raise UserError(
+            f"encoder.outputs=words cannot be combined with model.bridge={bridge.kind}: the decoder reads no state of the "
+            f"RNN over the turns, which is not trained. Set model.bridge=tanh, or encoder.outputs=both."
+        )
+    if isinstance(decoder, TransformerDecoder):
+        raise UserError(
+            "encoder.outputs=words cannot be combined with decoder=transformer: the decoder reads no state of the RNN over "
+            "the turns, which is not trained. Set encoder.outputs=both, or choose a recurrent decoder."
+        )
+
+
 def other_source(config: Config, encoder: Encoder) -> UserError:
-    """Return the error for an encoder that reads something else than the task's source."""
+    """Return the error for an encoder that reads something other than the task's source."""
     return UserError(
         f"encoder._target_={(config.encoder or {}).get('_target_')} reads {encoder.reads}, and task._target_="
         f"{config.task['_target_']} has another kind of source. Choose another encoder, or another task."

@@ -8,9 +8,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 
-def save_tiny_bert(folder: Path, **settings: Any) -> Path:
-    """Write a BERT of two layers that reads letters, and return its folder."""
-    from transformers import BertConfig, BertModel
+def save_tiny_bert(folder: Path, kind: str = "Bert", **settings: Any) -> Path:
+    """Write a BERT of two layers that reads letters, and return its folder.
+
+    Args:
+        kind: prefix of the classes of transformers, such as `Roberta` for another model.
+    """
+    import transformers
 
     letters = [*string.ascii_lowercase, *".,'"]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
@@ -27,7 +31,8 @@ def save_tiny_bert(folder: Path, **settings: Any) -> Path:
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        model = BertModel(BertConfig(vocab_size=len(vocabulary), **sizes, **settings))
+        config = getattr(transformers, f"{kind}Config")(vocab_size=len(vocabulary), **sizes, **settings)
+        model = getattr(transformers, f"{kind}Model")(config)
         for weight in model.parameters():  # the weights of a trained model are not close to 0
             torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq, log_softmax
 
 
@@ -78,7 +79,7 @@ class Ensemble(nn.Module):
             for member, of_member, encoded in zip(self.members, state.members, source.members, strict=True)
         ]
         log_probs, states, weights = zip(*steps, strict=True)
-        return _log_mean(log_probs), MemberStates(states), _mean(weights)
+        return _log_mean(log_probs), MemberStates(states), _mean(weights) if with_weights else None
 
     def unroll(
         self, inputs_BT: Tensor, state: MemberStates, source: MemberSources, with_weights: bool = True
@@ -89,7 +90,8 @@ class Ensemble(nn.Module):
             for member, of_member, encoded in zip(self.members, state.members, source.members, strict=True)
         ]
         logits, weights = zip(*results, strict=True)
-        return _log_mean([log_softmax(logits_BTV) for logits_BTV in logits]), _mean(weights)
+        log_probs_BTV = _log_mean([log_softmax(logits_BTV) for logits_BTV in logits])
+        return log_probs_BTV, _mean(weights) if with_weights else None
 
 
 def _log_mean(log_probs: Sequence[Tensor]) -> Tensor:
@@ -99,6 +101,17 @@ def _log_mean(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the mean attention weights of the members that attend; None if none does."""
+    """Return the mean attention weights of the members that attend; None if none does.
+
+    Raises:
+        UserError: the members attend to different numbers of positions.
+    """
     attending = [member for member in weights if member is not None]
+    positions = sorted({member.shape[-1] for member in attending})
+    if len(positions) > 1:
+        raise UserError(
+            f"The models of the ensemble attend to different numbers of source positions, "
+            f"{' and '.join(map(str, positions))}: their attention weights have no mean. Combine models with the same "
+            f"encoder, or do not request attention weights."
+        )
     return torch.stack(attending).mean(0) if attending else None

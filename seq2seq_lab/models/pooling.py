@@ -76,14 +76,14 @@ class AttentionPooling(Pooling):
     def __init__(self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory) -> None:
         super().__init__()
         size = _final_size(encoder, "attention")
-        made = attention(query_size=size, encoder_output_size=encoder.encoder_output_size)
-        if not isinstance(made, Attention) or made.longest_source is not None:
+        function = attention(query_size=size, encoder_output_size=encoder.encoder_output_size)
+        if not isinstance(function, Attention) or function.longest_source is not None:
             raise ValueError(
-                f"pooling=attention cannot use attention._target_={type(made).__name__}: it needs scores that depend on the "
-                f"query and the encoder outputs alone. Choose attention=additive, multiplicative, scaled_dot or dot."
+                f"pooling=attention cannot use attention._target_={type(function).__name__}: it needs scores that depend on "
+                f"the query and the encoder outputs alone. Choose attention=additive, multiplicative, scaled_dot or dot."
             )
-        self.attention = made
-        self.feature_size = size + made.context_size
+        self.attention = function
+        self.feature_size = size + function.context_size
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int], encoder: Encoder) -> Pooled:
         encoded = encoder(embedded_BSE, lengths)
@@ -154,9 +154,11 @@ def _final_state(encoded: EncoderOutputs) -> Tensor:
 
 
 def _refuse_attention(attention: AttentionFactory, encoder: EncoderSizes, pooling: str) -> None:
-    made = attention(query_size=encoder.encoder_output_size, encoder_output_size=encoder.encoder_output_size)
-    if not isinstance(made, NoAttention):
+    function = attention(
+        query_size=encoder.encoder_output_size, encoder_output_size=encoder.encoder_output_size
+    )
+    if not isinstance(function, NoAttention):
         raise ValueError(
-            f"pooling={pooling} does not use attention._target_={type(made).__name__}. Leave attention out, or choose "
+            f"pooling={pooling} does not use attention._target_={type(function).__name__}. Leave attention out, or choose "
             f"pooling=attention."
         )

@@ -19,7 +19,7 @@ class Seq2Seq(nn.Module):
     """p(y_t | y_<t, x): an encoder, a decoder and a readout with the embedding tables of both sides.
 
     Args:
-        source_embedding: None for an encoder that reads something else than `tokens`.
+        source_embedding: None for an encoder that reads something other than `tokens`.
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         source_dropout: probability on the embeddings of the source.
         target_dropout: probability on the embeddings of the target.

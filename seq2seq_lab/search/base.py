@@ -33,7 +33,7 @@ class SearchBatch(Protocol):
     """What a search reads of a task's batch.
 
     Attributes:
-        index_B: the number of each example in its split.
+        index_B: the index of each example in its split.
         source_lengths: the B source lengths that `LengthLimits` refers to, on the host; 0 without a source.
     """
 

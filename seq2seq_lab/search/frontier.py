@@ -8,7 +8,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
 
-CHECK_EVERY = 8  # steps on a GPU between checks for finished sentences, which wait for the GPU
+CHECK_EVERY = 8  # steps on a GPU between checks for finished sentences; each check waits for the GPU
 
 
 class Frontier:

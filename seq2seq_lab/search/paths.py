@@ -33,7 +33,7 @@ class PathSearch(ABC):
         """Return token_AK, the token at position t of each output.
 
         Args:
-            index_A: the numbers of the sentences in the text.
+            index_A: the index of each sentence in the text.
         """
 
     @torch.no_grad()

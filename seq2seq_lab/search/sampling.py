@@ -11,7 +11,7 @@ from seq2seq_lab.search.paths import PathSearch
 class SamplingSearch(PathSearch):
     """Draw each token from softmax(log p / temperature), restricted to the most probable tokens.
 
-    A draw depends on the seed, the number of the sentence in the text, the number of the output and the position in it, but
+    A draw depends on the seed, the index of the sentence in the text, the index of the output and the position in it, but
     not on the batch or the number of ranks. The log-probabilities of hypotheses are those of the model.
 
     Args:

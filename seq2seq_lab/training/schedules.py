@@ -62,7 +62,7 @@ class Cosine(Schedule):
 
     def __init__(self, warmup_share: float, final_factor: float) -> None:
         self.warmup_share = _share("schedule.warmup_share", warmup_share)
-        self.final_factor = final_factor
+        self.final_factor = _factor("schedule.final_factor", final_factor)
 
     def factor(self, step: int, total: int, history: Sequence[float]) -> float:
         warmup = self.warmup_share * total
@@ -87,8 +87,14 @@ class OneCycle(Schedule):
         momentum: Sequence[float] | None,
     ) -> None:
         self.warmup_share = _share("schedule.warmup_share", warmup_share)
-        self.initial_factor = initial_factor
-        self.final_factor = final_factor
+        self.initial_factor = _factor("schedule.initial_factor", initial_factor)
+        self.final_factor = _factor("schedule.final_factor", final_factor)
+        require(
+            momentum is None or (len(momentum) == 2 and all(0 <= value < 1 for value in momentum)),
+            "schedule.momentum",
+            momentum,
+            "null, or two numbers, each at least 0 and less than 1",
+        )
         self.momentum_bounds = None if momentum is None else (momentum[0], momentum[1])
 
     def factor(self, step: int, total: int, history: Sequence[float]) -> float:
@@ -111,6 +117,8 @@ class Plateau(Schedule):
     """Multiplies by `factor` whenever the monitored metric has not improved for more than `patience` validations."""
 
     def __init__(self, factor: float, patience: int) -> None:
+        require(0 < factor < 1, "schedule.factor", factor, "a number above 0 and below 1")
+        require(patience >= 0, "schedule.patience", patience, "0 or more")
         self.reduction = factor
         self.patience = patience
 
@@ -126,6 +134,11 @@ class Plateau(Schedule):
 
 def _share(key: str, value: float) -> float:
     require(0 <= value < 1, key, value, "at least 0 and less than 1, a share of the run")
+    return value
+
+
+def _factor(key: str, value: float) -> float:
+    require(value >= 0, key, value, "0 or more")
     return value
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FILE = "threads.json"  # of a study
 ROUNDS = 5  # timed steps with each number of threads, after one that is not counted
 MAX_SECONDS = 1.5  # start no further round after this time
-GAIN = 0.83  # more threads must take less than this part of the time of fewer: they use more of the machine
+GAIN = 0.83  # a larger number of threads is chosen only if it takes less than this fraction of the time
 
 _opened: dict[str, int] = {}  # the numbers of threads before and after `use_recorded_threads`
 

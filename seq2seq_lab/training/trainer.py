@@ -276,14 +276,15 @@ class Trainer:
     def _agree(self) -> tuple[int, bool]:
         """Return the signal to stop, 0 without one, and whether a checkpoint is due. All ranks return the same.
 
-        The ranks exchange these values while they compute the next step: several ranks return those of the step before.
+        The ranks exchange these values while they compute the next step. With several ranks, the values are those of
+        the previous step.
         """
         ranks = self.compute.ranks
         due = ranks.main and time.monotonic() >= self._next_save
         requests = ranks.start_maximum([self.stop.received, due])
         before, self._requests = self._requests, requests
         number, save = requests() if ranks.size == 1 else before()
-        # A request of the step of a checkpoint is done.
+        # A request made in the step of the last checkpoint has already been served.
         return number, bool(save) and self.state.step - self._saved > 1
 
     def _schedule_save(self) -> None:
@@ -530,7 +531,7 @@ class Trainer:
         if ranks.size == 1:
             return
         digests = ranks.gather(digest([*self.model.parameters(), *state_tensors(self.optimizer)]))
-        others = [str(rank) for rank, found in enumerate(digests) if found != digests[0]]
+        others = [str(rank) for rank, rank_digest in enumerate(digests) if rank_digest != digests[0]]
         if others:
             raise UserError(
                 f"The weights or the optimizer of rank {', '.join(others)} differ from those of rank 0 at step "

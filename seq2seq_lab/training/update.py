@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import to_host
 
 
@@ -33,11 +34,19 @@ def start_momentum(optimizer: torch.optim.Optimizer) -> None:
     """Set the momentum of SGD to 0.
 
     Its fused kernel allocates the buffers without a value and sets them in the first step only: if that step is skipped,
-    the next one reads uninitialised memory.
+    the next one reads uninitialized memory.
+
+    Raises:
+        UserError: a dampening, which SGD does not apply to the first gradient, but would apply to a momentum of 0.
     """
     if isinstance(optimizer, torch.optim.SGD):
         for group in optimizer.param_groups:
             if group["momentum"]:
+                if group["dampening"] != 0:
+                    raise UserError(
+                        f"optimizer.dampening={group['dampening']} cannot be combined with optimizer.fused=true on a GPU. "
+                        f"Set optimizer.dampening=0, or optimizer.fused=false."
+                    )
                 for parameter in group["params"]:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 

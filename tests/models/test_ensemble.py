@@ -5,6 +5,8 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model
 
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.tokenizers import EOS
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
 from seq2seq_lab.search.base import Search
@@ -44,6 +46,18 @@ def test_its_steps_are_its_unrolling() -> None:
         for t, token_B in enumerate(given.inputs_BT.unbind(1)):
             log_probs_BV, state, _ = ensemble.step(token_B, state, source)
             torch.testing.assert_close(log_probs_BV, logits_BTV[:, t], rtol=1e-5, atol=1e-6)
+
+
+def test_members_that_attend_to_different_positions_have_no_mean_weights() -> None:
+    turns = small_model(small_config("hierarchical", "luong", "additive")).double().eval()
+    ensemble, given = Ensemble([member(1), turns]), batch_of([[5, EOS, 6], [7, 8]], [[4, 5], [6]])
+    state, source = ensemble.start(given)
+    assert ensemble.unroll(given.inputs_BT, state, source, with_weights=False)[1] is None
+    assert ensemble.step(given.inputs_BT[:, 0], state, source, with_weights=False)[2] is None
+    with pytest.raises(UserError, match="attention weights"):
+        ensemble.unroll(given.inputs_BT, state, source)
+    with pytest.raises(UserError, match="attention weights"):
+        ensemble.step(given.inputs_BT[:, 0], state, source)
 
 
 @pytest.mark.parametrize("search", [GreedySearch(0.0, 1.0, 3), BeamSearch(3, 0.6, 0.0, 2, 0.0, 1.0, 3)])

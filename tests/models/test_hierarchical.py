@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.encoders import HierarchicalEncoder
 from seq2seq_lab.models.encoders.hierarchical import split_turns
 from seq2seq_lab.models.ensemble import Ensemble
@@ -116,8 +117,8 @@ def test_a_source_is_split_after_each_eos() -> None:
     assert source_NW[7].tolist() == [6, 7, EOS, PAD, PAD]
 
 
-def config(outputs: Outputs, decoder: str = "luong", attention: str = "additive") -> Config:
-    made = small_config(encoder="hierarchical", decoder=decoder, attention=attention)
+def config(outputs: Outputs, decoder: str = "luong", attention: str = "additive", **model: object) -> Config:
+    made = small_config(encoder="hierarchical", decoder=decoder, attention=attention, **model)
     assert made.encoder is not None
     made.encoder["outputs"] = outputs
     return made
@@ -172,6 +173,34 @@ def test_every_attention_and_decoder_unrolls_as_it_steps(
         torch.testing.assert_close(log_probs_BV, logits_BTV[:, t].log_softmax(-1), rtol=1e-8, atol=1e-10)
         if weights_BTS is not None:
             torch.testing.assert_close(weights_BS, weights_BTS[:, t], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "attention", "bridge", "key"),
+    [
+        ("luong", "additive", "mean", r"model\.bridge=mean"),
+        ("bahdanau", "additive", "zero", r"model\.bridge=zero"),
+        ("transformer", "scaled_dot", "tanh", "decoder=transformer"),
+    ],
+)
+def test_an_rnn_over_turns_that_is_not_read_is_refused(
+    decoder: str, attention: str, bridge: str, key: str
+) -> None:
+    for outputs in ("turns", "both"):
+        small_model(config(outputs, decoder, attention, bridge=bridge))
+    with pytest.raises(UserError, match=rf"encoder\.outputs=words.*{key}"):
+        small_model(config("words", decoder, attention, bridge=bridge))
+
+
+def test_with_words_a_decoder_that_reads_the_final_state_trains_the_rnn_over_turns() -> None:
+    batch = dialogue_batch()
+    for settings in (("luong", "additive", "tanh"), ("context", "none", "mean"), ("context", "none", "zero")):
+        decoder, attention, bridge = settings
+        model = small_model(config("words", decoder, attention, bridge=bridge))
+        model(batch, batch.inputs_BT)[0].sum().backward()
+        turns = [*model.encoder.turns.named_parameters()]
+        assert turns
+        assert all(weight.grad is not None for _, weight in turns)
 
 
 @every_output

@@ -260,9 +260,14 @@ def test_folders_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_text_that_is_too_long_is_refused(folder: Path, tmp_path: Path) -> None:
-    encoder = encoder_of(save_tiny_bert(tmp_path, max_position_embeddings=6))
-    with pytest.raises(UserError, match="6"):
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("Bert", {"max_position_embeddings": 6}), ("Roberta", {"max_position_embeddings": 8})],
+)
+def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int], tmp_path: Path) -> None:
+    """RoBERTa has no text at its positions 0 and 1."""
+    encoder = encoder_of(save_tiny_bert(tmp_path, kind, **settings))
+    with pytest.raises(UserError, match=r"reads 6 at most.*trainer\.max_length=4"):
         encoder.read(batch_of([[4] * 5], [[4]]), no_table)
     encoder.read(batch_of([[4] * 4], [[4]]), no_table)
 

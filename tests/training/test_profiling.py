@@ -11,6 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from seq2seq_lab.models.embedding import Embedding
+from seq2seq_lab.models.encoders import RecurrentEncoder
+from seq2seq_lab.models.language_model import LanguageModel
+from seq2seq_lab.models.readouts import LinearReadout
+from seq2seq_lab.models.recurrent import RecurrentSpec
 from seq2seq_lab.runtime import console
 from seq2seq_lab.training import profiling
 
@@ -88,6 +93,28 @@ def test_a_trace_and_the_parts_of_a_step(
     counted = {1: 1, 5: 4, 40: profiling.STEPS}[steps]  # the one before them is the profiler's start
     assert sum(event.get("name") == "decoder.layers" and event["ph"] == "X" for event in events) == counted
     assert f"Trace of {counted} steps" in caplog.text
+
+
+def test_the_layers_of_a_language_model_are_a_component() -> None:
+    model = LanguageModel(
+        embedding=Embedding(7, 3, 3, frozen=False),
+        encoder=RecurrentEncoder(
+            input_size=3,
+            recurrent=RecurrentSpec("gru", 4, 1, 0.0, False),
+            bidirectional=False,
+            reverse=False,
+            encoder_output_dropout=0.0,
+        ),
+        readout=LinearReadout(4, 7, None),
+        scale=1.0,
+        embedding_dropout=0.0,
+        locked_dropout=False,
+    )
+    called = set()
+    for name, module in profiling.components(model):
+        module.register_forward_hook(lambda *_, name=name: called.add(name))
+    model(torch.ones(2, 3, dtype=torch.long), None)
+    assert {"embedding", "encoder.layers", "readout"} <= called
 
 
 def test_nothing_is_left_on_the_model(tmp_path: Path) -> None:

@@ -430,6 +430,13 @@ def skip_on_device(trainer: Trainer) -> None:
     start_momentum(trainer.optimizer)
 
 
+def test_dampening_is_refused_where_the_fused_kernel_skips_steps() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    start_momentum(torch.optim.SGD([weight], lr=1.0, momentum=0.0, dampening=0.5))
+    with pytest.raises(UserError, match=r"optimizer\.dampening=0\.5 .*optimizer\.dampening=0"):
+        start_momentum(torch.optim.SGD([weight], lr=1.0, momentum=0.9, dampening=0.5))
+
+
 @pytest.mark.parametrize(("where", "on_device"), [("loss", False), ("gradient", True)])
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "sgd with momentum"])
 def test_a_step_that_is_not_finite_changes_nothing(

@@ -1,4 +1,4 @@
-"""What all attention functions share: masking, normalisation and the weighted sum.
+"""What all attention functions share: masking, normalization and the weighted sum.
 
 The T queries of N rows are scored against B sentences, N = B · K: in a search, the K hypotheses of a sentence are
 adjacent rows and share its keys and encoder outputs.

@@ -1,4 +1,4 @@
-"""Attention that knows how much each source position was attended to."""
+"""Attention with coverage: the sum of earlier weights is an input of the score."""
 
 from torch import Tensor, nn
 

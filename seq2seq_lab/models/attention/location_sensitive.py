@@ -1,4 +1,4 @@
-"""Attention that sees where it was at the last step."""
+"""Attention whose score depends on the previous weights."""
 
 from torch import Tensor, nn
 

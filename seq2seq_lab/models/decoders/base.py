@@ -15,7 +15,7 @@ from seq2seq_lab.models.source import Source
 
 
 class Decoder(nn.Module, ABC):
-    """Reads the embedded target so far. The inputs are given: a decoder does not know about teacher forcing.
+    """Reads the embedded target so far. The inputs are given: a decoder is independent of teacher forcing.
 
     `feature_size` is F, the size of the features that it passes to the readout.
     """

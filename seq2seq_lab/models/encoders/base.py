@@ -67,7 +67,7 @@ class Encoder(nn.Module, ABC):
         raise NotImplementedError
 
     def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        """Encode the source of a batch. An encoder of something else than one sequence of tokens overrides this.
+        """Encode the source of a batch. An encoder of something other than one sequence of tokens overrides this.
 
         Args:
             batch: the task's batch; here, its `source_BS` and `source_lengths` are read.

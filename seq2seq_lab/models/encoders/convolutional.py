@@ -13,7 +13,7 @@ from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSiz
 class ConvolutionalEncoder(Encoder):
     """Convolutions of width 3 over an image; the encoder outputs are the positions of the feature map (Xu 2015, §3.1.1).
 
-    Each layer normalises its features in one group (Wu 2018, arXiv:1803.08494). A linear layer reads the features of a
+    Each layer normalizes its features in one group (Wu 2018, arXiv:1803.08494). A linear layer reads the features of a
     position with its row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
 
     Args:

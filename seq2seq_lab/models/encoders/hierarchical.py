@@ -24,7 +24,7 @@ class HierarchicalEncoder(Encoder):
     - `turns`: the states of the second RNN, an output per turn
     - `both`: for each token its state, and the state of its turn, concatenated. With a score that is linear in these
       (`dot`, `multiplicative`, `scaled_dot`), the weights are the product of attention to words and attention to turns,
-      renormalised, as in hierarchical attention (Nallapati 2016, arXiv:1602.06023, §2.4).
+      renormalized, as in hierarchical attention (Nallapati 2016, arXiv:1602.06023, §2.4).
 
     Args:
         input_size: E, the size of an embedding.
@@ -88,7 +88,7 @@ class HierarchicalEncoder(Encoder):
 
 
 def split_turns(source_BS: Tensor, lengths: Sequence[int]) -> tuple[Tensor, list[int], list[int]]:
-    """Return the N turns of B dialogues: (source_NW, padded; their numbers of tokens; the number of turns of each dialogue).
+    """Return the N turns of B dialogues: (source_NW, padded; the tokens per turn; the turns per dialogue).
 
     Args:
         source_BS: ids; `<eos>` ends each turn.
@@ -104,26 +104,26 @@ def split_turns(source_BS: Tensor, lengths: Sequence[int]) -> tuple[Tensor, list
 
 
 def places(lengths_N: Tensor, width: int) -> Tensor:
-    """Return the numbers of the R rows of a padded batch [N, width] that are not padding, with its rows counted in order."""
+    """Return the flat indices of the R real positions of a padded batch [N, width]."""
     return (torch.arange(width) < lengths_N[:, None]).flatten().nonzero()[:, 0]
 
 
-def padded(numbers_R: Tensor, lengths_N: Tensor) -> Tensor:
-    """Return N sequences of numbers, given one after another, as numbers_NW with -1 as padding."""
+def padded(index_R: Tensor, lengths_N: Tensor) -> Tensor:
+    """Return N sequences of indices, given one after another, as index_NW with -1 as padding."""
     real_NW = torch.arange(int(lengths_N.max())) < lengths_N[:, None]
-    numbers_NW = torch.full(real_NW.shape, -1)
-    numbers_NW[real_NW] = numbers_R
-    return numbers_NW
+    index_NW = torch.full(real_NW.shape, -1)
+    index_NW[real_NW] = index_R
+    return index_NW
 
 
-def select_rows(rows: Tensor, number_NW: Tensor, padding: int = 0) -> Tensor:
-    """Return the rows with these numbers as a batch [N, W] or [N, W, M]; `padding` for the number -1.
+def select_rows(rows: Tensor, index_NW: Tensor, padding: int = 0) -> Tensor:
+    """Return the rows with these indices as a batch [N, W] or [N, W, M]; `padding` for the index -1.
 
     Args:
         rows: [R] or [R, M].
-        number_NW: on the host.
+        index_NW: on the host.
     """
-    number_NW = number_NW.to(rows.device)
-    batch = rows.index_select(0, number_NW.flatten().clamp(min=0)).view(*number_NW.shape, *rows.shape[1:])
-    real_NW = number_NW >= 0
+    index_NW = index_NW.to(rows.device)
+    batch = rows.index_select(0, index_NW.flatten().clamp(min=0)).view(*index_NW.shape, *rows.shape[1:])
+    real_NW = index_NW >= 0
     return torch.where(real_NW if rows.dim() == 1 else real_NW[..., None], batch, padding)

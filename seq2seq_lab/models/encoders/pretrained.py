@@ -65,12 +65,23 @@ class PretrainedEncoder(Encoder):
         return self
 
     def check_length(self, length: int, name: str) -> None:
-        most = getattr(self.model.config, "max_position_embeddings", -1)
-        if 0 < most < length:
+        most = self._longest_text
+        if most is not None and length > most:
             raise UserError(
                 f"{name} has {length} tokens with <sos> and <eos>, and the encoder of encoder.path={self.path} reads {most} "
                 f"at most. Remove or split longer texts; for training pairs set trainer.max_length={most - 2}."
             )
+
+    @property
+    def _longest_text(self) -> int | None:
+        """The largest number of tokens that the model reads; None for any number."""
+        positions = getattr(self.model.config, "max_position_embeddings", -1)
+        if positions <= 0:
+            return None
+        # RoBERTa and its variants count positions from padding_idx + 1.
+        table = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
+        padding_index = getattr(table, "padding_idx", None)
+        return int(positions if padding_index is None else positions - padding_index - 1)
 
     def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
         return self(self.embed(batch.source_BS), batch.source_lengths)
@@ -112,11 +123,11 @@ def load_model(path: str | None) -> Any:
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **options)
         if config.is_encoder_decoder:
-            raise ValueError("it has a decoder, and only encoders of the kind of BERT can be used")
+            raise ValueError("it has a decoder, and only BERT-style encoders can be used")
         if torch.get_default_device().type == "meta":
             model = transformers.AutoModel.from_config(config, trust_remote_code=False)
         else:
-            model, found = transformers.AutoModel.from_pretrained(
+            model, loading_info = transformers.AutoModel.from_pretrained(
                 folder,
                 config=config,
                 use_safetensors=True,
@@ -124,13 +135,13 @@ def load_model(path: str | None) -> Any:
                 output_loading_info=True,
                 **options,
             )
-            missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+            missing = sorted(name for name in loading_info["missing_keys"] if not name.startswith("pooler."))
             if missing:
                 raise ValueError(f"its weights lack {', '.join(missing[:3])}")
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(
-            f"encoder.path={path} cannot be loaded: {str(error).rstrip('.')}. Give the folder of an encoder of the kind of "
-            f"BERT, with config.json and model.safetensors and without its own code."
+            f"encoder.path={path} cannot be loaded: {str(error).rstrip('.')}. Give the folder of a BERT-style encoder, "
+            f"with config.json and model.safetensors and without its own code."
         ) from error
     if hasattr(model, "pooler"):
         model.pooler = None  # no output depends on it
