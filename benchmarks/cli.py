@@ -18,6 +18,7 @@ from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
 PLACEHOLDERS = {"multi30k": "DIR", "json": "FILE"}  # of paths in a recorded command
+POSITIONAL = ("settings",)  # arguments without a flag, in their order
 
 
 def new_parser(module: str, description: str, batch_size: int) -> argparse.ArgumentParser:
@@ -60,13 +61,16 @@ def run(
 
 def command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
     """Return a command line with these options, with placeholders for paths."""
-    words = parser.prog.split()
+    words, last = parser.prog.split(), []
     for name, value in vars(options).items():
         if value == parser.get_default(name):
             continue
         values = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+        if name in POSITIONAL:
+            last += values
+            continue
         words += [f"--{name.replace('_', '-')}", *([PLACEHOLDERS[name]] if name in PLACEHOLDERS else values)]
-    return shlex.join(words)
+    return shlex.join([*words, *last])
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -47,7 +47,7 @@ SEARCHES: dict[str, Search] = {
     "greedy": GreedySearch(**LENGTHS),
     "beam": BeamSearch(SIZES["beam"], 0.6, 0.0, 1, **LENGTHS),
 }
-LOOP_SHARE = 8  # the tutorial's loop translates one of so many sentences, because it is the slowest by far
+LOOP_SHARE = 8  # the tutorial's loop translates every 8th sentence only, because it is by far the slowest
 GROUP = "Luong 2015: bilinear attention, no input feeding"
 LOOP = "tutorial's loop, greedy, one sentence at a time"
 HEADS = (
@@ -232,7 +232,7 @@ def greedy_tokens(loop: Reference, source_S1: torch.Tensor, lengths: tuple[int, 
 
 @torch.no_grad()
 def translate(work: Workload, search: Callable[[Batch], object], every: int, first: int, count: int) -> Turn:
-    """Translate one of `every` sentences of some batches."""
+    """Translate every `every`-th sentence of some batches."""
     batches = BatchMaker(work.text, work.device)
     chosen = [batches(index[::every]) for index in work.index(first, count)]
 

@@ -31,12 +31,16 @@ def machine(device: torch.device = CPU) -> str:
     return device_name(device) if device.type == "cuda" else f"{os.cpu_count()} cores, {device_name(device)}"
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the time that the device needs.
+def seconds(
+    work: Callable[[], object], device: torch.device, clock: Callable[[], float] | None = None
+) -> float:
+    """Return the seconds that the device needs.
 
-    On a GPU it is the time between two events. On a CPU with one thread it is the CPU time of the process, which does not
-    count the time in which other processes have the core; with several threads, which wait for each other, it is the time
-    of the clock.
+    Args:
+        device: on a GPU, the result is the time between two events.
+        clock: of a CPU, returns seconds. By default the CPU time of the process with one thread, which does not count
+            the time in which other processes use the core, or in which this one waits for them; with several threads,
+            which wait for each other, `perf_counter`.
     """
     if device.type == "cuda":
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -46,7 +50,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1000
-    clock = process_time if torch.get_num_threads() == 1 else perf_counter
+    clock = clock or (process_time if torch.get_num_threads() == 1 else perf_counter)
     begin = clock()
     work()
     return clock() - begin
@@ -93,7 +97,7 @@ class Conditions:
 
     Attributes:
         peak: operations per second of a matrix product in float32.
-        cores: None where the system does not tell.
+        cores: times of the cores, or None if the system does not report them.
         own: seconds of all cores that this process has used.
     """
 
@@ -108,7 +112,7 @@ class Conditions:
 
 
 def core_times() -> CoreTimes | None:
-    """Return the times of the cores, or None where the system does not tell."""
+    """Return the times of the cores, or None if the system does not report them."""
     if not CPU_TIMES.is_file():
         return None
     line = CPU_TIMES.read_text("ascii").split("\n", 1)[0]

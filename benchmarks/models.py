@@ -47,14 +47,19 @@ class Row(Speed):
         return [self.work, self.settings, f"{self.parameters:,}", self.cell, self.times_cell]
 
 
-def main() -> None:
-    """Measure what the command line asks for."""
+def new_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = cli.new_parser("benchmarks.models", (__doc__ or "").split("\n")[0], batch_size=128)
     parser.add_argument("settings", nargs="+", help="of a model, as on the command line of seq2seq_lab")
     parser.add_argument("--rounds", type=cli.positive, default=15, help="turns of each model (default: 15)")
     parser.add_argument("--multi30k", metavar="DIR", help="dataset.path of all models")
     parser.add_argument("--batches", type=cli.positive, default=1, help="of a turn (default: 1)")
-    cli.run(parser, compare)
+    return parser
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    cli.run(new_parser(), compare)
 
 
 def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -4,8 +4,9 @@
     python -m benchmarks.planned run FOLDER --path DIR=PATH --path FILE=PATH
     python -m benchmarks.planned add FOLDER --machine "2 cores of …"
 
-`run` starts one run after another in FOLDER and continues runs that were interrupted. Start it in a clean checkout: a run
-records its commit. `add` adds the finished runs of FOLDER to docs/results.jsonl.
+`run` starts one run after another in FOLDER, continues runs that were interrupted, and skips runs that another process
+works on: start it once for each core. Start it in a clean checkout: a run records its commit. `add` adds the finished runs
+of FOLDER to docs/results.jsonl.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from benchmarks import results
 from benchmarks.page import table
 from benchmarks.results import EVALUATE, PROGRAM, RESULTS, Line, read_lines, unseeded
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_finished_result
+from seq2seq_lab.files import LOCK, FolderInUseError, lock_folder, read_finished_result
 from seq2seq_lab.training import checkpoint
 
 SEEDS = (1, 2, 3)
@@ -32,6 +33,7 @@ GRAMMAR = "decoder × attention function on the grammar"
 MULTI30K = "decoder × attention function on Multi30k"
 PRESETS = "`multi30k_de_en` and `multi30k_en_de`, greedy and beam search"
 MISSING = 'Not recorded, or without the statistics per sentence that "p, seeds" needs:'
+CLAIMS = ".planned"  # a folder beside the runs: its locks show which run `planned run` works on
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
 
 
@@ -161,10 +163,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
-    """Train a run, or continue it, and start its evaluations.
+    """Train a run, or continue it, and start its evaluations; skip it if another process works on it.
 
     Raises:
         UserError: a path is not given, or the program fails.
+    """
+    words = program_words(run, paths)
+    claim = folder.parent / CLAIMS / folder.name
+    claim.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_folder(claim, timeout=0):  # of `planned run`; the program locks the run folder itself
+            if training := training_command(words, folder):
+                start(training)
+            for setting, made in evaluations(run, folder):
+                if read_finished_result(made) is None:
+                    shutil.rmtree(made, ignore_errors=True)
+                    start([*words[:2], "seq2seq_lab.evaluate", str(folder), setting, f"--output={made}"])
+    except FolderInUseError:
+        print(f"Skipped, because another process works on it: {folder}", flush=True)
+
+
+def program_words(run: Run, paths: dict[str, str]) -> list[str]:
+    """Return the command of a run with this Python and without placeholders.
+
+    Raises:
+        UserError: a path is not given.
     """
     words = [sys.executable, *shlex.split(run.command)[1:]]
     for index, word in enumerate(words):
@@ -173,16 +196,29 @@ def execute(run: Run, folder: Path, paths: dict[str, str]) -> None:
             if value not in paths:
                 raise UserError(f"{run.command} needs a path. Give it with --path {value}=PATH.")
             words[index] = f"{key}={paths[value]}"
-    if read_finished_result(folder) is None:
-        if checkpoint.any_valid(folder / "checkpoints"):
-            start([*words[:3], f"resume={folder}"])
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-            start([*words, f"hydra.run.dir={folder}"])
-    for setting, made in evaluations(run, folder):
-        if read_finished_result(made) is None:
-            shutil.rmtree(made, ignore_errors=True)
-            start([*words[:2], "seq2seq_lab.evaluate", str(folder), setting, f"--output={made}"])
+    return words
+
+
+def training_command(words: Sequence[str], folder: Path) -> list[str] | None:
+    """Return the command that trains or resumes a run, or None if it has finished; empty a folder without checkpoints.
+
+    A run whose checkpoints are all damaged is resumed too: the program then reports the damage.
+
+    Raises:
+        FolderInUseError: another process trains the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        if read_finished_result(folder) is not None:
+            return None
+        if checkpoint.any_in(folder / "checkpoints"):
+            return [*words[:3], f"resume={folder}"]
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+    return [*words, f"hydra.run.dir={folder}"]
 
 
 def evaluations(run: Run, folder: Path) -> Iterator[tuple[str, Path]]:

@@ -131,17 +131,28 @@ def add_line(options: argparse.Namespace) -> None:
     """Add a run or an evaluation to the file, and its statistics per sentence.
 
     Raises:
-        UserError: the run or the evaluation cannot be added; see `read_run` and `read_evaluation`.
+        UserError: the run or the evaluation cannot be added; see `read_run`, `read_evaluation` and `with_line`. No file
+            changes.
     """
     line = read_run(options) if options.evaluation is None else read_evaluation(options)
-    line = write_statistics(options.folder, line)
-    write_lines(RESULTS, with_line(read_lines(RESULTS), line))
+    arrays = sentence_statistics(options.folder)
+    if arrays:
+        name = f"{hashlib.sha256(json.dumps(line.key).encode()).hexdigest()[:12]}.npz"
+        line = replace(line, statistics=name)
+    lines = with_line(read_lines(RESULTS), line)  # may refuse the line, so it runs before anything is written
+    if line.statistics:
+        write_statistics(RESULTS.parent / STATISTICS / line.statistics, arrays)
+    write_lines(RESULTS, lines)
     if line.command == SHOWN_BESIDE:
         write_recorded(options.folder, line)
 
 
-def write_statistics(folder: Path, line: Line) -> Line:
-    """Write the statistics per sentence of the test sets, and return the line with the name of their file."""
+def sentence_statistics(folder: Path) -> dict[str, Array]:
+    """Return the statistics per sentence of the test sets of a run folder by the split and the metric.
+
+    Raises:
+        UserError: they are not counts.
+    """
     arrays: dict[str, Array] = {}
     for path in sorted(folder.glob("scored/test*.npz")):
         split = path.stem.replace(".", "/")
@@ -152,15 +163,15 @@ def write_statistics(folder: Path, line: Line) -> Line:
                 if array.min() < 0 or not (array == np.rint(array)).all():
                     raise UserError(f"{path}: {name} has statistics other than counts, which cannot be kept.")
                 arrays[f"{split}/{name}"] = array.astype(np.min_scalar_type(int(array.max())))
-    if not arrays:
-        return line
+    return arrays
+
+
+def write_statistics(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write statistics per sentence."""
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-    name = f"{hashlib.sha256(json.dumps(line.key).encode()).hexdigest()[:12]}.npz"
-    path = RESULTS.parent / STATISTICS / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content.getvalue())
-    return replace(line, statistics=name)
 
 
 def read_statistics(line: Line) -> dict[str, Array]:

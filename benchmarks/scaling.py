@@ -12,6 +12,7 @@ import statistics
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -139,16 +140,18 @@ def on_a_rank(settings: Settings) -> Row:
         plan = plan_epoch(data.text, settings.batch_size, "sentences", settings.seed, 0)
         count = settings.warm_up + settings.steps
 
+        elapsed = partial(seconds, device=device, clock=perf_counter)  # includes the time a rank waits
+
         def median(own: Ranks) -> float:
             learner.trainer.compute = replace(learner.trainer.compute, ranks=own)
             times = []
             for step in plan[:count]:
                 ranks.barrier()
-                times.append(seconds(partial(learner.train_step, step, 1.0, precision), device))
+                times.append(elapsed(partial(learner.train_step, step, 1.0, precision)))
             return statistics.median(times[settings.warm_up :])
 
         gradients = torch.zeros(num_parameters(learner.model), device=device)
-        exchange = [seconds(lambda: ranks.all_reduce(gradients), device) for _ in range(10)]
+        exchange = [elapsed(lambda: ranks.all_reduce(gradients)) for _ in range(10)]
         tokens = [data.tokens(step).target for step in plan[settings.warm_up : count]]
         return Row(
             ranks.size,

@@ -2,7 +2,7 @@
 
     python -m benchmarks.significance FOLDER… --plot docs/images/significance.png
 
-The folders contain finished runs, many for each configuration, such as a study over twelve seeds. Random groups of runs of
+The folders contain finished runs, many for each configuration, such as a study over twelve seeds. Groups of runs of
 one configuration must not differ: a test at the 5% level may find a difference in at most 5% of the pairs of groups. Groups
 of two configurations show the power of the tests. The intervals are jackknife intervals over the runs, because the groups
 share runs.
@@ -10,9 +10,10 @@ share runs.
 
 import argparse
 import itertools
+import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from benchmarks.cli import positive
 from benchmarks.page import table
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.significance import Clusters, hierarchical_bootstrap, paired_bootstrap
 from seq2seq_lab.reporting.runs import Group, find_runs, group_runs
@@ -31,9 +31,11 @@ from seq2seq_lab.reporting.score_tables import CLUSTERS
 
 LEVEL = 0.05
 SAMPLES = 1000
+PAIRS = 10_000  # more than two groups of three of 12 runs have: 9240
 SECTION = re.compile(r"\b[a-z_.]+\.(?=\w+=)")  # of a key
 NORMAL = 1.96  # half of the width of a 95% interval in standard errors
 TESTS = ("runs of median score, over examples", "means, over seeds and examples")
+Pick = tuple[tuple[int, ...], tuple[int, ...]]  # the numbers of the runs of two groups
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--metric", default="bleu", choices=sorted(BUILT_IN))
     parser.add_argument("--size", type=positive, default=3, help="runs in a group (default: 3)")
-    parser.add_argument("--pairs", type=positive, default=400, help="random pairs of groups (default: 400)")
+    parser.add_argument(
+        "--pairs", type=positive, default=PAIRS, help=f"pairs of groups, at most (default: {PAIRS})"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table")
     options = parser.parse_args(arguments)
     try:
@@ -95,48 +99,59 @@ def measure(groups: Sequence[Group], metric: str, size: int, pairs: int) -> dict
 
 
 def rates_of(one: Group, other: Group, metric: str, clusters: Clusters, size: int, pairs: int) -> list[Rate]:
-    """Return the rates of both tests on pairs of random groups of the runs of two configurations, or of one."""
+    """Return the rates of both tests on pairs of groups of the runs of two configurations, or of one."""
+    values = BUILT_IN[metric].values
     scores = [[run.result[f"test/{metric}"] for run in group.runs] for group in (one, other)]
     rows = [[run.statistics[metric] for run in group.runs] for group in (one, other)]
-    drawn, found = [], []
-    for picks in progress(
-        random_picks(len(one.runs), len(other.runs), one is other, size, pairs), "Pairs", pairs
-    ):
-        first, second = ([rows[side][i] for i in picked] for side, picked in enumerate(picks))
-        medians = [
-            rows[side][sorted(picked, key=lambda i, side=side: scores[side][i])[(size - 1) // 2]]  # type: ignore[misc]
-            for side, picked in enumerate(picks)
+    chosen = picks(len(one.runs), len(other.runs), one is other, size, pairs)
+    medians = [tuple(median_run(part, scores[side]) for side, part in enumerate(pick)) for pick in chosen]
+    of_medians: dict[tuple[int, ...], float] = {}
+    for first, same_first in itertools.groupby(sorted(set(medians)), lambda pair: pair[0]):
+        tested = list(same_first)
+        systems = [rows[1][second] for _, second in tested]
+        p_values = paired_bootstrap(values, rows[0][first], systems, clusters, SAMPLES)
+        of_medians |= zip(tested, p_values, strict=True)
+    of_means: list[float] = []
+    for baseline, same_baseline in progress(
+        itertools.groupby(chosen, lambda pick: pick[0]), "Groups", len({pick[0] for pick in chosen})
+    ):  # one call for all groups that are compared with a baseline: they share the samples of the examples
+        groups = [[rows[1][i] for i in part] for _, part in same_baseline]
+        of_means += hierarchical_bootstrap(values, [rows[0][i] for i in baseline], groups, clusters, SAMPLES)
+    offset = 0 if one is other else len(one.runs)
+    drawn = [{*first, *(offset + i for i in second)} for first, second in chosen]
+    return [
+        jackknife([p <= LEVEL for p in p_values], drawn)
+        for p_values in ([of_medians[pair] for pair in medians], of_means)
+    ]
+
+
+def median_run(runs: Sequence[int], scores: Sequence[float]) -> int:
+    """Return the run with the median score, the lower one of an even number."""
+    return sorted(runs, key=lambda i: scores[i])[(len(runs) - 1) // 2]
+
+
+def picks(first: int, second: int, same: bool, size: int, pairs: int) -> list[Pick]:
+    """Return the numbers of the runs of pairs of groups, sorted; groups of one configuration share no run.
+
+    All pairs, if there are at most `pairs`; otherwise random ones. The jackknife multiplies the variance from a random
+    choice of pairs by about the number of runs: with 400 pairs of groups of 12 runs, the intervals are up to twice as wide.
+    """
+    left = math.comb(first - size, size) if same else math.comb(second, size)
+    if math.comb(first, size) * left // (1 + same) <= pairs:
+        groups = [list(itertools.combinations(range(count), size)) for count in (first, second)]
+        return [
+            (one, other)
+            for one, other in itertools.product(*groups)
+            if not same or (one < other and not {*one} & {*other})
         ]
-        found.append(rejections(metric, first, second, medians, clusters))
-        offset = 0 if one is other else len(one.runs)
-        drawn.append({*picks[0], *(offset + i for i in picks[1])})
-    return [jackknife([both[test] for both in found], drawn) for test in range(len(TESTS))]
-
-
-def rejections(
-    metric: str, first: Sequence[Array], second: Sequence[Array], medians: Sequence[Array], clusters: Clusters
-) -> tuple[bool, bool]:
-    """Return whether each test finds a difference between two groups of runs."""
-    values = BUILT_IN[metric].values
-    (of_medians,) = paired_bootstrap(values, medians[0], medians[1:], clusters, SAMPLES)
-    (of_means,) = hierarchical_bootstrap(values, first, [second], clusters, SAMPLES)
-    return of_medians <= LEVEL, of_means <= LEVEL
-
-
-def random_picks(
-    first: int, second: int, same: bool, size: int, pairs: int
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the numbers of the runs of random pairs of groups; groups of one configuration share no run."""
     generator = np.random.default_rng(1)
-    for _ in range(pairs):
-        if same:
-            picked = generator.permutation(first)[: 2 * size].tolist()
-            yield picked[:size], picked[size:]
-        else:
-            yield (
-                generator.permutation(first)[:size].tolist(),
-                generator.permutation(second)[:size].tolist(),
-            )
+    drawn: set[Pick] = set()
+    while len(drawn) < pairs:
+        numbers = generator.permutation(first).tolist()
+        others = numbers[size:] if same else generator.permutation(second).tolist()
+        one, other = (tuple(sorted(part[:size])) for part in (numbers, others))
+        drawn.add((other, one) if same and other < one else (one, other))
+    return sorted(drawn)
 
 
 def jackknife(found: Sequence[bool], drawn: Sequence[set[int]]) -> Rate:

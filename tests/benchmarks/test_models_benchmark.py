@@ -1,11 +1,12 @@
 """The benchmark of models: a row for each kind of work and model, on the same data."""
 
+import shlex
 from argparse import Namespace
 
 import pytest
 import torch
 
-from benchmarks import models
+from benchmarks import cli, models
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.errors import UserError
 
@@ -28,6 +29,14 @@ def test_each_model_has_a_row_for_each_kind_of_work(monkeypatch: pytest.MonkeyPa
     ]
     assert all(row["tokens_per_second"] > 0 for row in rows)
     assert [row["times_the_first"] for row in rows[::2]] == [1, 1, 1]
+
+
+def test_the_recorded_command_parses_to_the_same_options() -> None:
+    parser = models.new_parser()
+    measured = parser.parse_args(["model=attn", "model=vanilla model.dropout=0", "--rounds", "3"])
+    recorded = shlex.split(cli.command(parser, measured))
+    assert recorded[:3] == ["python", "-m", "benchmarks.models"]
+    assert parser.parse_args(recorded[3:]) == measured
 
 
 def test_different_data_is_refused() -> None:

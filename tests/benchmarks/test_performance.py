@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import cli, decoding, gpu, performance, training
-from benchmarks.machine import Conditions, CoreTimes, conditions, conditions_line
+from benchmarks.machine import Conditions, CoreTimes, conditions, conditions_line, seconds
 from benchmarks.page import with_parts
 
 ROW: dict[str, Any] = {
@@ -86,6 +87,13 @@ def test_the_report_of_a_gpu_is_shown(tmp_path: Path) -> None:
     assert "| greedy | 12,345 |" in text
     assert "Failed with status 1, 2 s.\n\n```\nTraceback\nValueError: x\n```" in text
     assert text.endswith("### Tests on the GPU\n\nCut off, 0 s.")
+
+
+def test_a_given_clock_counts_the_time_that_a_process_waits() -> None:
+    def wait() -> None:
+        time.sleep(0.05)
+
+    assert seconds(wait, torch.device("cpu"), time.perf_counter) >= 0.05
 
 
 def test_a_recorded_command_has_no_path() -> None:

@@ -9,7 +9,7 @@ from benchmarks import planned, results
 from benchmarks.planned import BEAM, PRESETS, Run, add_run, cells, execute, runs
 from benchmarks.results import EVALUATE, Line
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.training import checkpoint
+from seq2seq_lab.files import LOCK, lock_folder
 
 BASE = Line(
     experiment=None,
@@ -46,22 +46,51 @@ def test_a_run_is_recorded_with_its_statistics_and_a_preset_with_beam_search() -
 
 
 def test_a_run_is_started_resumed_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.yaml").touch()  # of a run that was stopped before its first checkpoint
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").touch()  # of a run that was stopped before its first checkpoint
     commands: list[list[str]] = []
     monkeypatch.setattr(planned, "start", lambda words: commands.append(list(words)[1:]))
     run = next(run for run in runs() if run.cell.table == PRESETS and run.seed == 2)
     with pytest.raises(UserError, match="--path DIR="):
-        execute(run, tmp_path, {})
-    execute(run, tmp_path, {"DIR": "data"})
+        execute(run, folder, {})
+    execute(run, folder, {"DIR": "data"})
     experiment = ["-m", "seq2seq_lab", "experiment=multi30k_de_en", "dataset.path=data", "seed=2"]
-    assert commands.pop(0) == [*experiment, f"hydra.run.dir={tmp_path}"]
-    assert not tmp_path.exists()
-    made = tmp_path / "evaluations" / "planned-1"
-    assert commands.pop(0) == ["-m", "seq2seq_lab.evaluate", str(tmp_path), BEAM, f"--output={made}"]
-    monkeypatch.setattr(planned, "read_finished_result", lambda folder: {} if folder == made else None)
-    monkeypatch.setattr(checkpoint, "any_valid", lambda folder: folder == tmp_path / "checkpoints")
-    execute(run, tmp_path, {"DIR": "data"})
-    assert commands == [["-m", "seq2seq_lab", f"resume={tmp_path}"]]
+    assert commands.pop(0) == [*experiment, f"hydra.run.dir={folder}"]
+    assert [path.name for path in folder.iterdir()] == [LOCK]
+    made = folder / "evaluations" / "planned-1"
+    assert commands.pop(0) == ["-m", "seq2seq_lab.evaluate", str(folder), BEAM, f"--output={made}"]
+    monkeypatch.setattr(planned, "read_finished_result", lambda path: {} if path == made else None)
+    damaged = folder / "checkpoints" / "step_1"  # an empty folder is not a valid checkpoint
+    damaged.mkdir(parents=True)
+    execute(run, folder, {"DIR": "data"})
+    assert commands == [["-m", "seq2seq_lab", f"resume={folder}"]]
+    assert damaged.is_dir()
+
+
+def test_a_run_that_another_process_works_on_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planned, "lock_folder", lambda folder, timeout=0.0: lock_folder(folder, timeout=0))
+    run, folder = runs()[0], tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").touch()
+    commands: list[object] = []
+    monkeypatch.setattr(planned, "start", commands.append)
+    with lock_folder(folder):  # of a run before its first checkpoint
+        execute(run, folder, {})
+    assert (folder / "config.yaml").is_file()
+    assert not commands
+
+    def start_both(words: object) -> None:
+        with lock_folder(folder, timeout=0):  # of the started program
+            commands.append(words)
+        execute(run, folder, {})  # of a second `planned run`, for example between training and evaluations
+
+    monkeypatch.setattr(planned, "start", start_both)
+    execute(run, folder, {})
+    assert len(commands) == 1
+    assert capsys.readouterr().out.count(f"another process works on it: {folder}") == 2
 
 
 def test_a_failing_command_ends_the_list() -> None:

@@ -205,6 +205,22 @@ def test_runs_that_measure_nothing_are_refused(run: Path) -> None:
         add(run)
 
 
+def test_a_refused_run_changes_no_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "read_run", lambda _: ONE)
+    results.write_lines(results.RESULTS, [])
+    results.main(["add", str(run), "--command", ONE.command, "--machine", ONE.machine])
+    (kept,) = (run.parent / "statistics").iterdir()
+    monkeypatch.setattr(
+        results, "read_run", lambda _: replace(ONE, command=f"{ONE.command} model.dropout=0.5")
+    )
+    kept.write_bytes(b"of the recorded run")
+    before = results.RESULTS.read_bytes()
+    with pytest.raises(SystemExit, match="--command="):
+        add(run)
+    assert results.RESULTS.read_bytes() == before
+    assert [path.read_bytes() for path in kept.parent.iterdir()] == [b"of the recorded run"]
+
+
 def test_a_trial_is_refused(run: Path) -> None:
     config = run / "config.yaml"
     rewrite(config, config.read_text("utf-8").replace("fast_dev_run: false", "fast_dev_run: true"))

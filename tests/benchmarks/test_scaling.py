@@ -1,12 +1,16 @@
 """The scaling benchmark on two ranks, and its arithmetic."""
 
+import time
+
 import pytest
+import torch
 from forked_ranks import forked_ranks
 
 from benchmarks.learners import synthetic
 from benchmarks.scaling import Row, Settings, efficiency, on_a_rank
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.launching.launch import spawn
+from seq2seq_lab.runtime.ranks import Ranks
 
 
 def test_two_ranks_share_the_steps_of_one() -> None:
@@ -19,6 +23,21 @@ def test_two_ranks_share_the_steps_of_one() -> None:
     assert first.target_tokens == second.target_tokens == pytest.approx(expected)
     assert (first.ranks, first.parameters) == (2, second.parameters)
     assert min(first.seconds, first.without_exchange, first.exchange) > 0
+
+
+def test_the_time_that_a_rank_waits_for_the_others_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_reduce = Ranks.all_reduce
+
+    def late(ranks: Ranks, tensor: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.1)
+        return all_reduce(ranks, tensor)
+
+    monkeypatch.setattr(Ranks, "all_reduce", late)
+    with forked_ranks():
+        first, _ = spawn(
+            2, on_a_rank, Settings("luong", 8, 1, 0, 1, "cpu", 1, "fp32", pairs=16, embedding=8, hidden=8)
+        )
+    assert first.exchange >= 0.1
 
 
 def test_efficiency_is_one_if_twice_the_ranks_halve_the_time() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import significance
-from benchmarks.significance import jackknife, measure
+from benchmarks.significance import jackknife, measure, picks
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 
@@ -40,6 +40,31 @@ def test_the_rates_of_equal_and_of_different_configurations(tmp_path: Path) -> N
     assert rates["a and bc"][1].share > 0.8
     significance.draw(rates, tmp_path / "rates.png")
     assert (tmp_path / "rates.png").stat().st_size > 0
+
+
+def test_all_pairs_of_groups_are_compared_if_they_are_few() -> None:
+    every = picks(8, 8, True, 3, 280)
+    assert len({frozenset(map(frozenset, pick)) for pick in every}) == 280  # 8! / (3! 3! 2!) / 2
+    assert all(not {*one} & {*other} for one, other in every)
+    assert [sum(run in one + other for one, other in every) for run in range(8)] == [210] * 8
+    assert len(set(picks(4, 5, False, 2, 60))) == 60
+    for same, count in ((True, 279), (False, 3135)):
+        some = picks(8, 8, same, 3, count)
+        assert len(set(some)) == count
+        assert set(some) < set(picks(8, 8, same, 3, 10_000))
+
+
+def test_all_pairs_give_narrower_intervals_than_random_ones() -> None:
+    scores = np.random.default_rng(4).standard_normal(12)
+    widths = []
+    for pairs in (9240, 400):
+        chosen = picks(12, 12, True, 3, pairs)
+        first, second = (scores[np.array(part)] for part in zip(*chosen, strict=True))
+        error = np.sqrt((first.var(1, ddof=1) + second.var(1, ddof=1)) / 3)
+        found = np.abs(first.mean(1) - second.mean(1)) / error > 2.776  # a t-test at the 5% level
+        rate = jackknife(found.tolist(), [{*one, *other} for one, other in chosen])
+        widths.append(rate.highest - rate.share)
+    assert 0 < widths[0] < 0.7 * widths[1]
 
 
 def test_too_few_runs_are_refused() -> None:
