@@ -143,9 +143,14 @@ class LocalLauncher(Launcher):
         ids: Sequence[Any] = cores()
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            ids = visible.split(",") if visible else range(torch.cuda.device_count())
+            ids = (
+                [entry.strip() for entry in visible.split(",")]
+                if visible
+                else range(torch.cuda.device_count())
+            )
         if self.devices is not None:
-            unknown = [number for number in self.devices if not gpus and number not in ids]
+            # CUDA ignores an unknown GPU, and the job would run on the CPU.
+            unknown = {*map(str, self.devices)} - {*map(str, ids)}
             if unknown or len(set(self.devices)) < len(self.devices) or not self.devices:
                 raise UserError(
                     f"hydra.launcher.devices={list(self.devices)}: give each device once. Allowed: "

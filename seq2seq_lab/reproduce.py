@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def reproduce(options: argparse.Namespace) -> int:
     """Train a run again, print the first difference, and return the exit status.
 
     Raises:
-        UserError: the run has not finished, its data have changed, or the new folder exists.
+        UserError: the run has not finished, its data have changed, its metrics or its best checkpoint are missing or
+            damaged, or the new folder exists.
     """
     from seq2seq_lab.config import extensions
     from seq2seq_lab.launching.start import repeat_run
@@ -60,14 +62,21 @@ def reproduce(options: argparse.Namespace) -> int:
         raise UserError(f"{folder}: the run has not finished. Resume it first with resume={folder}.")
     if options.output is not None and options.output.exists():
         raise UserError(f"--output={options.output} already exists. Choose another folder.")
+    rows, weights = read_metrics(folder / METRICS_FILE), best_weights(folder, recorded)
     target = (options.output or make_numbered_folder(folder / "reproductions")).absolute()
-    with extensions.using(options.config_dir):
-        now = repeat_run(folder, target)
-    rows, new_rows = read_metrics(folder / METRICS_FILE), read_metrics(target / METRICS_FILE)
-    difference = first_difference(rows, new_rows)
-    weights = (best_weights(folder, recorded), best_weights(target, now))
-    if difference is None and weights[0] != weights[1]:
-        difference = f"weights of the best checkpoint: SHA-256 {weights[0]}, now {weights[1]}"
+    try:
+        with extensions.using(options.config_dir):
+            now = repeat_run(folder, target)
+    except UserError:
+        if options.output is None:
+            with suppress(OSError):  # a refused run leaves no empty folders
+                target.rmdir()
+                target.parent.rmdir()
+        raise
+    difference = first_difference(rows, read_metrics(target / METRICS_FILE))
+    new_weights = best_weights(target, now)
+    if difference is None and weights != new_weights:
+        difference = f"weights of the best checkpoint: SHA-256 {weights}, now {new_weights}"
     if difference is not None:
         print(f"different: {difference}. The new run is in {target}.")
         return 1
@@ -98,8 +107,18 @@ def compared(row: Mapping[str, float]) -> dict[str, float]:
 
 
 def best_weights(folder: Path, result: Mapping[str, str]) -> str:
-    """Return the SHA-256 of the weights of the best checkpoint."""
-    return sha256(folder / "checkpoints" / result["best_checkpoint"] / "model.safetensors")
+    """Return the SHA-256 of the weights of the best checkpoint.
+
+    Raises:
+        UserError: the file does not exist.
+    """
+    name = result["best_checkpoint"]
+    path = folder / "checkpoints" / name / "model.safetensors"
+    if not path.is_file():
+        raise UserError(
+            f"best_checkpoint={name}: {path} does not exist, so the weights cannot be compared. Restore it from a copy."
+        )
+    return sha256(path)
 
 
 def _shown(value: float | None) -> str:

@@ -176,6 +176,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         if result is None:
             if ranks.main:
                 remove_result(folder)
+                write_record(job, began, logger.run_id)
             trainer.fit()
             best = load_best(trainer)
             with console.progress_bar("scoring, batches") as counted, stop.evaluation():
@@ -336,13 +337,13 @@ def load_best(trainer: Trainer) -> Path:
 def tracking(
     job: Job, task_files: Sequence[str], began: Mapping[str, Any], resumed: Path | None, ranks: Ranks
 ) -> Iterator[tuple[Tracker, Logger]]:
-    """Open the trackers of a run, and write `run.json`. Ranks other than 0 have none.
+    """Open the trackers of a run. Ranks other than 0 have none.
 
     The trackers are closed at the end, with exit code 1 after an error.
 
     Args:
         task_files: see `Task.files`.
-        began: what `run.json` records, besides choices and run id.
+        began: see `write_record`.
         resumed: the checkpoint that the run resumes from.
     """
     if not ranks.main:
@@ -354,12 +355,10 @@ def tracking(
     opened: list[Tracker] = [logger]
     exit_code = 1
     try:
-        noted = {"format": RUN_FORMAT, "choices": job.choices, **began, "run_id": logger.run_id}
         if resumed is None:
             cover(job.folder, "run", ["config.yaml", *task_files])
             if changes := git_diff():
                 write_atomically(job.folder / "uncommitted.diff", changes)
-        write_covered(job.folder, "run", "run.json", json.dumps(noted, indent=2) + "\n")
         opened.append(FileTracker(job.folder, step, read_finished_result(job.folder) is not None))
         yield Trackers(opened), logger
         exit_code = 0
@@ -439,6 +438,16 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
         if not name.startswith("val/") and name not in ("provenance", "metrics", "page")
     }
     return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
+
+
+def write_record(job: Job, began: Mapping[str, Any], run_id: str | None) -> None:
+    """Write `run.json` before the training. A finished run that is not trained longer keeps its own.
+
+    Args:
+        began: what it records, besides choices and run id.
+    """
+    record = {"format": RUN_FORMAT, "choices": job.choices, **began, "run_id": run_id}
+    write_covered(job.folder, "run", "run.json", json.dumps(record, indent=2) + "\n")
 
 
 def write_config(job: Job) -> None:

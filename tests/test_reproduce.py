@@ -1,5 +1,6 @@
 """A run that is trained again has the same numbers, and a difference is found."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 from seq2seq_lab import reproduce
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching import start
 from seq2seq_lab.tracking.files import METRICS_FILE, FileTracker, read_metrics
 
 SETTINGS = (
@@ -66,5 +68,30 @@ def test_measurements_are_not_compared() -> None:
 def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
     (run / "result.json").unlink()
     with pytest.raises(UserError, match="resume="):
+        reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
+    assert not (run / "reproductions").exists()
+
+
+@pytest.mark.parametrize("missing", ["checkpoints", METRICS_FILE])
+def test_missing_files_are_refused_before_the_training(
+    missing: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, target: Path) -> None:
+        raise AssertionError("the run was trained again")
+
+    monkeypatch.setattr(start, "repeat_run", refuse)
+    path = run / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UserError, match="best_checkpoint=step_" if missing == "checkpoints" else missing):
+        reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
+    assert not (run / "reproductions").exists()
+
+
+def test_a_refused_run_leaves_no_empty_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, target: Path) -> None:
+        raise UserError("the data have changed")
+
+    monkeypatch.setattr(start, "repeat_run", refuse)
+    with pytest.raises(UserError, match="data"):
         reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
     assert not (run / "reproductions").exists()

@@ -17,6 +17,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -204,8 +205,11 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 monitor_interval=0.1,
                 start_method="spawn",
                 logs_specs=DefaultLogsSpecs(log_dir=logs),
-                signals_to_handle=",".join(number.name for number in FORWARDED),
-                shutdown_timeout=SHUTDOWN_SECONDS,
+                **_existing_fields(
+                    LaunchConfig,
+                    signals_to_handle=",".join(number.name for number in FORWARDED),
+                    shutdown_timeout=SHUTDOWN_SECONDS,
+                ),
             )
             results: dict[int, Result] = elastic_launch(settings, _enter_process)(entry, *arguments)
         except ChildFailedError as error:
@@ -217,6 +221,13 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 raise Preempted(error.sigval) from None
             raise SystemExit(128 + error.sigval) from None
     return [results[rank] for rank in range(count)]
+
+
+def _existing_fields(settings: type, **values: Any) -> dict[str, Any]:
+    """Return the values for which a dataclass has a field."""
+    # `LaunchConfig` of PyTorch 2.6 lacks fields of later versions. Its agent then uses its own signals and time limit.
+    existing = {field.name for field in fields(settings)}
+    return {name: value for name, value in values.items() if name in existing}
 
 
 def _error_of_rank(error: "ChildFailedError", logs: Path) -> BaseException:

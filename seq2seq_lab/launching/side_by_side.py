@@ -13,7 +13,8 @@ from pathlib import Path
 from types import FrameType
 
 POLL_SECONDS = 0.2
-TIMEOUT_SECONDS = 60  # after an interrupt, before a process is killed
+# After an interrupt, before a process is killed: longer than `launch.SHUTDOWN_SECONDS`, in which its ranks save.
+TIMEOUT_SECONDS = 180
 LAUNCHER = (
     "SEQ2SEQ_LAB_LAUNCHER"  # the environment variable with the id of the process that started a command
 )

@@ -153,7 +153,8 @@ class WandbTracker(Logger):
     ) -> None:
         """Log parts of the run folder and the configuration, from which `fetch_run_folder` restores a run folder.
 
-        The files are hard-linked into `folder`/wandb, so they remain if the originals are deleted.
+        The files are hard-linked, or copied where the file system has no hard links, into `folder`/wandb, so they remain
+        if the originals are deleted.
         """
         import wandb
 
@@ -164,9 +165,9 @@ class WandbTracker(Logger):
             place = kept / part.relative_to(self._folder)
             place.parent.mkdir(parents=True, exist_ok=True)
             if part.is_dir():
-                shutil.copytree(part, place, copy_function=os.link)
+                shutil.copytree(part, place, copy_function=_link_or_copy)
             else:
-                os.link(part, place)
+                _link_or_copy(part, place)
         (kept / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(self._config)), "utf-8")
         listed = read_manifest(self._folder)  # the configuration differs: its secrets are masked
         write_manifest(
@@ -256,6 +257,14 @@ def has_api_key() -> bool:
         return wandb.login(prompt=False, verify=False)
     except AuthenticationError as error:
         raise UserError(f"The API key of W&B is not valid: {error}") from None
+
+
+def _link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Make a hard link to a file, or a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _session(mode: Mode) -> "wandb.Settings":

@@ -188,7 +188,11 @@ def named(folder: Path, names: str | None) -> list[Path]:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all checkpoints except the newest `keep` and the best one that each of these records."""
+    """Remove all checkpoints except the newest `keep` and the best one that each of these records.
+
+    What an interrupted `save` has left is removed too.
+    """
+    _remove_leftovers(folder)
     checkpoints = sorted(folder.glob("step_*"))
     kept = {checkpoint.name for checkpoint in checkpoints[-keep:]}
     # If the newest is damaged, the run resumes from the one before it, which needs its own best.
@@ -199,10 +203,23 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def remove_newer(checkpoint: Path) -> None:
-    """Remove the checkpoints, all of them damaged, that are newer than the one a run resumes from."""
+    """Remove the checkpoints, all of them damaged, that are newer than the one a run resumes from.
+
+    What an interrupted `save` has left is removed too.
+    """
+    _remove_leftovers(checkpoint.parent)
     for other in checkpoint.parent.glob("step_*"):
         if other.name > checkpoint.name:
             shutil.rmtree(other)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the folders that an interrupted `save` has left, except the only valid copy of a checkpoint."""
+    for unfinished in folder.glob(".step_*.writing"):
+        shutil.rmtree(unfinished)
+    for replaced in folder.glob(".step_*.replaced"):
+        if damage(folder / replaced.stem[1:]) is None:
+            shutil.rmtree(replaced)
 
 
 def load_weights(checkpoint: Path, model: nn.Module) -> None:

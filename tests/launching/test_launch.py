@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,16 @@ def test_ranks_of_this_machine(
     ended = resumed(run.folder, "trainer.devices=1", "trainer.max_steps=null")
     assert (ended["ranks"], ended["steps"]) == (1, alone["steps"])
     assert same_losses(ended, alone)
+
+
+def test_settings_that_an_older_pytorch_lacks_are_left_out() -> None:
+    @dataclass
+    class OldConfig:
+        run_id: str
+        shutdown_timeout: int = 30
+
+    values = launch._existing_fields(OldConfig, signals_to_handle="SIGTERM", shutdown_timeout=120)
+    assert OldConfig("a", **values) == OldConfig("a", shutdown_timeout=120)
 
 
 def resumed(folder: Path, *changes: str) -> dict[str, Any]:

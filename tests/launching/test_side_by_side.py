@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from seq2seq_lab.launching.side_by_side import Command, Devices, cores, side_by_side
+from seq2seq_lab.launching.launch import SHUTDOWN_SECONDS
+from seq2seq_lab.launching.side_by_side import TIMEOUT_SECONDS, Command, Devices, cores, side_by_side
 
 
 def command_of(folder: Path, name: str, program: str, devices: int = 1) -> Command:
@@ -124,6 +125,10 @@ except KeyboardInterrupt:
         assert stopped.value.code == 128 + number
     assert (tmp_path / "ended").exists()
     assert not (tmp_path / "b.log").exists()
+
+
+def test_ranks_have_time_to_save_before_their_job_is_killed() -> None:
+    assert TIMEOUT_SECONDS > SHUTDOWN_SECONDS
 
 
 def test_gpus_are_disjoint_and_as_many_as_asked_for() -> None:

@@ -1,3 +1,4 @@
+import errno
 import inspect
 import json
 import os
@@ -186,6 +187,26 @@ def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> N
         "model": {"sizes": [64, 128]},
     }
     assert "15.0" in best.metadata
+
+
+def test_a_checkpoint_is_copied_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    best = tmp_path / "checkpoints" / "best"
+    best.mkdir(parents=True)
+    (best / "model.bin").write_bytes(b"weights")
+    rewrite(tmp_path / "run.json", "{}")
+    tracker = _build(tmp_path, mode="offline")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        tracker.log_artifact("best", "model", [best, tmp_path / "run.json"], {})
+    tracker.finish(0)
+    kept = tmp_path / "wandb" / "artifacts" / "1"
+    assert (kept / "checkpoints" / "best" / "model.bin").read_bytes() == b"weights"
+    assert (kept / "run.json").is_file()
 
 
 def test_no_secret_and_no_command_line_in_any_file(recorded: tuple[Path, OfflineRun]) -> None:

@@ -218,6 +218,44 @@ def test_damaged_newer_ones_are_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == paths[:2]
 
 
+@pytest.mark.parametrize("end", ["resume", "prune"])
+def test_what_an_interrupted_save_has_left_is_removed(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, 1)
+    rename, rmtree = Path.rename, shutil.rmtree
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed_at_the_end(folder: Path, **options: bool) -> None:
+        if folder.is_dir() and folder.name.endswith(".replaced"):
+            raise KeyboardInterrupt
+        rmtree(folder, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", killed_at_the_end)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, 2)
+    assert {folder.name for folder in tmp_path.glob(".*")} == {
+        ".step_00000001.replaced",
+        ".step_00000002.writing",
+    }
+    if end == "resume":
+        checkpoint.remove_newer(path)
+    else:
+        checkpoint.prune(tmp_path, 1)
+    assert list(tmp_path.iterdir()) == [path]
+    # The only valid copy is kept.
+    rename(path, tmp_path / ".step_00000001.replaced")
+    checkpoint.prune(tmp_path, 1)
+    assert checkpoint.newest(tmp_path) == path
+
+
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
     with pytest.raises(
