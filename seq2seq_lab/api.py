@@ -618,8 +618,10 @@ def ensemble(runs: Sequence[LoadedRun]) -> LoadedRun:
     The next-token probabilities and the attention are the means over the runs (Sutskever 2014, §3.6).
 
     Raises:
-        UserError: the vocabularies differ.
+        UserError: there are no runs, or the vocabularies differ.
     """
+    if not runs:
+        raise UserError("ensemble: no runs. Give one or more, as returned by `load`.")
     first, *others = runs
     for other in others:
         if _vocabulary(other.tokenizers) != _vocabulary(first.tokenizers):

@@ -21,8 +21,8 @@ STORAGE_REMEDIES = {
     errno.EDQUOT: "Free some of your disk quota, or choose a folder on another disk",
     errno.EFBIG: "Raise the limit on the size of a file (ulimit -f)",
     errno.EROFS: "Choose a folder that can be written to",
-    errno.EACCES: "Choose another one, or change its permissions",
-    errno.EPERM: "Choose another one, or change its permissions",
+    errno.EACCES: "Choose another path, or change its permissions",
+    errno.EPERM: "Choose another path, or change its permissions",
 }
 
 

@@ -71,9 +71,9 @@ def parser() -> argparse.ArgumentParser:
 
 def positive(text: str) -> int:
     """Return a whole number above 0."""
-    if (value := int(text)) < 1:
-        raise ValueError(text)
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return int(text)
 
 
 def add_opening(arguments: argparse.ArgumentParser) -> None:

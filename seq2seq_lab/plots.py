@@ -440,8 +440,8 @@ def save_for_print(figure: "Figure", path: Path) -> None:
         save_figure(figure, path.with_suffix(suffix))
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure atomically, in the format given by the suffix of `path`.
+def picture_format(path: Path) -> str:
+    """Return the format given by the suffix of a picture's path.
 
     Raises:
         UserError: the suffix is not one of `FORMATS`.
@@ -450,6 +450,16 @@ def save_figure(figure: "Figure", path: Path) -> None:
     if form not in FORMATS:
         suffixes = ", ".join(f".{name}" for name in FORMATS)
         raise UserError(f"{path}: this suffix is not supported. Values: {suffixes}.")
+    return form
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure atomically, in the format given by the suffix of `path`.
+
+    Raises:
+        UserError: the suffix is not one of `FORMATS`.
+    """
+    form = picture_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

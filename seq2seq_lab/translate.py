@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
-from seq2seq_lab.plots import save_figure
+from seq2seq_lab.plots import picture_format, save_figure
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun, Translation
@@ -93,6 +93,9 @@ def translate(options: argparse.Namespace) -> None:
     for path in files:
         if not path.exists() or path.is_dir():
             raise UserError(f"{path} is not a file. Give an existing file, or a setting as KEY=VALUE.")
+    for path in (options.attention, options.attention_maps):
+        if path is not None:
+            picture_format(path)
     run = open_run(options, changes)
     for path in (options.attention, options.attention_maps):
         if path is not None:
@@ -131,7 +134,7 @@ def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[st
         for number, (line, problem) in enumerate(lines, start=1):
             where = f"{name}, line {number}"
             if problem:
-                raise UserError(f"{where}: {problem}. All earlier lines are translated.")
+                raise UserError(f"{where}: {problem}. Correct the line. All earlier lines are translated.")
             if bound:
                 run.model.check_length(2 + len(run.tokenizers.source.encode([line])[0]), where)
             yield line

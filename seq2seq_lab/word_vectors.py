@@ -192,6 +192,7 @@ def show(options: argparse.Namespace) -> None:
         from seq2seq_lab import plots
 
         chosen = options.words or words.index_to_key[:100]
+        require(len(chosen) > 1, "--words", " ".join(chosen), "two or more words")
         plots.save_figure(plots.draw_words(words[chosen], chosen), options.picture)
         print(f"{len(chosen)} words drawn in {options.picture}")
 

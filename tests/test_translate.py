@@ -188,6 +188,14 @@ def test_pictures(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.3.png", "a.png"]
 
 
+def test_a_picture_of_an_unknown_format_is_refused_before_the_run_is_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        translate.main([str(tmp_path), "--attention", str(tmp_path / "a.txt")])
+    assert "a.txt: this suffix is not supported" in capsys.readouterr().err
+
+
 def test_pictures_of_every_layer_and_head(
     run: seq2seq_lab.LoadedRun,
     monkeypatch: pytest.MonkeyPatch,

@@ -62,6 +62,7 @@ def test_nearest_words_analogies_and_a_picture(tmp_path: Path, capsys: pytest.Ca
         (["--train", "dataset=multi"], "dataset=multi"),
         (["dataset=grammar"], "--train"),
         (["--nearest", "kingg"], "kingg"),
+        (["--words", "king", "--picture", "x.png"], "--words=king"),
     ],
 )
 def test_errors_name_what_is_wrong(

@@ -5,6 +5,7 @@ checks them against its constructor.
 """
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
@@ -325,7 +326,7 @@ def check(config: Config) -> None:
         if value is None:
             continue
         if key in ABOVE_ZERO:
-            require(value > 0, key, value, "a number above 0")
+            require(0 < value < math.inf, key, value, "a finite number above 0")
         elif key in BELOW_ONE:
             require(0 <= value < 1, key, value, "a number of at least 0 and less than 1")
         else:
@@ -338,7 +339,7 @@ def check(config: Config) -> None:
     )
     threads = trainer.threads
     require(
-        threads == "auto" or (isinstance(threads, int) and threads > 0),
+        threads == "auto" or (type(threads) is int and threads > 0),
         "trainer.threads",
         threads,
         "auto, or a number above 0",

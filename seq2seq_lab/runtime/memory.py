@@ -38,7 +38,7 @@ def memory_errors(during: str, batch: Any, remedy: str) -> Iterator[None]:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise
         shapes, reason = shapes_of(batch), next(iter(str(error).splitlines()), type(error).__name__)
-        computed = f"{during}, of a batch with {shapes}" if shapes else during
+        computed = f"{during} (batch: {shapes})" if shapes else during
         raise UserError(f"Out of memory in {computed}. {remedy} ({reason})") from error
 
 

@@ -1,5 +1,6 @@
 """The typed configuration and its checks, and types in words."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
@@ -122,6 +123,15 @@ def test_shares_of_an_epoch_but_no_shares_of_a_step(node: DictConfig) -> None:
         check(typed(node))
     node.trainer.validate_every = 5
     check(typed(node))
+    node.trainer.validate_every = math.inf
+    with pytest.raises(UserError, match=r"trainer\.validate_every=inf"):
+        check(typed(node))
+
+
+def test_the_number_of_threads_is_no_truth_value(node: DictConfig) -> None:
+    node.trainer.threads = True
+    with pytest.raises(UserError, match=r"trainer\.threads=True"):
+        check(typed(node))
 
 
 def test_annotation_of_a_dotted_key() -> None:
