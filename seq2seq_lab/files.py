@@ -115,7 +115,7 @@ def find_damage(folder: Path, part: Part, *names: str) -> dict[str, str]:
     If the manifest itself cannot be used, it is the only name.
 
     Args:
-        names: of the files to check; none for all of the part.
+        names: the names of the files to check; none for all files of the part.
     """
     try:
         listed = read_manifest(folder)[part]

@@ -386,7 +386,7 @@ def draw_curves(
     Args:
         losses: points (step, nats per unit) by name.
         scores: points (step, score) by name.
-        unit: of the losses, for example "target token".
+        unit: the unit of the losses, for example "target token".
     """
     from matplotlib.figure import Figure
 

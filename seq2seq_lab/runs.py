@@ -34,12 +34,12 @@ class Listed:
     """A run of the list.
 
     Attributes:
-        folder: of the run.
+        folder: the folder of the run.
         status: see `study.status`.
-        settings: of a job of a study, those that differ between its jobs; of another run, see `changed_groups`.
+        settings: for a job of a study, the settings that differ between its jobs; for another run, see `changed_groups`.
         scores: the primary metric on validation and test, by label.
         ended: when the run last wrote a file, in seconds since the epoch.
-        seconds: of training and validation; None for a run that has not finished.
+        seconds: the duration of training and validation; None for a run that has not finished.
     """
 
     folder: str
@@ -150,7 +150,7 @@ def listed(folder: Path, label: str | None) -> Listed:
     """Return a run of the list.
 
     Args:
-        label: of a job of a study.
+        label: the label of a job of a study.
     """
     result, record = read_result(folder), read_json_object(folder / "run.json")
     seconds = [result[key] for key in ("train/seconds", "val/seconds") if key in result]

@@ -71,7 +71,7 @@ class DialogueText(ParallelText):
     """Dialogues of one split: `source` is the context, turns separated by `TURN`, and `target` the response to it.
 
     `distances[i]` is the number of turns from the turn that decides the response to the end of the context: 0 for the last
-    turn of the context. None if the data set does not know it. `clusters[i]` is the number of the dialogue in a file;
+    turn of the context. None if the data set does not provide it. `clusters[i]` is the number of the dialogue in a file;
     a generated dialogue has one response.
     """
 
@@ -106,7 +106,7 @@ class Dialogue:
         train: the number of generated dialogues; also `validation` and `test`.
         max_distance: the greatest distance of the deciding turn from the question.
         overwritten: the share of dialogues in which the fact has another value earlier, if there is an earlier turn.
-        seed: of the generated dialogues.
+        seed: random seed of the generated dialogues.
 
     Raises:
         UserError: a value out of range.

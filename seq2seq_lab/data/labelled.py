@@ -13,7 +13,7 @@ class LabelledText:
     """The texts of one split: `labels[i]` is the class of `texts[i]`.
 
     `deciding` are the numbers of the words (separated by white space, counted from 0) that decide the class of each text, if
-    the data set knows them.
+    the data set provides them.
     """
 
     texts: Sequence[str]

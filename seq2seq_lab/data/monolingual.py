@@ -22,11 +22,11 @@ class Monolingual:
 
     Args:
         path: a file in UTF-8 with one sentence per line, plain or .gz.
-        language: of the text; without `path` en or fr.
-        validation_share: of the lines of the file.
-        test_share: of the lines of the file.
+        language: the language of the text; without `path` en or fr.
+        validation_share: the share of the lines of the file that is used for validation.
+        test_share: the share of the lines of the file that is used for the test.
         train: the number of generated sentences; also `validation` and `test`.
-        seed: of the generated sentences; see `Grammar`, also for `max_depth`.
+        seed: random seed of the generated sentences; see `Grammar`, also for `max_depth`.
 
     Raises:
         UserError: a value out of range.

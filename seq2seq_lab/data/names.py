@@ -17,7 +17,8 @@ from seq2seq_lab.data.text import (
 )
 from seq2seq_lab.errors import UserError
 
-MOST_REPEATS = 1_000  # after so many names in a row that were drawn before, a language counts as exhausted
+MOST_REPEATS = 1_000
+"""After this many consecutive names that were drawn before, a language counts as exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Names:
         validation_share: the share of the names that is used for validation, by a hash of the name: a name that several
             languages have is in one split.
         test_share: the share of the test split.
-        seed: of the generated names.
+        seed: random seed of the generated names.
 
     Raises:
         UserError: a value is out of range.

@@ -48,7 +48,7 @@ class Ragged:
 
         Args:
             encode: returns the ids of several lines.
-            description: of the progress bar.
+            description: text of the progress bar.
         """
         return cls._joined(_encode_chunks(encode, lines, description), (SOS,), (EOS,))
 

@@ -51,7 +51,7 @@ class Scenes:
     Args:
         train: the number of images of the training split, and of validation and test.
         max_shapes: the greatest number of shapes of an image, at most 4.
-        seed: of the data; it does not depend on the `seed` of the run.
+        seed: random seed of the data; it does not depend on the `seed` of the run.
 
     Raises:
         UserError: a value out of range.

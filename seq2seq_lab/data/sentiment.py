@@ -100,7 +100,7 @@ class Sentiment:
         reviews: the number of reviews to generate.
         validation_share: the share of the training sentences that is used for validation, by a hash of the sentence.
         test_share: the share of generated reviews that is used for the test.
-        seed: of the generated reviews.
+        seed: random seed of the generated reviews.
 
     Raises:
         UserError: a value is out of range.

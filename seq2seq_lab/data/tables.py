@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from seq2seq_lab.data.text import find_problem, read_lines
@@ -110,7 +110,6 @@ def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
 
     Raises `UserError` for names that the first object does not have.
     """
-    routes = [name.split(".") for name in names]
     checked = False
     for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
         place = f"{path} line {number}"
@@ -128,7 +127,7 @@ def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
         if not checked:
             check_columns(place, names, list(_names(row)), COLUMNS_REMEDY)
             checked = True
-        yield candidate(place, names, [_value(row, route) for route in routes])
+        yield candidate(place, names, [_value(row, name) for name in names])
 
 
 def candidate(place: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:
@@ -160,7 +159,58 @@ def _names(row: object, prefix: str = "") -> Iterator[str]:
         yield prefix
 
 
-def _value(row: object, route: Sequence[str]) -> object:
-    for key in route:
-        row = row.get(key) if isinstance(row, Mapping) else None
-    return row
+def _value(row: object, name: str) -> object:
+    """Return the value of a name; a key that contains dots has priority over the path of a nested value."""
+    if not isinstance(row, Mapping):
+        return None
+    if name in row:
+        return row[name]
+    key, _, rest = name.partition(".")
+    return _value(row.get(key), rest) if rest else None
+
+
+def find_line(dataset: object, split: str, sentence: str) -> str:
+    """Return "FILE line N" of a line or cell that equals a sentence of a split, or "" if none is found.
+
+    The files are those of the setting of `dataset` that is named after the split. Without this setting they are the file
+    `train` or `path`, which all splits are taken from, or the files of the split in the folder `path` or `hub`.
+    """
+    tests = getattr(dataset, "test", None)
+    named = tests.get(split) if isinstance(tests, Mapping) else None
+    own = _files(named or getattr(dataset, split, None), split)
+    shared = _files([getattr(dataset, key, None) for key in ("train", "path", "hub")], split)
+    for path in [*own] or shared:
+        for number, (line, _) in enumerate(read_lines(path, Counter(), show=False), start=1):
+            if sentence == line or sentence in _cells(path, line):
+                return f"{path} line {number}"
+    return ""
+
+
+def _files(setting: object, split: str) -> Iterator[Path]:
+    if isinstance(setting, list | tuple):
+        for value in setting:
+            yield from _files(value, split)
+    elif isinstance(setting, str) and setting:
+        path = Path(setting).expanduser()
+        starts = ("validation.", "val.") if split == "validation" else (f"{split}.",)
+        inside = (one for one in path.rglob("*") if one.name.startswith(starts) and one.is_file())
+        yield from [path] if path.is_file() else sorted(inside)
+
+
+def _cells(path: Path, line: str) -> Iterable[str]:
+    """Return the cells of a line of a table, or the texts of a line of JSON, by the suffix of the file."""
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix not in (".json", ".jsonl"):
+        return _comma_cells(line)[0] if suffix == ".csv" else line.split("\t")
+    try:
+        return _texts(parse_json(line))
+    except (ValueError, RecursionError):
+        return ()
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value

@@ -3,16 +3,15 @@
 import codecs
 import gzip
 import hashlib
-import inspect
 import logging
 import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
@@ -263,23 +262,3 @@ def find_file(key: str, value: str) -> Path:
             "path of a file, plain or .gz."
         )
     return path
-
-
-def find_line(dataset: object, sentence: str) -> str:
-    """Return "FILE line N" of a sentence in the files and folders that the settings of a data set name, or ""."""
-    for path in _files(
-        [getattr(dataset, name, None) for name in inspect.signature(type(dataset)).parameters]
-    ):
-        for number, (line, _) in enumerate(read_lines(path, Counter(), show=False), start=1):
-            if sentence in line:
-                return f"{path} line {number}"
-    return ""
-
-
-def _files(setting: Any) -> Iterator[Path]:
-    if isinstance(setting, Mapping | list | tuple):
-        for value in setting.values() if isinstance(setting, Mapping) else setting:
-            yield from _files(value)
-    elif isinstance(setting, str) and setting:
-        path = Path(setting).expanduser()
-        yield from [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())

@@ -67,7 +67,7 @@ def cached_tokens(
 
     Args:
         key: see `text_key`.
-        names: of the texts.
+        names: the names of the texts.
         cache: the folder of the cache, or None for no cache.
         build: returns the tokenizers, and the ids of each text in the order of `names`.
         load: reads the tokenizers from the folder that they were saved to.

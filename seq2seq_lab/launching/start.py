@@ -85,7 +85,7 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
     Args:
         node: its configuration, without Hydra's section.
         chosen: the chosen value of each group.
-        folder: of the job, created if it does not exist.
+        folder: the folder of the job, created if it does not exist.
 
     Raises:
         UserError: the configuration is invalid, or the folder contains the run of another job.

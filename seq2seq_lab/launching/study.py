@@ -50,7 +50,7 @@ class Study:
     """A study before its jobs start.
 
     Attributes:
-        folder: of the study.
+        folder: the folder of the study.
         settings: overrides that name the study in each job.
         old_entries: number of lines in its index.
     """
@@ -65,7 +65,7 @@ class Entry:
     """A job of a study: a line of its index.
 
     Attributes:
-        number: of the job in the multirun that last started it.
+        number: the number of the job in the multirun that last started it.
         hash: the name of its folder.
         varies: this job's values of the keys that differ between the jobs.
     """
@@ -106,7 +106,7 @@ def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number
 
     Args:
         chosen: the chosen value of each group.
-        number: of the job in the multirun.
+        number: the number of the job in the multirun.
     """
     varies = {
         key: chosen[key] if key in chosen else str(OmegaConf.select(node, key)) for key in node.study.varies

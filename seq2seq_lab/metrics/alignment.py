@@ -1,6 +1,7 @@
 """Word alignments from attention weights, and the alignment error rate."""
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -43,14 +44,17 @@ def group_tokens(token_spans: Sequence[Span], words: Sequence[Span]) -> list[lis
     """Return for each word, given by its character span, the positions of the tokens that belong to it.
 
     A token belongs to the word with which it shares most characters, the first such word if there are several. A token
-    that shares no character with any word, such as a space, belongs to none.
+    that shares no character with any word, such as a space, belongs to none. The words are in the order of the text and
+    do not overlap.
     """
     groups: list[list[int]] = [[] for _ in words]
+    starts, ends = [start for start, _ in words], [end for _, end in words]
     for token, (start, end) in enumerate(token_spans):
-        overlaps = [min(end, word_end) - max(start, word_start) for word_start, word_end in words]
+        first, last = bisect_right(ends, start), bisect_left(starts, end)
+        overlaps = [min(end, word_end) - max(start, word_start) for word_start, word_end in words[first:last]]
         best = max(overlaps, default=0)
         if best > 0:
-            groups[overlaps.index(best)].append(token)
+            groups[first + overlaps.index(best)].append(token)
     return groups
 
 

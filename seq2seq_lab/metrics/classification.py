@@ -100,7 +100,7 @@ class WordMetric(Metric):
 
     def unavailable(self, outputs: WordWeights) -> str | None:
         """See `Metric.unavailable`."""
-        return "The data set does not know the deciding words." if outputs.deciding is None else None
+        return "the data set has no deciding words" if outputs.deciding is None else None
 
     def is_defined(self, totals_K: Array) -> bool:
         """See `Metric.is_defined`."""

@@ -17,12 +17,12 @@ class SentenceScores(Protocol):
     """The negative log-probabilities of N sentences.
 
     Attributes:
-        nats: of each sentence with its end.
+        nats: the negative log-probability of each sentence with its end.
         tokens: the number of its tokens, with its end.
         lines: its plain text.
         phenomena: the phenomenon that the ungrammatical form of each sentence violates; None for a sentence without such a
             form.
-        wrong_nats: of the ungrammatical form; NaN without one.
+        wrong_nats: the negative log-probability of the ungrammatical form; NaN without one.
     """
 
     @property

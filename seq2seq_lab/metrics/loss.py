@@ -21,7 +21,7 @@ class MeanLoss(Metric):
     """The mean loss in nats.
 
     Args:
-        kind: of the losses in `Losses.losses`.
+        kind: a key of `Losses.losses`.
         label: the name in tables and pictures.
     """
 

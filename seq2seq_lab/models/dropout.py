@@ -15,7 +15,7 @@ class Dropout(nn.Module):
     Here one draw of 64 bits decides on four elements, so the probability is exact to 2⁻¹⁷.
 
     Args:
-        probability: of zeroing an element; with 0 the module is the identity.
+        probability: probability of zeroing an element; with 0 the module is the identity.
         locked: use the same mask at all steps of a sentence (Gal and Ghahramani 2016, arXiv:1512.05287, §4).
     """
 

@@ -38,7 +38,7 @@ class TrainingExamples:
         examples: returns the examples of an epoch.
         batches: returns what makes batches of these examples on a device.
         batch_size: see `plan_epoch`.
-        seed: of the order of the examples.
+        seed: random seed of the order of the examples.
         pad_to: see `plan_epoch`.
     """
 

@@ -11,7 +11,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq_lab.build import check_slot
+from seq2seq_lab.data.multi30k import Multi30k
 from seq2seq_lab.data.parallel import Parallel
+from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.errors import UserError
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "parallel.yaml"
@@ -107,6 +109,15 @@ def as_two_files(folder, pairs):
     }
 
 
+def as_dotted_json(folder, pairs):
+    rows = [{"translation.de": left, "pair": {"en.us": right}} for left, right in pairs]
+    for name in ("validation", "test"):
+        write(folder / f"{name}.jsonl", '{"translation.de": "v", "pair": {"en.us": "w"}}')
+    held_out = {name: str(folder / f"{name}.jsonl") for name in ("validation", "test")}
+    train = write(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    return {"train": train, "columns": ["translation.de", "pair.en.us"], **held_out}
+
+
 FORMS = [
     as_tsv,
     as_txt_gz,
@@ -115,6 +126,7 @@ FORMS = [
     as_numbered_tsv,
     as_json,
     as_nested_json,
+    as_dotted_json,
     as_two_files,
 ]
 
@@ -540,3 +552,37 @@ def test_a_line_of_column_names_is_not_a_pair(tmp_path, held_out):
     train = write(tmp_path / "named.tsv", "en\tfr\nthe cat\tle chat\n")
     with pytest.raises(UserError, match=r"dataset\.columns=\[en,fr\]"):
         parallel(**held_out, train=train, source="en", target="fr").load()
+
+
+def test_a_sentence_is_found_as_a_whole_cell_in_the_files_of_its_split(tmp_path):
+    lines = ["the long b and more", "x", "the long b"]
+    files = {
+        "train": write(tmp_path / "train.tsv", table([(lines[0], "a"), (lines[2], "a")])),
+        "validation": write(tmp_path / "validation.tsv", table([(line, "a") for line in lines])),
+        "test": {
+            "first": write(tmp_path / "first.csv", "".join(f'a,"{line}"\n' for line in lines)),
+            "second": write(
+                tmp_path / "second.jsonl.gz", "".join(f'{{"a": ["{line}"]}}\n' for line in lines)
+            ),
+            "third": [write(tmp_path / f"third.{side}", f"{lines[0]}\n{side}\n") for side in ("de", "en")],
+        },
+    }
+    dataset = parallel(**files)
+    for split, place in (
+        ("validation", "validation.tsv"),
+        ("first", "first.csv"),
+        ("second", "second.jsonl.gz"),
+    ):
+        assert find_line(dataset, split, "the long b") == f"{tmp_path / place} line 3"
+    assert find_line(dataset, "third", "en") == f"{tmp_path / 'third.en'} line 2"
+    assert find_line(dataset, "third", "the long b") == ""
+    cut = parallel(train=files["train"])
+    assert find_line(cut, "validation", "the long b") == f"{files['train']} line 2"
+
+    folder = tmp_path / "multi30k"
+    folder.mkdir()
+    for name in ("train.de", "train.en", "val.de", "val.en", "test.de", "test.en"):
+        write(folder / name, "".join(f"{line}\n" for line in lines[name.startswith("val") :]))
+    raw = Multi30k(path=str(folder), hub="", source="de", target="en", on_bad_pair="error", limit=None)
+    assert find_line(raw, "validation", "the long b") == f"{folder / 'val.de'} line 2"
+    assert find_line(raw, "test", "the long b") == f"{folder / 'test.de'} line 3"

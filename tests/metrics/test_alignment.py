@@ -1,7 +1,8 @@
 """Alignment: golden values computed by hand."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,57 @@ def test_tokens_go_to_the_word_they_overlap_most() -> None:
     assert group_tokens([(1, 7)], words) == [[0], []]
     assert group_tokens([(0, 4), (4, 5), (7, 7), (5, 10)], words) == [[0], [3]]
     assert group_tokens([(0, 4)], []) == []
+
+
+def group_tokens_slowly(
+    token_spans: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]
+) -> list[list[int]]:
+    """The definition: the overlap of each token with each word."""
+    groups: list[list[int]] = [[] for _ in words]
+    for token, (start, end) in enumerate(token_spans):
+        overlaps = [min(end, word_end) - max(start, word_start) for word_start, word_end in words]
+        best = max(overlaps, default=0)
+        if best > 0:
+            groups[overlaps.index(best)].append(token)
+    return groups
+
+
+def random_spans(random: Random, end: int, count: int) -> list[tuple[int, int]]:
+    """Spans in the order of the text that do not overlap, some of them empty or without a space between them."""
+    places = sorted(random.choices(range(end + 1), k=2 * count))
+    return list(zip(places[::2], places[1::2], strict=True))
+
+
+def test_groups_equal_their_definition_on_random_spans() -> None:
+    random = Random(1)
+    for _ in range(3000):
+        end = random.randint(0, 30)
+        tokens, words = (random_spans(random, end, random.randint(0, 10)) for _ in range(2))
+        for one in random.choices(tokens, k=3) if tokens else ():
+            tokens.insert(random.randint(0, len(tokens)), one)  # several tokens of one character; any order
+        assert group_tokens(tokens, words) == group_tokens_slowly(tokens, words)
+
+
+class CountedSpans(list[tuple[int, int]]):
+    """Spans that count how many of them are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        self.reads += len(self)
+        return super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self.reads += len(found) if isinstance(index, slice) else 1
+        return found
+
+
+def test_grouping_reads_a_word_a_constant_number_of_times() -> None:
+    words = CountedSpans((place, place + 1) for place in range(0, 2000, 2))
+    groups = group_tokens([(place, place + 1) for place in range(2000)], words)
+    assert groups == [[place] for place in range(0, 2000, 2)]
+    assert words.reads <= 10 * len(words)
 
 
 def test_join_subwords_sums_columns_and_averages_rows() -> None:

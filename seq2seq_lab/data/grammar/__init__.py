@@ -17,9 +17,9 @@ from seq2seq_lab.data.grammar.verb_phrases import combinations
 from seq2seq_lab.errors import UserError
 
 MOST_SENTENCES = 1_000_000
-"""The grammar has at least so many sentences from `max_depth` 1 on."""
+"""The grammar has at least this many sentences from `max_depth` 1 on."""
 MOST_REPEATS = 1_000
-"""After so many sentences in a row that no split can use, the grammar counts as exhausted."""
+"""After this many consecutive sentences that no split can use, the grammar counts as exhausted."""
 MOST_HELD_OUT = 0.5
 """A greater share of held-out combinations would leave too little to learn from."""
 

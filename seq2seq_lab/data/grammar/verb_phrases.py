@@ -105,8 +105,8 @@ class VerbPhrases:
 
         Args:
             clitic: a pronoun that French puts before the finite verb.
-            gender, number: of a direct object before the verb, with which the participle agrees. With "être" it agrees
-                with the subject.
+            gender, number: the gender and number of a direct object before the verb, with which the participle agrees.
+                With "être" it agrees with the subject.
         """
         link, support_link = object(), object()
         subject, tense = clause.subject, clause.tense

@@ -17,7 +17,7 @@ _SPREAD = 1e-4 * (NUM_BYTES + 1)
 class UnigramTokenizer(ByteLevelTokenizer):
     """The most probable pieces of a word, each with its own probability; decoding returns the exact text.
 
-    A piece of more than one byte occurs in at least two different words: so the library finds candidates.
+    The library only proposes pieces of more than one byte that occur in at least two different words.
     """
 
     def train(self, lines: Iterable[str]) -> None:

@@ -17,9 +17,9 @@ class ConvolutionalEncoder(Encoder):
     position with its row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
 
     Args:
-        input_size: of the source embeddings, which this encoder does not read.
-        channels: of each layer.
-        strides: of each layer; 2 halves width and height.
+        input_size: size of the source embeddings, which this encoder does not read.
+        channels: number of output channels of each layer.
+        strides: stride of each layer; 2 halves width and height.
         size: M, of the encoder outputs.
 
     Raises:

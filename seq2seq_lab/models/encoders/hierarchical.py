@@ -28,8 +28,8 @@ class HierarchicalEncoder(Encoder):
 
     Args:
         input_size: E, the size of an embedding.
-        recurrent: of both RNNs.
-        bidirectional: of both RNNs.
+        recurrent: the settings of both RNNs.
+        bidirectional: whether both RNNs read in both directions.
         outputs: the encoder outputs.
         encoder_output_dropout: probability on the encoder outputs.
     """

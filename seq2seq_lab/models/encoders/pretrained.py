@@ -23,7 +23,7 @@ class PretrainedEncoder(Encoder):
     [CLS]. The encoder has its own tokenizer and embeddings.
 
     Args:
-        input_size: of the source embeddings, which this encoder does not read.
+        input_size: size of the source embeddings, which this encoder does not read.
         path: a folder with `config.json`, `model.safetensors` and `tokenizer.json`. No code in it is executed.
         lr: the learning rate of the pretrained weights. None freezes them: they have no gradients and no dropout, and
             checkpoints do not contain them.

@@ -204,7 +204,7 @@ def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:
 def caption_of(
     hypothesis: Hypothesis, tokenizer: Tokenizer, image_3HW: npt.NDArray[np.uint8], grid: tuple[int, int]
 ) -> Caption:
-    """Return the caption that a hypothesis is.
+    """Convert a hypothesis to a caption.
 
     Args:
         grid: the number of rows and columns of the feature map.

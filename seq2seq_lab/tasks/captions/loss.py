@@ -15,7 +15,7 @@ class CaptionLoss(TrainingLoss):
     Args:
         doubly_stochastic: λ, the weight of λ Σ_j (1 − Σ_t α_tj)² of each caption, which makes the attention to each
             position add up to about 1 over the words; 0 for none.
-        settings: of `TrainingLoss`.
+        settings: arguments of `TrainingLoss`.
     """
 
     def __init__(self, *args: Any, doubly_stochastic: float, **settings: Any) -> None:

@@ -106,7 +106,7 @@ def draw_caption(caption: Caption, boxes: Mapping[int, Box]) -> "Figure":
     """Return the attention of each word of a caption, drawn over the image.
 
     Args:
-        caption: of a model with attention, with at least one word.
+        caption: a caption of at least one word, from a model with attention.
         boxes: the region to outline of each word, by the number of the word.
     """
     assert caption.attention_WYX is not None

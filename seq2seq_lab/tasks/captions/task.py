@@ -50,8 +50,8 @@ class CaptionTask(Task):
 
     Args:
         parts: the parts of the model, the data and the search.
-        seed: of the order of the pairs and of the teacher-forcing mask.
-        batch_size: of an optimizer step, in the unit `batch_unit`.
+        seed: random seed of the order of the pairs and of the teacher-forcing mask.
+        batch_size: size of the batch of an optimizer step, in the unit `batch_unit`.
         max_length: training pairs whose caption has more tokens are left out.
         multi_reference: score each image once, against all its captions.
         samples: number of validation pairs whose caption and attention are shown at each validation.

@@ -209,7 +209,7 @@ def shaded_page(texts: Sequence[console.ShadedText]) -> str:
         paragraphs.append(f"<p>{' '.join(words)} <small>{html.escape(text.caption)}</small></p>")
     note = (
         "Shading: weight of the word, relative to the greatest weight of the text. Underlined: a word that decides the "
-        "class, if the data set knows these words."
+        "class, if the data set provides these words."
     )
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Weights of words</title></head>'

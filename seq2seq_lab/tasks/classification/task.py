@@ -2,7 +2,9 @@
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,8 @@ class ClassificationTask(Task):
 
     Args:
         parts: the parts of the model and the data.
-        seed: of the order of the texts.
-        batch_size: texts of an optimizer step.
+        seed: random seed of the order of the texts.
+        batch_size: number of texts of an optimizer step.
         label_smoothing: see `torch.nn.CrossEntropyLoss`.
         samples: number of validation texts that are shown at each validation.
     """
@@ -66,7 +68,6 @@ class ClassificationTask(Task):
         "classify lines of text": ("seq2seq_lab.predict", "RUN"),
     }
 
-    corpus: LabelledCorpus
     tokens: dict[str, Ragged]
     vocabulary: Vocabulary
 
@@ -87,6 +88,11 @@ class ClassificationTask(Task):
         self.eval_batch_size = eval_batch_size
         self.samples = samples
 
+    @cached_property
+    def corpus(self) -> LabelledCorpus:
+        """The texts and their labels."""
+        return load_corpus(self.parts.dataset(), LabelledCorpus, "classification")
+
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
         check_corpus(self.parts.dataset(), LabelledCorpus, "classification")
@@ -98,7 +104,7 @@ class ClassificationTask(Task):
             self.parts.classifier(8, 2)
 
     def data_record(self) -> dict[str, Any]:
-        corpus = self._load_corpus()
+        corpus = self.corpus
         hashes = {
             name: hashlib.sha256(Lines.of(text.texts).digest() + Lines.of(text.labels).digest()).hexdigest()
             for name, text in corpus.splits.items()
@@ -110,11 +116,8 @@ class ClassificationTask(Task):
             "counts": {},
         }
 
-    def _load_corpus(self) -> LabelledCorpus:
-        return load_corpus(self.parts.dataset(), LabelledCorpus, "classification")
-
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        self.corpus = corpus = self._load_corpus()
+        corpus = self.corpus
         if len(corpus.classes) < 2:
             raise UserError(
                 f"The training split has {len(corpus.classes)} class, and classification needs at least 2. Use other data."
@@ -193,10 +196,8 @@ class ClassificationTask(Task):
     def describe(self) -> None:
         """Print the number of texts of each class and split, and the share of unknown tokens."""
         splits = self.corpus.splits
-        counts = [
-            [name, *(f"{list(text.labels).count(name):,}" for text in splits.values())]
-            for name in self.vocabulary.classes
-        ]
+        counted = [Counter(text.labels) for text in splits.values()]
+        counts = [[name, *(f"{labels[name]:,}" for labels in counted)] for name in self.vocabulary.classes]
         total = ["all", *(f"{len(text):,}" for text in splits.values())]
         unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
         rows = [counts, [total, ["unknown tokens", *unknown]]]

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import torch
 
 from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
-from seq2seq_lab.data.text import find_line
+from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tasks.translation.evaluation import Split
@@ -46,7 +46,7 @@ def check_lengths(
 
     Args:
         max_length: the maximum number of tokens on a side, without `<sos>` and `<eos>`.
-        dataset: that the text comes from; the message names the line of its files.
+        dataset: the data set that the text comes from; the message names the line of its files.
 
     Raises:
         UserError: names the pair.
@@ -56,7 +56,7 @@ def check_lengths(
         if len(lengths) and int(lengths.max()) > max_length:
             pair = int(lengths.argmax())
             sentence = getattr(text, side)[pair]
-            place = find_line(dataset, sentence) or f"pair {pair + 1}"
+            place = find_line(dataset, name, sentence) or f"pair {pair + 1}"
             raise UserError(
                 f"{name}: the {side} of {place} has {int(lengths.max()):,} tokens: {sentence[:40]!r}…; "
                 f"trainer.max_eval_length={max_length}. Shorten or remove the pair, or increase "

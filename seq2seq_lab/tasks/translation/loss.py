@@ -27,7 +27,7 @@ class TrainingLoss:
         r_drop: α; 0 reads each sentence once.
         stop_at_eos: count no loss after the model has read an `<eos>` that it predicted. The number of target tokens stays
             that of the reference (as in the PyTorch translation tutorial).
-        seed: of the teacher-forcing mask.
+        seed: random seed of the teacher-forcing mask.
     """
 
     def __init__(
