@@ -73,6 +73,8 @@ def save(
         shutil.rmtree(replaced, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if replaced in _moved(folder):
+            replaced.rename(final)
         raise UserError(
             f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are not changed: free some disk space, "
             f"then resume with resume=RUN_FOLDER."
@@ -116,12 +118,18 @@ def _read_header(path: Path) -> None:
 
 def any_in(folder: Path) -> bool:
     """Return whether a run has a checkpoint, valid or not."""
-    return any(folder.glob("step_*"))
+    return any(folder.glob("step_*")) or _moved(folder) != {}
 
 
 def any_valid(folder: Path) -> bool:
     """Return whether a run has a valid checkpoint."""
-    return any(damage(checkpoint) is None for checkpoint in folder.glob("step_*"))
+    return any(damage(checkpoint) is None for checkpoint in [*folder.glob("step_*"), *_moved(folder)])
+
+
+def _moved(folder: Path) -> dict[Path, Path]:
+    """Return the checkpoints that `save` has moved away and not replaced, with their own paths."""
+    moved = {replaced: folder / replaced.stem[1:] for replaced in folder.glob(".step_*.replaced")}
+    return {replaced: final for replaced, final in moved.items() if not final.exists()}
 
 
 def newest(folder: Path) -> Path:
@@ -130,9 +138,8 @@ def newest(folder: Path) -> Path:
     Raises:
         UserError: no checkpoint is valid.
     """
-    for replaced in folder.glob(".*.replaced"):  # the run was killed between two renames of `save`
-        if not (final := folder / replaced.stem[1:]).exists():
-            replaced.rename(final)
+    for replaced, final in _moved(folder).items():  # the run was killed between two renames of `save`
+        replaced.rename(final)
     damaged = []
     for checkpoint in sorted(folder.glob("step_*"), reverse=True):
         reason = damage(checkpoint)

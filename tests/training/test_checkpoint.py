@@ -306,6 +306,19 @@ def test_a_checkpoint_of_the_same_name_is_replaced(tmp_path: Path, monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             save(3)
     assert not path.exists()
+    assert checkpoint.any_in(tmp_path)
+    assert checkpoint.any_valid(tmp_path)
     assert checkpoint.load_state(checkpoint.newest(tmp_path))["value"] == 2
+
+    def full(source: Path, target: Path) -> Path:
+        if source.name.endswith(".writing"):
+            raise OSError(errno.ENOSPC, "full")
+        return rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(UserError, match="full"):
+            save(3)
+    assert checkpoint.load_state(path)["value"] == 2  # the earlier one is not changed
     save(4)
     assert [found.name for found in tmp_path.iterdir()] == ["step_00000001"]
