@@ -45,17 +45,18 @@ class SamplingSearch(PathSearch):
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
-        probs_AKV, token_AKV = (log_probs_AKV / self.temperature).softmax(-1).sort(-1, descending=True)
-        below_AKV = probs_AKV.cumsum(-1) - probs_AKV  # probability of the more probable tokens
-        probs_AKV[below_AKV >= self.top_p] = 0
-        if self.top_k is not None:
-            probs_AKV[..., self.top_k :] = 0
-        cumulative_AKV = probs_AKV.cumsum(-1)
+        probs_AKV = (log_probs_AKV / self.temperature).softmax(-1)
+        vocabulary = probs_AKV.shape[-1]
+        # C most probable tokens, in their order.
+        probs_AKC, token_AKC = probs_AKV.topk(min(self.top_k or vocabulary, vocabulary))
+        below_AKC = probs_AKC.cumsum(-1) - probs_AKC  # probability of the more probable tokens
+        probs_AKC[below_AKC >= self.top_p] = 0
+        cumulative_AKC = probs_AKC.cumsum(-1)
         path_K = torch.arange(self.paths, device=index_A.device)
         draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
         place_AK1 = torch.searchsorted(
-            cumulative_AKV, (draw_AK * cumulative_AKV[..., -1])[..., None], right=True
+            cumulative_AKC, (draw_AK * cumulative_AKC[..., -1])[..., None], right=True
         )
         # Rounding must not select a token of probability 0.
-        last_AK1 = ((probs_AKV > 0).sum(-1, keepdim=True) - 1).clamp_min(0)
-        return token_AKV.gather(-1, place_AK1.minimum(last_AK1))[..., 0]
+        last_AK1 = ((probs_AKC > 0).sum(-1, keepdim=True) - 1).clamp_min(0)
+        return token_AKC.gather(-1, place_AK1.minimum(last_AK1))[..., 0]
