@@ -18,7 +18,7 @@ from torch import nn
 import seq2seq_lab
 from benchmarks import learners
 from benchmarks.learners import LEARNING_RATE, Package, synthetic
-from seq2seq_lab.config.schema import Precision, canonical
+from seq2seq_lab.config.schema import Precision, origin
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -32,7 +32,7 @@ from seq2seq_lab.training import checkpoint
 pytestmark = pytest.mark.gpu
 
 CPU = torch.device("cpu")
-ATTENTIONS = [value for value in values_of("attention") if canonical("attention", value) == value]
+ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
 PAIRS = [
     (decoder, attention)
     for decoder, attention in product(values_of("decoder"), ATTENTIONS)

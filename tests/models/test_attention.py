@@ -7,6 +7,7 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model, values_of
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import origin
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import (
@@ -152,8 +153,8 @@ def gradients(output: Tensor, attention: Attention, *leaves: Tensor) -> list[Ten
 
 
 def test_every_function_in_conf_is_tested() -> None:
-    others = {"linear", "none", "coverage", "local", "location_sensitive"}  # see test_stateful_attention.py
-    assert set(values_of("attention")) - others == {*FUNCTIONS}
+    others = {"none", "coverage", "local", "location_sensitive"}  # see test_stateful_attention.py
+    assert {origin("attention", value) for value in values_of("attention")} - others == {*FUNCTIONS}
 
 
 @pytest.mark.parametrize("value", values_of("attention"))

@@ -9,7 +9,7 @@ from small_models import batch_of, random_sentences, recurrent_values_of, small_
 from torch import Tensor, nn
 
 from seq2seq_lab import build
-from seq2seq_lab.config.schema import Config, TiedEmbeddings, canonical
+from seq2seq_lab.config.schema import Config, TiedEmbeddings, origin
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.decoders import Decoder
@@ -18,7 +18,7 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.tasks.translation.loss import cross_entropy
 
 ENCODERS, DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
-ATTENTIONS = [value for value in values_of("attention") if canonical("attention", value) == value]
+ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
 
 
 def compatible(decoder: str, attention: str, num_layers: int) -> bool:
