@@ -169,7 +169,7 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
     copy_weights(loop, package)
     check_same(loop, package, work)
     contestants: dict[str, Contestant] = {
-        LOOP: partial(translate, work, partial(translate_singly, loop), LOOP_SHARE),
+        LOOP: partial(translate, work, partial(translate_singly, loop), LOOP_SHARE, False),
         **searches(work, package, "greedy"),
         **searches(work, package, "beam"),
     }
@@ -205,7 +205,7 @@ def searches(work: Workload, model: Seq2Seq, name: str) -> dict[str, Contestant]
     precisions = dict.fromkeys((Precision.fp32, choose_precision(Precision.auto, work.device)))
     return {
         f"package, {name} {SIZES[name]}, {precision.value}": partial(
-            translate, work, partial(translate_batch, SEARCHES[name], model, precision), 1
+            translate, work, partial(translate_batch, SEARCHES[name], model, precision), 1, True
         )
         for precision in precisions
     }
@@ -231,8 +231,10 @@ def greedy_tokens(loop: Reference, source_S1: torch.Tensor, lengths: tuple[int, 
 
 
 @torch.no_grad()
-def translate(work: Workload, search: Callable[[Batch], object], every: int, first: int, count: int) -> Turn:
-    """Translate every `every`-th sentence of some batches."""
+def translate(
+    work: Workload, search: Callable[[Batch], object], every: int, reuse: bool, first: int, count: int
+) -> Turn:
+    """Translate every `every`-th sentence of some batches, after the first batch once without measuring it."""
     batches = BatchMaker(work.text, work.device)
     chosen = [batches(index[::every]) for index in work.index(first, count)]
 
@@ -240,7 +242,8 @@ def translate(work: Workload, search: Callable[[Batch], object], every: int, fir
         for batch in chosen:
             search(batch)
 
-    reset_memory(work.device)
+    reset_memory(work.device, reuse=reuse)
+    search(chosen[0])
     time = seconds(run, work.device)
     return Turn(sum(sum(batch.source_lengths) for batch in chosen), time, None, peak_memory(work.device))
 

@@ -126,7 +126,11 @@ def decoding(
     search, _, precision = work.partition(", ")
     load = workload(data, options.batch_size, device, {}, {}, data.sizes())
     return partial(
-        translate, load, partial(translate_batch, SEARCHES[search], learner.model, Precision(precision)), 1
+        translate,
+        load,
+        partial(translate_batch, SEARCHES[search], learner.model, Precision(precision)),
+        1,
+        True,
     )
 
 

@@ -42,15 +42,7 @@ from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import console
-from seq2seq_lab.runtime.device import (
-    M_MMAP_MAX,
-    M_MMAP_THRESHOLD,
-    M_TRIM_THRESHOLD,
-    choose_precision,
-    keep_freed_memory,
-    peak_memory,
-    set_malloc_options,
-)
+from seq2seq_lab.runtime.device import choose_precision, peak_memory
 
 HEADS = (
     *("ratio", "code, batches, precision", "target tokens/s (slowest–fastest)"),
@@ -238,12 +230,7 @@ def new_contestant(
             for step in steps:
                 learner.train_step(step, ratio, arm.precision)
 
-        if arm.reuses_memory:
-            keep_freed_memory(device)
-        elif device.type == "cpu":
-            # The values to which glibc raises its thresholds after it has freed 32 MiB.
-            set_malloc_options({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
-        reset_memory(device)
+        reset_memory(device, reuse=arm.reuses_memory)
         learner.train_step(plan[(first - 1) % len(plan)], ratio, arm.precision)
         time = seconds(train, device)
         text = [data.tokens(step) for step in steps]

@@ -14,7 +14,15 @@ import numpy as np
 import torch
 
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.runtime.device import release_memory, reset_peak_memory
+from seq2seq_lab.runtime.device import (
+    M_MMAP_MAX,
+    M_MMAP_THRESHOLD,
+    M_TRIM_THRESHOLD,
+    keep_freed_memory,
+    release_memory,
+    reset_peak_memory,
+    set_malloc_options,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,17 @@ def in_turns(contestants: Sequence[Contestant], warm_up: int, rounds: int, steps
     return [list(turns) for turns in zip(*measured, strict=True)]
 
 
-def reset_memory(device: torch.device) -> None:
-    """Return freed memory to the system and reset the peak, so that a turn does not count the peak of another one."""
+def reset_memory(device: torch.device, *, reuse: bool) -> None:
+    """Return freed memory to the system and reset the peak, so that a turn does not count the peak of another one.
+
+    Args:
+        reuse: whether this turn reuses memory that it frees, as the package does, or returns it as glibc does by default.
+    """
+    if reuse:
+        keep_freed_memory(device)
+    elif device.type == "cpu":
+        # The values to which glibc raises its thresholds after it has freed 32 MiB.
+        set_malloc_options({M_MMAP_MAX: 2**16, M_MMAP_THRESHOLD: 2**25, M_TRIM_THRESHOLD: 2**26})
     gc.collect()
     release_memory()
     reset_peak_memory(device)

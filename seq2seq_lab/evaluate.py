@@ -111,13 +111,18 @@ def add_ensemble(arguments: argparse.ArgumentParser) -> None:
 
 
 def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
-    """Return the run, or the ensemble of runs, that the options of `add_opening` and `add_ensemble` select."""
+    """Return the run, or the ensemble of runs, that the options of `add_opening` and `add_ensemble` select.
+
+    From now on this process keeps freed memory, as in training; see `keep_freed_memory`.
+    """
     from seq2seq_lab import api
+    from seq2seq_lab.runtime.device import keep_freed_memory
 
     runs = [
         api.load(folder, options.config_dir, options.device, options.precision, changes, options.checkpoint)
         for folder in (options.folder, *options.others)
     ]
+    keep_freed_memory(runs[0].device)
     return api.ensemble(runs) if len(runs) > 1 else runs[0]
 
 

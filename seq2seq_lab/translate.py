@@ -88,6 +88,8 @@ def translate(options: argparse.Namespace) -> None:
     Raises:
         UserError: a file or a line cannot be read, a line is too long for the model, or the model has no attention to show.
     """
+    from seq2seq_lab.runtime.device import release_memory
+
     files = [Path(word) for word in options.inputs if "=" not in word or Path(word).exists()]
     changes = [word for word in options.inputs if Path(word) not in files]
     for path in files:
@@ -118,6 +120,7 @@ def translate(options: argparse.Namespace) -> None:
                 draw_maps(run, translations[0], options.attention_maps, number)
         first += len(chunk)
         sys.stdout.flush()
+        release_memory()
 
 
 def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> Iterator[str]:

@@ -56,7 +56,7 @@ class BeamSearch:
 
     @torch.no_grad()
     def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
-        frontier = Frontier(model, batch, self.size, self.limits, with_weights)
+        frontier = Frontier(model, batch, self.limits, with_weights)
         device, count = batch.index_B.device, len(batch.index_B)
         token_AK = torch.full((count, self.size), SOS, device=device)
         total_AK = torch.full((count, self.size), float("-inf"), device=device)

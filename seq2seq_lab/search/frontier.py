@@ -22,14 +22,12 @@ class Frontier:
     """
 
     def __init__(
-        self, model: StepModel, batch: SearchBatch, width: int, limits: LengthLimits, with_weights: bool
+        self, model: StepModel, batch: SearchBatch, limits: LengthLimits, with_weights: bool
     ) -> None:
         device, count = batch.index_B.device, len(batch.index_B)
         self._model = model
         self._state, self._source = model.start(batch)
         self.sentence_A = torch.arange(count, device=device)
-        if width > 1:
-            self._state = self._state.select(self.sentence_A.repeat_interleave(width))
         shortest, longest = limits.bounds(batch.source_lengths)
         self.steps = max(longest)
         self._shortest_B = torch.tensor(shortest, device=device) if any(shortest) else None
@@ -46,27 +44,32 @@ class Frontier:
     def step(self, token_AK: Tensor, t: int, with_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Read one token per hypothesis: return (log_probs_AKV of token t, counted from 0, and weights_AKS or None).
 
-        `<pad>` and `<sos>` have probability 0, and so does `<eos>` before the minimum length.
+        `<pad>` and `<sos>` have probability 0, and so does `<eos>` before the minimum length. At the first step the
+        hypotheses of a sentence are equal, and the model reads one of them.
 
         Args:
             with_weights: return the weights of a model that attends, also if they are not kept.
         """
+        count, width = token_AK.shape
+        read_AK = token_AK if t > 0 else token_AK[:, :1]
         log_probs_NV, self._state, weights_NS = self._model.step(
-            token_AK.flatten(), self._state, self._source, with_weights or self._with_weights
+            read_AK.flatten(), self._state, self._source, with_weights or self._with_weights
         )
-        log_probs_AKV = log_probs_NV.reshape(*token_AK.shape, -1)
+        log_probs_AKV = log_probs_NV.reshape(*read_AK.shape, -1)
         for token in (PAD, SOS):
             log_probs_AKV[..., token] = float("-inf")
         if self._shortest_B is not None:
             early_A = self._shortest_B[self.sentence_A] > t
             log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
+        log_probs_AKV = log_probs_AKV.expand(-1, width, -1)
+        if t == 0 and width > 1:
+            self._state = self._state.select(self.sentence_A.repeat_interleave(width))
         if weights_NS is None:
             return log_probs_AKV, None
-        weights_AKS = weights_NS.reshape(*token_AK.shape, -1)
+        weights_AKS = weights_NS.reshape(*read_AK.shape, -1).expand(-1, width, -1)
         if self._with_weights:
             if self.weights_BTKS is None:  # at the first step, when no sentence is finished
-                count, width, positions = weights_AKS.shape
-                self.weights_BTKS = weights_AKS.new_zeros(count, self.steps, width, positions)
+                self.weights_BTKS = weights_AKS.new_zeros(count, self.steps, width, weights_AKS.shape[-1])
             self.weights_BTKS[self.sentence_A, t] = weights_AKS
         return log_probs_AKV, weights_AKS
 

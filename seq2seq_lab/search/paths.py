@@ -38,7 +38,7 @@ class PathSearch(ABC):
 
     @torch.no_grad()
     def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
-        frontier = Frontier(model, batch, self.paths, self.limits, with_weights)
+        frontier = Frontier(model, batch, self.limits, with_weights)
         token_AK = batch.index_B.new_full((len(batch.index_B), self.paths), SOS)
         live_AK = torch.ones_like(token_AK, dtype=torch.bool)
         tokens_BKT = token_AK.new_full((*token_AK.shape, frontier.steps), PAD)

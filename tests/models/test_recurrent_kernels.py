@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-from seq2seq_lab.models.kernels.recurrent import GRU, LSTM
+from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, SEARCH_ROWS
 
 B, T, E, H = 3, 5, 4, 6
 
@@ -113,3 +113,15 @@ def test_otherwise_the_pass_of_torch_is_used(cell: Own, why: str, monkeypatch: p
         expected = theirs(read)
         monkeypatch.setattr(f"seq2seq_lab.models.kernels.recurrent._{cell.upper()}Pass.apply", None)
         torch.testing.assert_close(ours(read), expected)
+
+
+@pytest.mark.parametrize("rows", [B, SEARCH_ROWS + 1], ids=["few", "many"])
+@torch.no_grad()
+def test_a_search_step_of_few_rows_is_one_cell(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 it equals torch's layer without calling it; more rows are left to torch's layer."""
+    ours, theirs = pair("lstm", False, torch.float32)
+    x_N1E = torch.randn(rows, 1, E)
+    start = (torch.randn(1, rows, H), torch.randn(1, rows, H))
+    expected = states_of(theirs, x_N1E, start)
+    monkeypatch.setattr(nn.LSTM if rows == B else torch, "forward" if rows == B else "lstm_cell", None)
+    torch.testing.assert_close(states_of(ours, x_N1E, start), expected)

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from seq2seq_lab.models.kernels.linear import Linear
+
 
 class Readout(nn.Module, ABC):
     """From decoder features to scores over the vocabulary.
@@ -30,7 +32,7 @@ def output_layer(size: int, vocabulary_size: int, table: nn.Parameter | None, re
     Raises:
         ValueError: the vectors of the table do not have the size of the layer's input.
     """
-    layer = nn.Linear(size, vocabulary_size)
+    layer = Linear(size, vocabulary_size)
     if table is not None:
         if table.shape[1] != size:
             raise ValueError(
