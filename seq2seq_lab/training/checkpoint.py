@@ -274,11 +274,12 @@ def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:
     if len(checkpoints) == 1:
         return
     with torch.no_grad():
-        totals = {name: weight.double() for name, weight in _weights(model).items()}
+        # On the host, since MPS does not have float64.
+        totals = {name: weight.to("cpu", torch.float64) for name, weight in _weights(model).items()}
         for checkpoint in checkpoints[1:]:
             load_weights(checkpoint, model)
             for name, weight in _weights(model).items():
-                totals[name] += weight
+                totals[name] += weight.cpu()
         for name, weight in _weights(model).items():
             weight.copy_(totals[name] / len(checkpoints))
 
