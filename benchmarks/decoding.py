@@ -26,7 +26,7 @@ from benchmarks.flops import Tokens
 from benchmarks.learners import MODELS, Data, copy_weights, multi30k, package, synthetic
 from benchmarks.machine import DTYPES, bandwidth, matrix_product_peak, peaks_line, seconds
 from benchmarks.reference import Reference, Sizes
-from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
+from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarize
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_evaluation
@@ -176,7 +176,7 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
     every = in_turns([*contestants.values()], 1, options.rounds, options.batches)
     length, rows = float(np.mean(work.lengths)), []
     for name, turns in zip(contestants, every, strict=True):
-        speed = summarise(turns, every[0])
+        speed = summarize(turns, every[0])
         share = None
         if name.startswith("package"):
             _, search, precision = name.split(", ")  # as `searches` writes it

@@ -20,7 +20,7 @@ from benchmarks import cli
 from benchmarks.decoding import SEARCHES, translate, translate_batch, workload
 from benchmarks.learners import Data, Package, composed, num_parameters
 from benchmarks.training import Arm, mixed_lengths, new_contestant
-from benchmarks.turns import Contestant, Speed, in_turns, summarise
+from benchmarks.turns import Contestant, Speed, in_turns, summarize
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batching import plan_epoch
@@ -140,7 +140,7 @@ def measure(
     """Return the rows of one kind of work."""
     turns = in_turns(contestants, 2, options.rounds, options.batches)
     return [
-        Row(work=work, settings=name, parameters=num_parameters(learner.model), **summarise(own, turns[0]))
+        Row(work=work, settings=name, parameters=num_parameters(learner.model), **summarize(own, turns[0]))
         for (name, learner), own in zip(learners.items(), turns, strict=True)
     ]
 

@@ -37,7 +37,7 @@ from benchmarks.learners import (
 )
 from benchmarks.machine import DTYPES, matrix_product_peak, peaks_line, seconds
 from benchmarks.reference import Sizes
-from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarise
+from benchmarks.turns import Contestant, Speed, Turn, in_turns, reset_memory, summarize
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
@@ -255,7 +255,7 @@ def new_row(
         parameters=parameters,
         operations_per_second=statistics.median(work) if work else None,
         peak_bytes=max(turn.peak_bytes for turn in turns),
-        **summarise(turns, first),
+        **summarize(turns, first),
     )
 
 

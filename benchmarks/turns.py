@@ -73,7 +73,7 @@ class Speed:
         return f"{self.times_the_first:.2f}{interval}"
 
 
-def summarise(turns: Sequence[Turn], first: Sequence[Turn]) -> dict[str, float]:
+def summarize(turns: Sequence[Turn], first: Sequence[Turn]) -> dict[str, float]:
     """Return the fields of `Speed` for the turns of a contestant and those of the first contestant."""
     speeds = [turn.speed for turn in turns]
     times = [turn.speed / other.speed for turn, other in zip(turns, first, strict=True)]

@@ -207,7 +207,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
 def read_splits(
     run: "LoadedRun", options: argparse.Namespace, ranks: "Ranks"
 ) -> tuple[list["Split"], dict[str, Any]]:
-    """Return the splits to score, tokenised with the tokenizers of the run, and the provenance of the evaluation.
+    """Return the splits to score, tokenized with the tokenizers of the run, and the provenance of the evaluation.
 
     Raises:
         UserError: the data set has no validation split, or a sentence is too long for the model.

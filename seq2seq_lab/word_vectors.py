@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m seq2seq_lab.word_vectors",
         usage="%(prog)s FILE [KEY=VALUE ...] [options]",
         description="Train word vectors on one side of the training split of a corpus and write them in the text format "
-        "that embedding.source.path reads; show nearest neighbours, analogies and a picture of the vectors of a file.",
+        "that embedding.source.path reads; show nearest neighbors, analogies and a picture of the vectors of a file.",
         epilog="Example: python -m seq2seq_lab.word_vectors en.vec --train dataset=grammar --nearest king --picture en.png",
     )
     arguments.add_argument(
@@ -166,7 +166,7 @@ def tokens_of(config: "Config", side: str) -> list[list[str]]:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print nearest neighbours and analogies, and draw the picture.
+    """Print nearest neighbors and analogies, and draw the picture.
 
     Raises:
         UserError: the file has no vectors, or a word has none.

@@ -74,11 +74,11 @@ def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -
     keys = configuration.dotted_keys({str(name): item for name, item in container.items()})
     known = [name for name in keys if not name.endswith("_target_") and name != "hydra"]
     section = key.rpartition(".")[0]
-    neighbours = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
+    neighbors = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
     near = suggest_key(key, [name for name in known if not key.startswith(f"{name}.")])
     within = f" in {section}" if section else ""
     return (
-        f"{setting}: {key!r} is not a setting.{near} Settings{within}: {', '.join(neighbours) or 'none'}. "
+        f"{setting}: {key!r} is not a setting.{near} Settings{within}: {', '.join(neighbors) or 'none'}. "
         f"`--cfg job` prints all settings."
     )
 
@@ -101,8 +101,8 @@ def suggest_key(key: str, known: Sequence[str]) -> str:
     for one in own:
         if one.replace(".", "_") == key.replace(".", "_"):
             return f" Did you mean {one}?"
-    neighbours = [one for one in own if section and one.rpartition(".")[0] == section]
-    if near := did_you_mean(key, neighbours):
+    neighbors = [one for one in own if section and one.rpartition(".")[0] == section]
+    if near := did_you_mean(key, neighbors):
         return near
     last_parts = {one.rpartition(".")[2]: one for one in reversed(own)}
     close = difflib.get_close_matches(name, last_parts, n=1, cutoff=0.75)

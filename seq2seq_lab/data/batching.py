@@ -66,7 +66,7 @@ def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[
     Their number is `micro_batches` rounded up to a multiple of `ranks`, and a rank computes every `ranks`-th of them.
     Two ranks therefore compute exactly what one process computes in two micro-batches.
 
-    The sentences are distributed in alternating order (0 1 2 2 1 0 0 …). Because neighbours have similar lengths, all
+    The sentences are distributed in alternating order (0 1 2 2 1 0 0 …). Because neighbors have similar lengths, all
     micro-batches have similar numbers of tokens.
     """
     count = -(-micro_batches // ranks) * ranks

@@ -23,7 +23,7 @@ class Repeats(NamedTuple):
 
     Attributes:
         duplicates: for train and each held-out split: the pair equals an earlier pair of its split.
-        leaks: for train: the source side is in a held-out split, after normalisation.
+        leaks: for train: the source side is in a held-out split, after normalization.
     """
 
     duplicates: list[Mask]
@@ -34,16 +34,16 @@ def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts:
     """Find and count pairs that repeat an earlier pair of their split, and held-out pairs that are in training.
 
     - `duplicate_pairs`: pairs that equal an earlier pair of their split exactly
-    - `leaked_pairs`: held-out pairs that equal a training pair after normalisation (NFC, case folding, white space)
-    - `leaked_sources`: held-out pairs whose source side equals that of a training pair after normalisation
+    - `leaked_pairs`: held-out pairs that equal a training pair after normalization (NFC, case folding, white space)
+    - `leaked_sources`: held-out pairs whose source side equals that of a training pair after normalization
     """
     known = [
-        _normalised(pair) for split in held_out for pair in read_pairs(split, "Normalising held-out pairs")
+        _normalized(pair) for split in held_out for pair in read_pairs(split, "Normalizing held-out pairs")
     ]
     known_pairs, known_sources = set(known), {source for source, _ in known}
     seen_pairs, seen_sources = set(), set()
     leaks = np.zeros(len(train), np.bool_)
-    for number, pair in enumerate(map(_normalised, read_pairs(train, "Looking for leaks"))):
+    for number, pair in enumerate(map(_normalized, read_pairs(train, "Looking for leaks"))):
         if pair[0] in known_sources:
             leaks[number] = True
             seen_sources.add(pair[0])
@@ -76,6 +76,6 @@ def _duplicates(split: ParallelText) -> Mask:
     return repeated
 
 
-def _normalised(pair: tuple[str, str]) -> tuple[str, str]:
+def _normalized(pair: tuple[str, str]) -> tuple[str, str]:
     source, target = (" ".join(unicodedata.normalize("NFC", text).casefold().split()) for text in pair)
     return source, target

@@ -87,9 +87,9 @@ def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -
 
     The kinds:
 
-    - `source_in_train`, `reference_in_train`: the side equals that of a training pair after normalisation (Unicode NFC,
+    - `source_in_train`, `reference_in_train`: the side equals that of a training pair after normalization (Unicode NFC,
       case, punctuation, white space, English contractions: "I'm" is "I am").
-    - `source_within_one_word`: after normalisation, the source differs from a training source by at most one replaced,
+    - `source_within_one_word`: after normalization, the source differs from a training source by at most one replaced,
       inserted or deleted word, and they have another word in common.
     - `shared_source`: another pair of the split has exactly the same source.
 
@@ -161,7 +161,7 @@ def _delete_one(sentence: Words) -> list[Words]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a sentence after normalisation; see `near_duplicates`."""
+    """Return the words of a sentence after normalization; see `near_duplicates`."""
     text = unicodedata.normalize("NFC", text).casefold().replace("’", "'")
     if "'" in text:
         text = _CONTRACTION.sub(lambda match: _EXPANDED[match[0]], text)

@@ -1,4 +1,4 @@
-"""The cache of tokenised text: tokenizers and the ids of every split."""
+"""The cache of tokenized text: tokenizers and the ids of every split."""
 
 import errno
 import hashlib
@@ -40,7 +40,7 @@ class Saved(Protocol):
 
 
 class Entry(NamedTuple):
-    """Tokenised text.
+    """Tokenized text.
 
     Attributes:
         ids: by the names given to `cached_tokens`.
@@ -60,7 +60,7 @@ def cached_tokens(
     build: Callable[[], tuple[Saved, Sequence[Ragged]]],
     load: Callable[[Path], Saved],
 ) -> Entry:
-    """Return tokenised text from the cache, or build it and add it to the cache.
+    """Return tokenized text from the cache, or build it and add it to the cache.
 
     Jobs may share a cache: an entry `cache`/tokenized/KEY appears only when it is complete, and a damaged entry is logged
     and written again.
@@ -87,7 +87,7 @@ def cached_tokens(
         folder.parent.mkdir(parents=True, exist_ok=True)
     found = _read(folder, names, load)
     if found is not None:
-        logger.info("Tokenised text read from %s", folder)
+        logger.info("Tokenized text read from %s", folder)
         return found
     _remove_unfinished(folder.parent)
     with _writing(cache):
@@ -126,7 +126,7 @@ def _remove_unfinished(parent: Path) -> None:
 def text_key(
     texts: Mapping[str, Sequence[str]], about: object, options: Mapping[str, object], fitted: Saved | None
 ) -> str:
-    """Return the SHA-256, in hexadecimal, of everything that determines tokenised text.
+    """Return the SHA-256, in hexadecimal, of everything that determines tokenized text.
 
     This is every text with its name, the options, the format of the entry, the versions of the libraries, and the user's
     Python files if the tokenizer is an extension.
@@ -189,7 +189,7 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
         reason = "its files do not match its manifest"
     except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = str(error)
-    logger.warning("The tokenised text %s is damaged (%s) and is written again", folder, reason)
+    logger.warning("The tokenized text %s is damaged (%s) and is written again", folder, reason)
     # Another job may have removed the entry already.
     with (
         tempfile.TemporaryDirectory(prefix="damaged.", dir=folder.parent) as temporary,

@@ -1,4 +1,4 @@
-"""A tokenised corpus of sentence pairs."""
+"""A tokenized corpus of sentence pairs."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -166,13 +166,13 @@ def tokenize_corpus(
 def tokenize_text(text: ParallelText, tokenizers: TokenizerPair, name: str) -> TokenizedText:
     """Return the ids of a split; `name` is for the progress bar."""
     return TokenizedText(
-        Ragged.encoded(tokenizers.source.encode, text.source, f"Tokenising {name}, source"),
-        Ragged.encoded(tokenizers.target.encode, text.target, f"Tokenising {name}, target"),
+        Ragged.encoded(tokenizers.source.encode, text.source, f"Tokenizing {name}, source"),
+        Ragged.encoded(tokenizers.target.encode, text.target, f"Tokenizing {name}, target"),
     )
 
 
 def corpus_key(corpus: Corpus, options: Mapping[str, object], fitted: TokenizerPair | None = None) -> str:
-    """Return the SHA-256, in hexadecimal, of everything that determines the tokenised corpus; see `text_key`."""
+    """Return the SHA-256, in hexadecimal, of everything that determines the tokenized corpus; see `text_key`."""
     texts = {
         f"{name}/{side}": getattr(text, side)
         for name, text in _splits(corpus).items()

@@ -160,7 +160,7 @@ class StudyJob:
         self.config_dir = config_dir
 
     def __call__(self, node: DictConfig) -> float | None:
-        """Run a job and return its score, for sweepers that optimise it."""
+        """Run a job and return its score, for sweepers that optimize it."""
         from seq2seq_lab.launching import start
 
         job = HydraConfig.get()

@@ -34,7 +34,7 @@ class Bleu(TextMetric):
         effective_order = not self._long(references).any()
         if not self.lowercased_tokenised:
             return BLEU(effective_order=effective_order)
-        # `force` only turns off the warning about tokenised input, which is intended here.
+        # `force` only turns off the warning about tokenized input, which is intended here.
         return BLEU(lowercase=True, tokenize="none", force=True, effective_order=effective_order)
 
     def _long(self, references: References) -> Array:

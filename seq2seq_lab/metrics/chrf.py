@@ -9,7 +9,7 @@ from seq2seq_lab.metrics.texts import References, TextMetric
 class Chrf(TextMetric):
     """sacreBLEU's chrF2 (Popović 2015).
 
-    It ignores white space, so of lowercased Moses tokens only the escapes and the normalised punctuation matter.
+    It ignores white space, so of lowercased Moses tokens only the escapes and the normalized punctuation matter.
     """
 
     name, label, higher_is_better, limits = "chrf", "chrF", True, (0.0, 100.0)

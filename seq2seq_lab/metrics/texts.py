@@ -236,7 +236,7 @@ class TextMetric(Metric):
 def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
     """Return lines of Moses tokens, separated by spaces, special characters escaped (`&apos;`).
 
-    In the order of Multi30k's own `lc.norm.tok` files: lowercased, punctuation normalised, tokenised. `UNKNOWN` is tokenised
+    In the order of Multi30k's own `lc.norm.tok` files: lowercased, punctuation normalized, tokenized. `UNKNOWN` is tokenized
     as a word.
 
     Args:

@@ -68,7 +68,11 @@ def test_a_turn_counts_the_sentences_that_it_translates(work: Workload) -> None:
     batches: list[Any] = []
     turn = decoding.translate(work, batches.append, 2, False, first=4, count=2)
     expected = np.concatenate([work.plan[4][0][::2], work.plan[0][0][::2]])
-    assert [len(batch.source_lengths) for batch in batches] == [4, 4, 4]  # the first is also translated before
+    assert [len(batch.source_lengths) for batch in batches] == [
+        4,
+        4,
+        4,
+    ]  # the first is also translated before
     assert turn.tokens == int(work.text.lengths[torch.tensor(expected)].sum())
 
 

@@ -58,7 +58,7 @@ def test_where_a_source_ends_matters_to_leaks_too():
     assert found([("a\nb", "c")], [("a", "b\nc")])[0] == Counter()
 
 
-def normalised(side):
+def normalized(side):
     return " ".join(unicodedata.normalize("NFC", side).casefold().split())
 
 
@@ -68,16 +68,16 @@ def test_the_result_equals_that_of_comparing_all_pairs():
     train, validation, test = (
         [(rng.choice(sides), rng.choice(sides)) for _ in range(count)] for count in (40, 20, 20)
     )
-    train = [pair for pair in train if normalised(pair[0]) not in ("b", "c")]
+    train = [pair for pair in train if normalized(pair[0]) not in ("b", "c")]
     counts, duplicates, leaks = found(train, validation, test)
     splits, held_out = (train, validation, test), validation + test
     assert duplicates == [[pair in pairs[:n] for n, pair in enumerate(pairs)] for pairs in splits]
-    assert leaks == [normalised(left) in {normalised(source) for source, _ in held_out} for left, _ in train]
-    known = [tuple(map(normalised, pair)) for pair in train]
+    assert leaks == [normalized(left) in {normalized(source) for source, _ in held_out} for left, _ in train]
+    known = [tuple(map(normalized, pair)) for pair in train]
     assert counts == Counter(
         duplicate_pairs=sum(len(pairs) - len(set(pairs)) for pairs in splits),
-        leaked_pairs=sum(tuple(map(normalised, pair)) in known for pair in held_out),
-        leaked_sources=sum(normalised(left) in [source for source, _ in known] for left, _ in held_out),
+        leaked_pairs=sum(tuple(map(normalized, pair)) in known for pair in held_out),
+        leaked_sources=sum(normalized(left) in [source for source, _ in known] for left, _ in held_out),
     )
     assert 0 < counts["leaked_pairs"] < counts["leaked_sources"] < len(held_out)
 

@@ -43,7 +43,7 @@ def test_what_is_counted() -> None:
     train = text(("I'm here.", "Je suis là."), ("We sleep all day.", "Nous dormons."), ("Go!", "Va !"))
     held_out = {
         "validation": text(
-            ("I am here!", "je suis ici"),  # the source, after normalisation
+            ("I am here!", "je suis ici"),  # the source, after normalization
             ("We sleep all night", "Nous dormons"),  # a replaced word; the reference
             ("We all sleep all day", "a"),  # an inserted word
             ("We sleep day", "b"),  # a deleted word

@@ -1,4 +1,4 @@
-"""The tokenised corpus and its cache."""
+"""The tokenized corpus and its cache."""
 
 import json
 import logging

@@ -68,7 +68,7 @@ def full_disk(rig: Rig) -> Seen:
 
 
 def read_only(rig: Rig) -> Seen:
-    """The folder of the run, and the one of tokenised corpora."""
+    """The folder of the run, and the one of tokenized corpora."""
     seen = Seen()
     for what in ("run", "cache"):
         folder = rig.new()
@@ -108,7 +108,7 @@ def no_workers(rig: Rig) -> Seen:
 
 
 def killed_while_caching(rig: Rig) -> Seen:
-    """After each file of an entry of the cache of tokenised text, and after it gets its name."""
+    """After each file of an entry of the cache of tokenized text, and after it gets its name."""
     seen, settings = Seen(), ("dataset.seed=9",)
 
     def killed_after(place: int) -> Hook:

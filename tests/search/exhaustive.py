@@ -65,11 +65,11 @@ def wu(alpha: float, beta: float) -> Score:
     """s(Y, X) of Wu 2016, eq. 14, in plain numbers."""
 
     def score(log_prob: float, length: int, weights_TS: Tensor | None) -> float:
-        normalised = log_prob / ((5 + length) ** alpha / (5 + 1) ** alpha)
+        normalized = log_prob / ((5 + length) ** alpha / (5 + 1) ** alpha)
         if not beta:
-            return normalised
+            return normalized
         assert weights_TS is not None
         covered = weights_TS.sum(0).tolist()
-        return normalised + beta * sum(math.log(min(attention, 1.0)) for attention in covered)
+        return normalized + beta * sum(math.log(min(attention, 1.0)) for attention in covered)
 
     return score

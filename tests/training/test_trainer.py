@@ -155,7 +155,7 @@ def saved(trainer: Trainer) -> list[int]:
 def test_golden_step(make: Callable[..., Trainer]) -> None:
     """Loss and gradient norm of the first step, in fp32.
 
-    They may change with the order of random draws (initialisation, plan of the epoch, the grammar), never
+    They may change with the order of random draws (initialization, plan of the epoch, the grammar), never
     with a change that claims to keep the arithmetic.
     """
     trainer = make()

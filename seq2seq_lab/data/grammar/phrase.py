@@ -1,4 +1,4 @@
-"""Phrases in both languages at once, and the spelling of words that depends on their neighbours.
+"""Phrases in both languages at once, and the spelling of words that depends on their neighbors.
 
 Each word carries links, which are unique objects. An English and a French word correspond if they share a link. To
 combine phrases, join their words in the order of each language; the links then give the alignment of the sentence.

@@ -44,7 +44,7 @@ class PretrainedTokenizer(Tokenizer):
         if len(frame := made._backend.encode("").ids) != 2:
             raise UserError(
                 f"encoder.path={path}: its tokenizer adds {len(frame)} special tokens to a text, and encoder=pretrained "
-                f"needs one before and one after it. Choose an encoder of the kind of BERT."
+                f"needs one before and one after it. Choose a BERT-style encoder."
             )
         return made
 

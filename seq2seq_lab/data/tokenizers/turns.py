@@ -17,7 +17,7 @@ class TurnTokenizer(Tokenizer):
     """The tokens of each turn, with `<eos>` between two turns.
 
     Args:
-        tokenizer: module and name of the class that tokenises a turn.
+        tokenizer: module and name of the class that tokenizes a turn.
         settings: the arguments of its constructor.
     """
 
@@ -28,7 +28,7 @@ class TurnTokenizer(Tokenizer):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "TurnTokenizer":
-        """Return the tokenizer that tokenises each turn as another, untrained tokenizer does."""
+        """Return the tokenizer that tokenizes each turn as another, untrained tokenizer does."""
         return cls(name_of(type(tokenizer)), tokenizer.options())
 
     def use_languages(self, *labels: str) -> None:

@@ -100,7 +100,7 @@ class VocabularyTokenizer(Tokenizer):
 
     @abstractmethod
     def _apart(self, left: str, right: str) -> bool:
-        """Return whether there is a space between two neighbouring tokens."""
+        """Return whether there is a space between two neighboring tokens."""
 
     def _cut(self, line: str) -> Iterable[str]:
         """Return the tokens of `_pieces`; a subclass may override it with a faster method."""
@@ -118,7 +118,7 @@ class VocabularyTokenizer(Tokenizer):
 
 
 class JoinedTokenizer(VocabularyTokenizer):
-    """Tokens with a joiner "￭" where no space separates them from a neighbour.
+    """Tokens with a joiner "￭" where no space separates them from a neighbor.
 
     Decoding puts a space between two tokens unless there is a joiner between them.
     """

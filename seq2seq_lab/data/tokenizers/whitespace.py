@@ -1,4 +1,4 @@
-"""Tokens that are separated by spaces, for text that is already tokenised."""
+"""Tokens that are separated by spaces, for text that is already tokenized."""
 
 import re
 from collections.abc import Iterable, Iterator

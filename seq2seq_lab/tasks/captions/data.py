@@ -54,7 +54,7 @@ class CaptionBatch:
 
 @dataclass(frozen=True, slots=True)
 class CaptionExamples:
-    """The tokenised pairs of a split.
+    """The tokenized pairs of a split.
 
     Attributes:
         image_NCHW: RGB values, uint8.

@@ -183,7 +183,7 @@ class CaptionTask(Task):
         return encoder.grid(*self.size)
 
     def _tokenize(self, pairs: CaptionedImages, name: str) -> Ragged:
-        return Ragged.encoded(self.tokenizer.encode, pairs.captions, f"Tokenising {name}")
+        return Ragged.encoded(self.tokenizer.encode, pairs.captions, f"Tokenizing {name}")
 
     def _training_examples(self, pairs: CaptionedImages) -> CaptionExamples:
         """Return the training pairs whose caption has at most `max_length` tokens.

@@ -1,4 +1,4 @@
-"""Tokenised texts with labels, their batches, and the vocabulary of a classifier."""
+"""Tokenized texts with labels, their batches, and the vocabulary of a classifier."""
 
 import json
 from collections.abc import Sequence

@@ -131,7 +131,7 @@ class ClassificationTask(Task):
         def build() -> tuple[Vocabulary, list[Ragged]]:
             made = fitted or self._fit(corpus)
             encode = made.tokenizer.encode
-            return made, [Ragged.unframed(encode, texts[name], f"Tokenising {name}") for name in texts]
+            return made, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
 
         entry = cached_tokens(key, [*texts], cache, build=build, load=Vocabulary.load)
         self.vocabulary, self.tokens = entry.tokenizers, entry.ids
@@ -232,7 +232,7 @@ class ClassificationTask(Task):
             UserError: a text has no tokens.
         """
         classes, tokenizer = self.vocabulary.classes, self.vocabulary.tokenizer
-        tokens = Ragged.unframed(tokenizer.encode, lines, "Tokenising")
+        tokens = Ragged.unframed(tokenizer.encode, lines, "Tokenizing")
         if len(lines) and int(tokens.lengths.min()) == 0:
             number = int(tokens.lengths.argmin())
             raise UserError(f"line {number + 1}: {lines[number]!r} has no token. Remove the line.")

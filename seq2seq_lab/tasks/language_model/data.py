@@ -1,4 +1,4 @@
-"""Tokenised sentences of one language, and their batches."""
+"""Tokenized sentences of one language, and their batches."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ def tokenize(
             vocabulary = Vocabulary(tokenizer)
         encode = vocabulary.tokenizer.encode
         return vocabulary, [
-            Ragged.encoded(encode, text, f"Tokenising {name}") for name, text in lines.items()
+            Ragged.encoded(encode, text, f"Tokenizing {name}") for name, text in lines.items()
         ]
 
     return key, cached_tokens(key, [*lines], cache, build=build, load=Vocabulary.load)

@@ -170,7 +170,7 @@ class _SymmetricKL(torch.autograd.Function):
 
 
 def _empty_gradient(logits_NV: Tensor) -> Tensor:
-    """Return an uninitialised gradient; that of float16 logits is float32, because the loss is not scaled yet."""
+    """Return an uninitialized gradient; that of float16 logits is float32, because the loss is not scaled yet."""
     wide = torch.float32 if logits_NV.dtype == torch.float16 else logits_NV.dtype
     return torch.empty_like(logits_NV, dtype=wide)
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 UNKNOWN_WARNING = 0.25  # share of unknown training tokens that suggests the wrong text or tokenizer
 ROOM = 1.25  # output tokens that fit in a heatmap of fixed size, relative to those of the reference
-EXAMPLES = 3  # tokenised training pairs shown before training
+EXAMPLES = 3  # tokenized training pairs shown before training
 # The files that the page of the comparison shows, and the names in them.
 PAGE = {
     "examples": {
@@ -69,7 +69,7 @@ TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
 def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
-    """Print tables of the corpus and of some tokenised pairs, and warn about problems of the data."""
+    """Print tables of the corpus and of some tokenized pairs, and warn about problems of the data."""
     pair = tokenized.tokenizers
     held_out = {"validation": corpus.validation, **corpus.tests}
     _print_sizes(corpus, tokenized, held_out)
@@ -81,7 +81,7 @@ def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
         {"source": " ".join(source), "target": " ".join(target)}
         for source, target in zip(source_tokens, target_tokens, strict=True)
     ]
-    console.print_and_log(console.records_table("tokenised pairs", pairs))
+    console.print_and_log(console.records_table("tokenized pairs", pairs))
     _log_problems(corpus, tokenized, sum(map(len, held_out.values())))
 
 
