@@ -1,4 +1,4 @@
-"""Compares the decoding speed of the package with that of a tutorial's loop.
+"""Compares the decoding speed of the package with that of a tutorial's loop and of JoeyNMT.
 
     python -m benchmarks.decoding --multi30k DIR --threads 2 --json docs/decoding.cpu.json
 
@@ -7,15 +7,23 @@ translates one sentence at a time with a model of `benchmarks.reference`; the mo
 both are checked to return the same translations. Weights are random and `<eos>` is not allowed, so that each output has as
 many tokens as its source.
 
+`--joeynmt PYTHON` adds JoeyNMT's search with the recurrent model of JoeyNMT 2.3, beside the package's search with a model
+of the same architecture and sizes. PYTHON is the interpreter of an environment that has JoeyNMT.
+
 The bound is the speed at which a step takes no longer than reading its weights from memory once, at the machine's bandwidth,
 and computing its matrix products, at the machine's peak; the slower of the two decides (`benchmarks.flops` counts products).
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,6 +127,9 @@ def main() -> None:
     parser = cli.new_parser("benchmarks.decoding", (__doc__ or "").split("\n")[0], batch_size=64)
     cli.add_comparison(parser, pairs=SENTENCES, rounds=20)
     parser.add_argument("--batches", type=cli.positive, default=1, help="of a turn (default: 1)")
+    parser.add_argument(
+        "--joeynmt", type=Path, metavar="PYTHON", help="interpreter of an environment with JoeyNMT"
+    )
     cli.run(parser, compare)
 
 
@@ -132,7 +143,9 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     console.console().print(
         f"{data.name}, batches of {options.batch_size}. {rates_line(rates)}. {peaks_line(peaks)}."
     )
-    console.print_table(GROUP, HEADS, [row.cells() for row in rows], len(HEADS) - 1)
+    for group in dict.fromkeys(row.group for row in rows):
+        cells = [row.cells() for row in rows if row.group == group]
+        console.print_table(group, HEADS, cells, len(HEADS) - 1)
     return {
         "data": data.name,
         "batch_size": options.batch_size,
@@ -163,7 +176,7 @@ def rates_line(rates: Mapping[str, float]) -> str:
 
 
 def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
-    """Measure the package and a tutorial's loop with the same weights."""
+    """Measure the package and a tutorial's loop with the same weights, then the package and JoeyNMT."""
     loop = MODELS["luong"].reference(work.sizes, 0.0).to(work.device).eval()
     package = work.package("luong")
     copy_weights(loop, package)
@@ -173,17 +186,89 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
         **searches(work, package, "greedy"),
         **searches(work, package, "beam"),
     }
+    rows = measure_group(GROUP, contestants, work, package, options)
+    if options.joeynmt is not None:
+        package = work.package("luong_feeding", "attention=additive")
+        with joeynmt(options.joeynmt, work) as translate_with_joeynmt:
+            for name, size in SIZES.items():
+                contestants = {
+                    f"JoeyNMT 2.3, {name} {size}": partial(translate_with_joeynmt, size),
+                    **searches(work, package, name),
+                }
+                group = f"JoeyNMT's model: additive attention, input feeding; {name} {size}"
+                rows += measure_group(group, contestants, work, None, options)
+    return rows
+
+
+def measure_group(
+    group: str,
+    contestants: Mapping[str, Contestant],
+    work: Workload,
+    bounded: Seq2Seq | None,
+    options: argparse.Namespace,
+) -> list[Row]:
+    """Measure contestants in turns.
+
+    Args:
+        bounded: the model of the package's contestants, if their share of the bound is wanted.
+    """
     every = in_turns([*contestants.values()], 1, options.rounds, options.batches)
     length, rows = float(np.mean(work.lengths)), []
     for name, turns in zip(contestants, every, strict=True):
         speed = summarize(turns, every[0])
         share = None
-        if name.startswith("package"):
+        if bounded is not None and name.startswith("package"):
             _, search, precision = name.split(", ")  # as `searches` writes it
-            share = speed["tokens_per_second"] / bound(work, package, int(search.split()[1]), precision)
+            share = speed["tokens_per_second"] / bound(work, bounded, int(search.split()[1]), precision)
         sentences = speed["tokens_per_second"] / length
-        rows.append(Row(group=GROUP, name=name, sentences_per_second=sentences, share=share, **speed))
+        rows.append(Row(group=group, name=name, sentences_per_second=sentences, share=share, **speed))
     return rows
+
+
+@contextmanager
+def joeynmt(python: Path, work: Workload) -> Iterator[Callable[[int, int, int], Turn]]:
+    """Start JoeyNMT, and return a function that translates with it: (size of the beam, first batch, number of batches).
+
+    Raises:
+        UserError: there is no such interpreter, or JoeyNMT does not run in it.
+    """
+    settings = asdict(work.sizes) | {"threads": torch.get_num_threads(), "device": work.device.type}
+    with tempfile.TemporaryDirectory() as folder:
+        data, described = Path(folder, "data.npz"), Path(folder, "settings.json")
+        source = work.text.source
+        batches = np.stack([step[0] for step in work.plan])
+        np.savez(data, tokens=source.tokens.numpy(), offsets=source.offsets.numpy(), batches=batches)
+        described.write_text(json.dumps(settings), "utf-8")
+        command = [python, Path(__file__).with_name("joeynmt_worker.py"), data, described]
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        except OSError as error:
+            raise UserError(
+                f"--joeynmt={python} cannot be started ({error.strerror}). Give the Python interpreter of an environment "
+                f"with JoeyNMT 2.3, for example FOLDER/bin/python."
+            ) from error
+        with process:
+            requests, answers = process.stdin, process.stdout
+            assert requests is not None
+            assert answers is not None
+
+            def read() -> dict[str, float]:
+                line = answers.readline()
+                if not line:
+                    raise UserError(
+                        f"--joeynmt={python}: JoeyNMT ended with code {process.wait()}; its message is above. The "
+                        f"environment needs joeynmt 2.3 and what it imports."
+                    )
+                values: dict[str, float] = json.loads(line)
+                return values
+
+            def translate_batches(beam: int, first: int, count: int) -> Turn:
+                print(first, count, beam, file=requests, flush=True)
+                values = read()
+                return Turn(int(values["tokens"]), values["seconds"], None, int(values["peak_bytes"]))
+
+            read()  # after the model has been built
+            yield translate_batches
 
 
 def bound(work: Workload, model: Seq2Seq, beam: int, precision: str) -> float:

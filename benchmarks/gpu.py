@@ -178,7 +178,8 @@ def measure_decoding(work: Work) -> None:
     work.note(
         f"{data.name}. {decoding.rates_line(rates)}. Random weights; each output is as long as its source."
     )
-    options = Namespace(rounds=1, batches=1) if work.small else Namespace(rounds=3, batches=3)
+    count = 1 if work.small else 3
+    options = Namespace(rounds=count, batches=count, joeynmt=None)
     at_most = peaks(work)
     for batch_size in (8,) if work.small else (64, 1, 256):
         load = decoding.workload(data, batch_size, work.device, rates, at_most, sizes)

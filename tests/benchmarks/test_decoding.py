@@ -1,7 +1,9 @@
 """The decoding benchmark: all searches return outputs of the same length, loop and package the same translations."""
 
+import sys
 from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import torch
 from test_training_benchmark import SMALL, small_data
 
 from benchmarks import decoding
-from benchmarks.decoding import Workload, bound, check_same, greedy_tokens, weights_of_a_step
+from benchmarks.decoding import Workload, bound, check_same, greedy_tokens, joeynmt, weights_of_a_step
 from benchmarks.learners import MODELS, copy_weights
+from benchmarks.turns import Turn
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.errors import UserError
@@ -29,7 +32,7 @@ def work() -> Workload:
 
 def test_each_search_has_a_row(work: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "choose_precision", lambda *_: Precision.bf16)  # it measures for seconds
-    rows = decoding.measure(work, Namespace(rounds=1, batches=1))
+    rows = decoding.measure(work, Namespace(rounds=1, batches=1, joeynmt=None))
     assert [row.name for row in rows[:2]] == [decoding.LOOP, "package, greedy 1, fp32"]
     assert "package, beam 5, fp32" in [row.name for row in rows]
     assert (rows[0].times_the_first, rows[0].share) == (1, None)
@@ -37,6 +40,42 @@ def test_each_search_has_a_row(work: Workload, monkeypatch: pytest.MonkeyPatch) 
     # The bound: 8 sentences, as many steps per second as the weights can be read.
     at_most = 8 * 1e9 / (4 * weights_of_a_step(work.package("luong")))
     assert rows[1].share == pytest.approx(rows[1].tokens_per_second / at_most)
+
+
+WORKER = """#!{python}
+import json, sys
+import numpy as np
+data, settings = np.load(sys.argv[2]), json.load(open(sys.argv[3]))
+print(json.dumps(settings), flush=True)
+for line in sys.stdin:
+    first, count, beam = map(int, line.split())
+    index = data["batches"][first : first + count].flatten()
+    tokens = int(np.diff(data["offsets"])[index].sum())
+    print(json.dumps({{"tokens": tokens, "seconds": beam, "peak_bytes": 7}}), flush=True)
+"""
+
+
+def test_joeynmt_is_given_the_batches_and_the_size_of_the_beam(work: Workload, tmp_path: Path) -> None:
+    """With a program in the place of JoeyNMT's interpreter."""
+    python = tmp_path / "python"
+    python.write_text(WORKER.format(python=sys.executable))
+    python.chmod(0o755)
+    with joeynmt(python, work) as translate:
+        turn = translate(5, 1, 2)
+    expected = work.text.lengths[torch.arange(8, 24)].sum()
+    assert turn == Turn(int(expected), 5, None, 7)
+
+
+@pytest.mark.parametrize("script", [None, "#!/bin/sh\nexit 3\n"], ids=["missing", "fails"])
+def test_an_environment_without_joeynmt_is_refused(
+    work: Workload, script: str | None, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    if script is not None:
+        python.write_text(script)
+        python.chmod(0o755)
+    with pytest.raises(UserError, match="--joeynmt"), joeynmt(python, work):
+        pass
 
 
 @pytest.mark.parametrize("beam", [1, 3])
