@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         comparison.print_comparison(table)
         for one in skipped:
             print(f"skipped: {one}", file=sys.stderr)
-        title = ", ".join(str(folder) for folder in options.folders)
+        count = len(options.folders)
+        title = " and ".join(map(str, options.folders)) if count < 3 else f"Runs of {count} folders"
         if options.csv:
             write(options.csv, comparison.as_csv(table))
         if options.latex:
