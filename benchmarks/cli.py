@@ -17,7 +17,7 @@ from seq2seq_lab.evaluate import positive
 from seq2seq_lab.runtime.device import choose_device, limit_primitive_cache
 from seq2seq_lab.tracking.git import git_commit, git_is_dirty
 
-PLACEHOLDERS = {"multi30k": "DIR", "json": "FILE"}  # of paths in a recorded command
+PLACEHOLDERS = {"multi30k": "DIR", "json": "FILE", "joeynmt": "PYTHON"}  # of paths in a recorded command
 POSITIONAL = ("settings",)  # arguments without a flag, in their order
 
 
