@@ -230,7 +230,7 @@ def joeynmt(python: Path, work: Workload) -> Iterator[Callable[[int, int, int], 
     """Start JoeyNMT, and return a function that translates with it: (size of the beam, first batch, number of batches).
 
     Raises:
-        UserError: there is no such interpreter, or JoeyNMT does not run in it.
+        UserError: the interpreter does not exist, or JoeyNMT does not run in it.
     """
     settings = asdict(work.sizes) | {"threads": torch.get_num_threads(), "device": work.device.type}
     with tempfile.TemporaryDirectory() as folder:
