@@ -176,7 +176,8 @@ function drawBars() {
 }
 
 function drawSettings() {
-  const { axes } = data.axes, scores = axes[axes.length - 1].values;
+  const { axes } = data, scores = axes[axes.length - 1].values;
+  if (axes.length < 2) return;
   at("parallel").style.minWidth = `${Math.max(9 * axes.length, 20)}rem`;
   draw("parallel", [{ type: "parcoords", dimensions: axes, line: { color: scores, colorscale: "Viridis", showscale: true } }],
     { margin: { l: 90, r: 40, t: 60, b: 30 } });
@@ -371,6 +372,7 @@ async function start() {
   fill(at("grouping"), data.groupings.map((one) => one.label));
   on(["grouping"], "change", drawBars);
   if (!data.groupings.length) empty("groupings", "These runs have no metrics by group.");
+  if (data.axes.length < 2) empty("settings", "These runs differ in no setting.");
   showLegend();
   on(["filter"], "input", showRuns);
   on(["columns"], "change", showRuns);

@@ -11,6 +11,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from os.path import commonpath
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -88,7 +89,7 @@ def page_data(table: Table) -> dict[str, Any]:
         "shared": shared_settings(runs),
         "curves": curves(table, runs),
         "groupings": groupings(table, medians),
-        "axes": axes(table, runs),
+        "axes": axes(table),
         "examples": examples(table.groups, runs),
         "attention": attention(runs if len(runs) <= MAX_MAPPED_RUNS else medians, numbers),
     }
@@ -144,7 +145,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     for aspect in ("data", *ASPECTS):
         texts = [run.recorded[aspect] for run in runs]
         add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts, texts)
-    add("folder", "fact", MAIN, [str(run.folder) for run in runs])
+    add("folder", "fact", MAIN, short_folders(runs))
     commands = [shlex.join(["python", "-m", "seq2seq_lab.reproduce", str(run.folder)]) for run in runs]
     add("command to reproduce", "fact", EVERY, commands)
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
@@ -152,6 +153,13 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         if key not in shown_keys:
             add(key, "setting", DIFFERING, [run.settings.get(key, SAME) for run in runs])
     return made
+
+
+def short_folders(runs: Sequence[Run]) -> list[str]:
+    """Return the folder of each run without the parent folders that all runs share."""
+    folders = [run.folder.absolute() for run in runs]
+    shared = commonpath([folder.parent for folder in folders])
+    return [str(folder.relative_to(shared)) for folder in folders]
 
 
 def sizes_and_speeds(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -239,16 +247,22 @@ def groupings(table: Table, medians: Sequence[Run | None]) -> list[dict[str, Any
     return made
 
 
-def axes(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return parallel axes of the settings that vary and of the metric, and which runs have a value of it."""
-    scores = [run.result.get(table.score) for run in runs]
-    known = [number for number, score in enumerate(scores) if score is not None]
-    varies = [group.varies for group in table.groups for _ in group.runs]
-    made = [axis(key, [varies[i][key] for i in known]) for key in table.groups[0].varies]
-    if SEED not in table.groups[0].varies:
-        made.append(axis(SEED, [runs[i].seed for i in known]))
-    made.append({"label": f"test {table.label}", "values": [scores[i] for i in known], "tickformat": ".4~g"})
-    return {"runs": known, "axes": made}
+def axes(table: Table) -> list[dict[str, Any]]:
+    """Return parallel axes of the settings that differ between the runs, and at the end one of the metric.
+
+    Runs without a value of the metric are left out.
+    """
+    scored = [
+        ({SEED: run.seed, **group.varies}, run.result[table.score])
+        for group in table.groups
+        for run in group.runs
+        if run.result.get(table.score) is not None
+    ]
+    keys = dict.fromkeys((*table.groups[0].varies, SEED))
+    texts = {key: [settings[key] for settings, _ in scored] for key in keys}
+    made = [axis(key, values) for key, values in texts.items() if len(set(values)) > 1]
+    scores = [score for _, score in scored]
+    return [*made, {"label": f"test {table.label}", "values": scores, "tickformat": ".4~g"}]
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:

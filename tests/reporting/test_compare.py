@@ -593,9 +593,17 @@ def test_the_data_of_the_page(study: Path) -> None:
     assert columns["seed"]["values"] == [1, 2, 3] * 3
     assert columns["BLEU"]["texts"][0] == f"{table.groups[0].runs[0].result['test/bleu']:.2f}"
     assert columns["attention"]["shown"] == columns["folder"]["shown"] == page.MAIN
+    assert columns["folder"]["texts"] == [run.folder.name for group in table.groups for run in group.runs]
+    assert [axis["label"] for axis in data["axes"]] == ["attention", "seed", "test BLEU"]
     assert columns["machine"]["shown"] == page.EVERY  # the same for all runs
     assert "optimizer" in data["shared"]
     assert "attention" not in data["shared"]
+
+
+def test_settings_that_all_runs_share_have_no_axis(study: Path) -> None:
+    (group,) = group_runs(find_runs([study / "none1"])[0])
+    data = page.page_data(comparison.compare([group], None))
+    assert [axis["label"] for axis in data["axes"]] == ["test BLEU"]
 
 
 def test_the_page_has_the_attention_of_every_validation(study: Path) -> None:
