@@ -4,11 +4,12 @@
 
 measures source sentences and target tokens per second of batched greedy and beam search, in turns. The tutorial's loop
 translates one sentence at a time with a model of `benchmarks.reference`; the model of the package has the same weights, and
-both are checked to return the same translations. Weights are random and `<eos>` is not allowed, so that each output has as
-many tokens as its source.
+both are checked to return the same translations. Weights are random and `<eos>` is only allowed at the end, so that each
+output is as long as its source or one token longer.
 
 `--joeynmt PYTHON` adds JoeyNMT's search with the recurrent model of JoeyNMT 2.3, beside the package's search with a model
-of the same architecture and sizes. PYTHON is the interpreter of an environment that has JoeyNMT.
+of the same architecture and sizes. PYTHON is the interpreter of an environment that has JoeyNMT. JoeyNMT's outputs are as
+long as the longest source of their batch; only as many tokens as the source has are counted.
 
 The bound is the speed at which a step takes no longer than reading its weights from memory once, at the machine's bandwidth,
 and computing its matrix products, at the machine's peak; the slower of the two decides (`benchmarks.flops` counts products).
@@ -19,7 +20,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -43,7 +44,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime import console
-from seq2seq_lab.runtime.device import autocast, choose_precision, peak_memory
+from seq2seq_lab.runtime.device import autocast, choose_precision
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
@@ -62,7 +63,7 @@ HEADS = (
     "search",
     "sentences/s",
     "target tokens/s (slowest–fastest)",
-    "× the first (95% interval)",
+    "speedup (95% interval)",
     "of the bound",
 )
 
@@ -182,14 +183,14 @@ def measure(work: Workload, options: argparse.Namespace) -> list[Row]:
     copy_weights(loop, package)
     check_same(loop, package, work)
     contestants: dict[str, Contestant] = {
-        LOOP: partial(translate, work, partial(translate_singly, loop), LOOP_SHARE, False),
+        LOOP: partial(translate, work, partial(translate_singly, loop), every=LOOP_SHARE, reuse=False),
         **searches(work, package, "greedy"),
         **searches(work, package, "beam"),
     }
     rows = measure_group(GROUP, contestants, work, package, options)
     if options.joeynmt is not None:
         package = work.package("luong_feeding", "attention=additive")
-        with joeynmt(options.joeynmt, work) as translate_with_joeynmt:
+        with start_joeynmt(options.joeynmt, work) as translate_with_joeynmt:
             for name, size in SIZES.items():
                 contestants = {
                     f"JoeyNMT 2.3, {name} {size}": partial(translate_with_joeynmt, size),
@@ -226,7 +227,7 @@ def measure_group(
 
 
 @contextmanager
-def joeynmt(python: Path, work: Workload) -> Iterator[Callable[[int, int, int], Turn]]:
+def start_joeynmt(python: Path, work: Workload) -> Iterator[Callable[[int, int, int], Turn]]:
     """Start JoeyNMT, and return a function that translates with it: (size of the beam, first batch, number of batches).
 
     Raises:
@@ -241,7 +242,7 @@ def joeynmt(python: Path, work: Workload) -> Iterator[Callable[[int, int, int], 
         described.write_text(json.dumps(settings), "utf-8")
         command = [python, Path(__file__).with_name("joeynmt_worker.py"), data, described]
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         except OSError as error:
             raise UserError(
                 f"--joeynmt={python} cannot be started ({error.strerror}). Give the Python interpreter of an environment "
@@ -257,15 +258,16 @@ def joeynmt(python: Path, work: Workload) -> Iterator[Callable[[int, int, int], 
                 if not line:
                     raise UserError(
                         f"--joeynmt={python}: JoeyNMT ended with code {process.wait()}; its message is above. The "
-                        f"environment needs joeynmt 2.3 and what it imports."
+                        f"environment needs `pip install joeynmt==2.3.0 importlib_metadata`."
                     )
                 values: dict[str, float] = json.loads(line)
                 return values
 
             def translate_batches(beam: int, first: int, count: int) -> Turn:
-                print(first, count, beam, file=requests, flush=True)
+                with suppress(BrokenPipeError):  # `read` reports that JoeyNMT has ended
+                    requests.write(f"{first} {count} {beam}\n".encode())
                 values = read()
-                return Turn(int(values["tokens"]), values["seconds"], None, int(values["peak_bytes"]))
+                return Turn(int(values["tokens"]), values["seconds"])
 
             read()  # after the model has been built
             yield translate_batches
@@ -290,7 +292,7 @@ def searches(work: Workload, model: Seq2Seq, name: str) -> dict[str, Contestant]
     precisions = dict.fromkeys((Precision.fp32, choose_precision(Precision.auto, work.device)))
     return {
         f"package, {name} {SIZES[name]}, {precision.value}": partial(
-            translate, work, partial(translate_batch, SEARCHES[name], model, precision), 1, True
+            translate, work, partial(translate_batch, SEARCHES[name], model, precision), every=1, reuse=True
         )
         for precision in precisions
     }
@@ -317,9 +319,15 @@ def greedy_tokens(loop: Reference, source_S1: torch.Tensor, lengths: tuple[int, 
 
 @torch.no_grad()
 def translate(
-    work: Workload, search: Callable[[Batch], object], every: int, reuse: bool, first: int, count: int
+    work: Workload, search: Callable[[Batch], object], first: int, count: int, *, every: int, reuse: bool
 ) -> Turn:
-    """Translate every `every`-th sentence of some batches, after the first batch once without measuring it."""
+    """Translate some batches. The first one is translated once before, unmeasured.
+
+    Args:
+        first, count: the number of the first batch, and of batches.
+        every: only every `every`-th sentence is translated.
+        reuse: keep freed memory, as in a run of the package.
+    """
     batches = BatchMaker(work.text, work.device)
     chosen = [batches(index[::every]) for index in work.index(first, count)]
 
@@ -330,7 +338,7 @@ def translate(
     reset_memory(work.device, reuse=reuse)
     search(chosen[0])
     time = seconds(run, work.device)
-    return Turn(sum(sum(batch.source_lengths) for batch in chosen), time, None, peak_memory(work.device))
+    return Turn(sum(sum(batch.source_lengths) for batch in chosen), time)
 
 
 def translate_batch(search: Search, model: Seq2Seq, precision: Precision, batch: Batch) -> None:

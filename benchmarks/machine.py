@@ -151,7 +151,7 @@ def conditions(
         if row.get("times_highest", 0) - row.get("times_lowest", 0) > WIDEST * row.get("times_the_first", 0)
     ]
     if wide:
-        warnings.append(f"{len(wide)} intervals are wider than half of their quotient")
+        warnings.append(f"{len(wide)} intervals are wider than half of their speedup")
     for warning in warnings:
         console.console().print(
             f"Warning: {warning}. Measure again on a quiet machine, or with more --rounds."

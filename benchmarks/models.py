@@ -30,7 +30,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_precision
 
-HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "× the first (95% interval)")
+HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "speedup (95% interval)")
 CHOSEN = ("dataset", "tokenizer")  # what must be equal
 
 
@@ -125,13 +125,8 @@ def decoding(
     """Return a contestant that translates."""
     search, _, precision = work.partition(", ")
     load = workload(data, options.batch_size, device, {}, {}, data.sizes())
-    return partial(
-        translate,
-        load,
-        partial(translate_batch, SEARCHES[search], learner.model, Precision(precision)),
-        1,
-        True,
-    )
+    translate_one = partial(translate_batch, SEARCHES[search], learner.model, Precision(precision))
+    return partial(translate, load, translate_one, every=1, reuse=True)
 
 
 def measure(

@@ -4,7 +4,7 @@
 
 measures target tokens per second (with `<eos>`, without padding and warm-up) of the four models of `benchmarks.reference`
 and of the same models in the package, on the same data, in one process and in turns. Further rows change one thing of the
-reference: the code of the package (vectorised over time), batches of one exact source length, bfloat16. Without
+reference: the code of the package (vectorized over time), batches of one exact source length, bfloat16. Without
 `--multi30k` the sentences are random, with Multi30k's lengths and vocabulary sizes.
 
 """
@@ -46,7 +46,7 @@ from seq2seq_lab.runtime.device import choose_precision, peak_memory
 
 HEADS = (
     *("ratio", "code, batches, precision", "target tokens/s (slowest–fastest)"),
-    *("× the first (95% interval)", "of the peak", "peak memory"),
+    *("speedup (95% interval)", "of the peak", "peak memory"),
 )
 ALL_ON = "package, all on"
 PEER = "JoeyNMT's model: additive attention after the step, input feeding"
@@ -254,7 +254,7 @@ def new_row(
         precision=arm.precision.value,
         parameters=parameters,
         operations_per_second=statistics.median(work) if work else None,
-        peak_bytes=max(turn.peak_bytes for turn in turns),
+        peak_bytes=max(turn.peak_bytes for turn in turns if turn.peak_bytes is not None),
         **summarize(turns, first),
     )
 

@@ -1,8 +1,8 @@
 """Measures functions in turns.
 
-Other processes and other machines on the same host slow down everything that runs at the same time. A quotient of two turns
-that follow each other changes little, so every round has one turn of each contestant, and what is reported is the median of
-the rounds' quotients with its bootstrap interval.
+Other processes and other machines on the same host slow down everything that runs at the same time, but hardly change the
+ratio of two turns that follow each other. So every round has one turn of each contestant, and the report has the median of
+the ratios with its bootstrap interval.
 """
 
 import gc
@@ -27,12 +27,12 @@ from seq2seq_lab.runtime.device import (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A measured turn: real target tokens, seconds, operations if they are known, peak memory."""
+    """A measured turn: real target tokens and seconds; operations and peak memory if they are known."""
 
     tokens: int
     seconds: float
-    operations: int | None
-    peak_bytes: int
+    operations: int | None = None
+    peak_bytes: int | None = None
 
     @property
     def speed(self) -> float:
@@ -50,7 +50,7 @@ class Speed:
 
     Attributes:
         slowest, fastest: rounds, in tokens per second.
-        times_the_first: the median of the rounds' quotients with the first contestant.
+        times_the_first: the median over the rounds of the speed relative to the first contestant.
         times_lowest, times_highest: its 95% interval (bootstrap over the rounds); None in reports of earlier versions.
     """
 
@@ -68,7 +68,7 @@ class Speed:
 
     @property
     def times_cell(self) -> str:
-        """The quotient with the first contestant as text."""
+        """The speed relative to the first contestant as text."""
         interval = f" ({self.times_lowest:.2f}–{self.times_highest:.2f})" if self.times_lowest else ""
         return f"{self.times_the_first:.2f}{interval}"
 

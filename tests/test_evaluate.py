@@ -104,6 +104,16 @@ def test_a_run_is_opened_with_its_number_of_threads(run: seq2seq_lab.LoadedRun, 
             assert torch.get_num_threads() == used
 
 
+def test_the_programs_that_open_a_run_keep_freed_memory(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[torch.device] = []
+    monkeypatch.setattr("seq2seq_lab.runtime.device.keep_freed_memory", devices.append)
+    options = evaluate.parser().parse_args([str(run.folder), "--device=cpu"])
+    evaluate.open_run(options, [])
+    assert devices == [torch.device("cpu")]
+
+
 def test_evaluating_again_returns_the_scores_of_the_run(
     run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """The translate program: one output line per input line, and the errors for invalid input."""
 
 import io
+import math
 import os
 import pty
 import subprocess
@@ -63,10 +64,13 @@ def test_a_line_out_for_each_line_in(
     lines = ODD * 6  # more than are read together
     assert len(lines) > translate.BATCHES * 2
     data = "\n".join(lines).encode()  # the last one without an end
+    releases: list[None] = []
+    monkeypatch.setattr("seq2seq_lab.runtime.device.release_memory", lambda: releases.append(None))
     status, out, _ = translated(monkeypatch, capsys, data, run.folder, "--precision=fp32")
     assert status == 0
     assert out == [one.text for one in run.translate(lines)]
     assert out[1] == out[2] == ""
+    assert len(releases) == math.ceil(len(lines) / (2 * translate.BATCHES))  # batches of two sentences
     assert translated(monkeypatch, capsys, b"", run.folder)[:2] == (0, [])
     assert translated(monkeypatch, capsys, b"\r\n\n", run.folder)[:2] == (0, ["", ""])
 

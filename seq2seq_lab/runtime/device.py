@@ -92,7 +92,8 @@ def keep_freed_memory(device: torch.device) -> None:
     """Make glibc reuse freed memory in this process from now on, if `device` is the CPU.
 
     By default glibc returns a block of 32 MiB or more to the system as soon as it is freed. The next block then
-    consists of new pages, which can cost more time than the computation. `MemoryReleaser` returns them instead.
+    consists of new pages, which can cost more time than the computation. The caller returns freed memory with
+    `release_memory` or `MemoryReleaser`.
     """
     if device.type == "cpu":
         set_malloc_options({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1})

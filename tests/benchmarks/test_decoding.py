@@ -12,7 +12,14 @@ import torch
 from test_training_benchmark import SMALL, small_data
 
 from benchmarks import decoding
-from benchmarks.decoding import Workload, bound, check_same, greedy_tokens, joeynmt, weights_of_a_step
+from benchmarks.decoding import (
+    Workload,
+    bound,
+    check_same,
+    greedy_tokens,
+    start_joeynmt,
+    weights_of_a_step,
+)
 from benchmarks.learners import MODELS, copy_weights
 from benchmarks.turns import Turn
 from seq2seq_lab.config.schema import Precision
@@ -51,7 +58,7 @@ for line in sys.stdin:
     first, count, beam = map(int, line.split())
     index = data["batches"][first : first + count].flatten()
     tokens = int(np.diff(data["offsets"])[index].sum())
-    print(json.dumps({{"tokens": tokens, "seconds": beam, "peak_bytes": 7}}), flush=True)
+    print(json.dumps({{"tokens": tokens, "seconds": beam}}), flush=True)
 """
 
 
@@ -60,13 +67,17 @@ def test_joeynmt_is_given_the_batches_and_the_size_of_the_beam(work: Workload, t
     python = tmp_path / "python"
     python.write_text(WORKER.format(python=sys.executable))
     python.chmod(0o755)
-    with joeynmt(python, work) as translate:
+    with start_joeynmt(python, work) as translate:
         turn = translate(5, 1, 2)
     expected = work.text.lengths[torch.arange(8, 24)].sum()
-    assert turn == Turn(int(expected), 5, None, 7)
+    assert turn == Turn(int(expected), 5)
 
 
-@pytest.mark.parametrize("script", [None, "#!/bin/sh\nexit 3\n"], ids=["missing", "fails"])
+@pytest.mark.parametrize(
+    "script",
+    [None, "#!/bin/sh\nexit 3\n", "#!/bin/sh\nexec 0<&-\necho '{}'\nexit 3\n"],
+    ids=["missing", "fails", "fails later"],
+)
 def test_an_environment_without_joeynmt_is_refused(
     work: Workload, script: str | None, tmp_path: Path
 ) -> None:
@@ -74,8 +85,8 @@ def test_an_environment_without_joeynmt_is_refused(
     if script is not None:
         python.write_text(script)
         python.chmod(0o755)
-    with pytest.raises(UserError, match="--joeynmt"), joeynmt(python, work):
-        pass
+    with pytest.raises(UserError, match="--joeynmt"), start_joeynmt(python, work) as translate:
+        translate(1, 0, 1)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -105,14 +116,11 @@ def test_each_output_has_the_length_of_its_source(work: Workload) -> None:
 
 def test_a_turn_counts_the_sentences_that_it_translates(work: Workload) -> None:
     batches: list[Any] = []
-    turn = decoding.translate(work, batches.append, 2, False, first=4, count=2)
-    expected = np.concatenate([work.plan[4][0][::2], work.plan[0][0][::2]])
-    assert [len(batch.source_lengths) for batch in batches] == [
-        4,
-        4,
-        4,
-    ]  # the first is also translated before
-    assert turn.tokens == int(work.text.lengths[torch.tensor(expected)].sum())
+    turn = decoding.translate(work, batches.append, first=4, count=2, every=2, reuse=False)
+    first, second = work.plan[4][0][::2].tolist(), work.plan[0][0][::2].tolist()
+    # The first one is also translated before.
+    assert [batch.index_B.tolist() for batch in batches] == [first, first, second]
+    assert turn.tokens == int(work.text.lengths[torch.tensor(first + second)].sum())
 
 
 def test_models_that_differ_are_refused(work: Workload) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import turns
 from benchmarks.learners import (
     MODELS,
     Data,
@@ -158,6 +159,18 @@ def test_each_contestant_has_a_turn_per_round_after_a_warm_up() -> None:
     turns = in_turns([contestant("a"), contestant("b")], warm_up=3, rounds=2, steps=5)
     assert log == [("a", 0, 3), ("b", 0, 3), ("a", 3, 5), ("b", 3, 5), ("a", 8, 5), ("b", 8, 5)]
     assert [[turn.tokens for turn in own] for own in turns] == [[3, 8], [3, 8]]
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_the_memory_of_a_turn_is_that_of_the_package_or_of_glibc(
+    reuse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[torch.device] = []
+    options: list[dict[int, int]] = []
+    monkeypatch.setattr(turns, "keep_freed_memory", kept.append)
+    monkeypatch.setattr(turns, "set_malloc_options", options.append)
+    turns.reset_memory(CPU, reuse=reuse)
+    assert (len(kept), len(options)) == ((1, 0) if reuse else (0, 1))
 
 
 def test_a_row_is_the_median_of_its_turns() -> None:

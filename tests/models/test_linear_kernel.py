@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.kernels.linear import ROW, ROWS, Linear
+from seq2seq_lab.models.kernels.linear import ALIGNMENT, MIN_ROWS, Linear, _AlignedProduct
 
-F, V = 6, 2 * ROW + 5
+F, V = 6, 2 * ALIGNMENT + 5
 
 
 def outputs(layer: nn.Module, x_BTF: Tensor) -> tuple[Tensor, ...]:
@@ -21,24 +21,43 @@ def pair(size: int) -> tuple[Linear, nn.Linear]:
     return ours, theirs
 
 
-@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="the layer is torch's without MKL")
+needs_mkl = pytest.mark.skipif(
+    not torch.backends.mkl.is_available(), reason="the layer is torch's without MKL"
+)
+
+
+@needs_mkl
 def test_equals_torch_and_aligns_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The output and all gradients in float32; each row of the output starts at a multiple of `ROW` numbers."""
+    """The output and all gradients in float32; each row of the output starts at a multiple of `ALIGNMENT` values."""
     ours, theirs = pair(V)
-    x_BTF = torch.randn(4, ROWS // 4, F)
+    x_BTF = torch.randn(4, MIN_ROWS // 4, F)
     expected = outputs(theirs, x_BTF)
     monkeypatch.setattr(nn.Linear, "forward", None)  # ours does without it
     found = outputs(ours, x_BTF)
     torch.testing.assert_close(found, expected)
-    assert found[0].shape == (4, ROWS // 4, V)
-    assert found[0].stride()[1] % ROW == 0
+    assert found[0].shape == (4, MIN_ROWS // 4, V)
+    assert found[0].stride()[1] % ALIGNMENT == 0
+
+
+@needs_mkl
+def test_the_output_can_be_changed_in_place_in_training() -> None:
+    """As a subclass of a readout may do, for example to exclude a token."""
+    gradients = []
+    for layer in pair(V):
+        torch.manual_seed(1)
+        output_BTV = layer(torch.randn(4, MIN_ROWS // 4, F))
+        output_BTV[..., 1] = -30.0
+        output_BTV *= 2
+        gradients.append(torch.autograd.grad(output_BTV.logsumexp(-1).sum(), layer.parameters()))
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("why", ["few_rows", "aligned_size", "bfloat16"])
-def test_otherwise_it_is_the_layer_of_torch(why: str) -> None:
+def test_otherwise_it_is_the_layer_of_torch(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also under autocast: the output is contiguous and of the autocast type."""
-    ours, theirs = pair(V if why != "aligned_size" else 2 * ROW)
-    x_NF = torch.randn(ROWS - 1 if why == "few_rows" else ROWS, F)
+    monkeypatch.setattr(_AlignedProduct, "apply", None)
+    ours, theirs = pair(V if why != "aligned_size" else 2 * ALIGNMENT)
+    x_NF = torch.randn(MIN_ROWS - 1 if why == "few_rows" else MIN_ROWS, F)
     with torch.autocast("cpu", torch.bfloat16, enabled=why == "bfloat16"):
         found, expected = ours(x_NF), theirs(x_NF)
     assert found.is_contiguous()

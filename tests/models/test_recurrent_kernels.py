@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, SEARCH_ROWS
+from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, MAX_CELL_ROWS
 
 B, T, E, H = 3, 5, 4, 6
 
@@ -115,7 +115,7 @@ def test_otherwise_the_pass_of_torch_is_used(cell: Own, why: str, monkeypatch: p
         torch.testing.assert_close(ours(read), expected)
 
 
-@pytest.mark.parametrize("rows", [B, SEARCH_ROWS + 1], ids=["few", "many"])
+@pytest.mark.parametrize("rows", [B, MAX_CELL_ROWS + 1], ids=["few", "many"])
 @torch.no_grad()
 def test_a_search_step_of_few_rows_is_one_cell(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 it equals torch's layer without calling it; more rows are left to torch's layer."""

@@ -1,5 +1,7 @@
 """Beam search against the enumeration of all outputs, greedy search and the model."""
 
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -151,6 +153,24 @@ def test_a_model_that_never_ends_is_stopped(size: int) -> None:
         found = search(model, batch, True)
         assert [len(h.tokens) for (h, *_) in found] == [6, 8]
         assert all(h.weights_TS is not None and len(h.weights_TS) == len(h.tokens) for (h, *_) in found)
+
+
+class CountsRows(Seq2Seq):
+    """A model that records the number of prefixes that each step reads."""
+
+    rows: ClassVar[list[int]] = []
+
+    def step(self, token_N: Tensor, *others: Any) -> Any:
+        self.rows.append(len(token_N))
+        return super().step(token_N, *others)
+
+
+def test_the_first_step_reads_one_prefix_of_each_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CountsRows, "rows", [])
+    model = model_of()
+    model.__class__ = CountsRows
+    beam(3, 0.5, factor=1.0, extra=2)(model, sentences(4, 4), False)
+    assert CountsRows.rows[:2] == [2, 2 * 3]
 
 
 def test_ended_outputs_rank_before_truncated_ones() -> None:

@@ -2,8 +2,8 @@
 
 In that case torch computes the gradient of the weights with one small matrix product per step. Here, each step computes
 only what depends on the step before; the rest is one product for all steps. In float32, where oneDNN's LSTM is faster, on a
-GPU, for packed sequences and without a gradient, the layers are those of torch. A step of an LSTM in a search on a CPU is
-`torch.lstm_cell`.
+GPU, for packed sequences and without a gradient, the layers are those of torch. Exception: on a CPU in float32 and without a
+gradient, one step of an LSTM with at most `MAX_CELL_ROWS` rows uses `torch.lstm_cell`.
 
 On a GPU under autocast to bfloat16 the layers compute in float32: autocast would run cuDNN's recurrent layers in float16
 (PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 unless the loss is scaled. cuDNN multiplies
@@ -22,7 +22,9 @@ aten = torch.ops.aten
 
 State = TypeVar("State", Tensor, tuple[Tensor, Tensor])
 
-SEARCH_ROWS = 128  # of a step, up to which `torch.lstm_cell` is faster than `torch.nn.LSTM`
+MAX_CELL_ROWS = (
+    128  # up to this number of rows, a step with `torch.lstm_cell` is faster than with `torch.nn.LSTM`
+)
 
 
 class RNN(nn.RNN):
@@ -44,7 +46,7 @@ class LSTM(nn.LSTM):
         """Return (states, (hidden, cell) after the last input), as torch does."""
         if isinstance(sequence, PackedSequence):
             return _torch_pass(super().forward, sequence, start)
-        if start is not None and not self.bidirectional and _is_search_step(sequence):
+        if start is not None and not self.bidirectional and _is_small_step(sequence):
             hidden_BH, cell_BH = torch.lstm_cell(
                 sequence[:, 0], (start[0][0], start[1][0]), *self.all_weights[0]
             )
@@ -209,7 +211,7 @@ def _use_own_pass(sequence: Tensor) -> bool:
     return trains_on_cpu and matrix_dtype(sequence) is not torch.float32
 
 
-def _is_search_step(sequence_BTE: Tensor) -> bool:
+def _is_small_step(sequence_BTE: Tensor) -> bool:
     """Return whether the input is one step of few rows in float32 on a CPU, without a gradient.
 
     `torch.nn.LSTM` copies the weights to the layout of oneDNN at each call, which takes longer than such a step.
@@ -217,7 +219,7 @@ def _is_search_step(sequence_BTE: Tensor) -> bool:
     rows, steps, _ = sequence_BTE.shape
     return (
         steps == 1
-        and rows <= SEARCH_ROWS
+        and rows <= MAX_CELL_ROWS
         and sequence_BTE.device.type == "cpu"
         and not torch.is_grad_enabled()
         and matrix_dtype(sequence_BTE) is torch.float32
