@@ -540,7 +540,7 @@ class LoadedCaptioner:
         """Return a caption of each image.
 
         Args:
-            paths: files of images, which are cropped at their centre and resized to the size of the training images.
+            paths: files of images, which are cropped at their center and resized to the size of the training images.
 
         Raises:
             UserError: `paths` is not a list, or a file cannot be read.

@@ -33,14 +33,14 @@ LONGEST_SIDE = 24.0  # inches; limits the picture of a character-level sentence
 TITLE_LETTER = 0.1  # inches; upper estimate of the width of a letter of the title
 TITLE_LINE = 0.22  # inches; the height of a line of the title
 GAP = 0.08  # inches between a label and the labelled part
-RIGHT = 0.95  # inches for the colour bar and its labels
+RIGHT = 0.95  # inches for the color bar and its labels
 OVERLAY_SIZE = 1.3  # inches; the width of the picture of one word
 OVERLAYS_IN_A_ROW = 8
 LABEL_CHARACTERS = 14  # maximum length of an output token in a picture of fixed size
 SHADED_LETTERS = 90  # of a line of a shaded text
 MONOSPACE_LETTER = 0.602 * 10 / 72  # inches; the width of a letter of 10 points
 FORMATS = ("png", "pdf", "svg")
-COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
+COLORS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
 MARKED_POINTS = 40  # a curve with more points has no markers
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -269,7 +269,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     figure = Figure(figsize=(max(6.0, 0.9 * len(groups) + 1.5), 4.0 + 0.16 * len(sets)), layout="constrained")
     axes = figure.add_subplot()
     for number, (name, rows) in enumerate(sets.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         shift = 0.12 * (number - (len(sets) - 1) / 2)  # keeps the error bars of two sets apart
         places = [groups.index(row.group) for row in rows]
         axes.errorbar(
@@ -277,7 +277,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
             [np.nan if row.value is None else row.value for row in rows],
             yerr=[row.confidence or 0.0 for row in rows],
             label=name,
-            color=colour,
+            color=color,
             marker=MARKERS[number % len(MARKERS)],
             markersize=5,
             capsize=3,
@@ -294,7 +294,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
                 ha="center",
                 va="top",
                 fontsize=8,
-                color=colour,
+                color=color,
             )
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlim(-0.5, len(groups) - 0.5)
@@ -326,8 +326,8 @@ def draw_confusion(counts_CC: npt.NDArray[np.floating[Any]], classes: Sequence[s
     axes.set_yticks(range(len(classes)), classes, **style)
     for (row, column), count in np.ndenumerate(counts_CC):
         if count:
-            colour = "white" if shares_CC[row, column] > 0.5 else "black"
-            axes.text(column, row, f"{int(count):,}", ha="center", va="center", fontsize=8, color=colour)
+            color = "white" if shares_CC[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{int(count):,}", ha="center", va="center", fontsize=8, color=color)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     figure.colorbar(image, label="share of the true class")
@@ -354,10 +354,10 @@ def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
         for place in words:
             word, weight = text.words[place], text.weights[place]
             corner, width = (x - 0.3, y - 0.7), len(word) + 0.6
-            axes.add_patch(Rectangle(corner, width, 1.3, facecolor=COLOURS[0], alpha=weight, linewidth=0))
+            axes.add_patch(Rectangle(corner, width, 1.3, facecolor=COLORS[0], alpha=weight, linewidth=0))
             axes.text(x, y, word, **style)
             if place in text.marked:
-                axes.plot([x, x + len(word)], [y + 0.65] * 2, color=COLOURS[1], linewidth=1.5)
+                axes.plot([x, x + len(word)], [y + 0.65] * 2, color=COLORS[1], linewidth=1.5)
             x += len(word) + 1
         if number + 1 == len(lines) or lines[number + 1][0] is not text:
             y += 1.6
@@ -399,7 +399,7 @@ def draw_curves(
                 [step for step, _ in points],
                 [value for _, value in points],
                 label=name,
-                color=COLOURS[number % len(COLOURS)],
+                color=COLORS[number % len(COLORS)],
                 linewidth=1.4,
                 marker=MARKERS[number % len(MARKERS)] if len(points) <= MARKED_POINTS else None,
                 markersize=4,
@@ -420,12 +420,12 @@ def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) 
     """Draw words at the first two principal components of their vectors."""
     from matplotlib.figure import Figure
 
-    centred_WD = vectors_WD - vectors_WD.mean(0)
-    _, _, axes_KD = np.linalg.svd(centred_WD, full_matrices=False)
-    x_W, y_W = (centred_WD @ axes_KD[:2].T).T
+    centered_WD = vectors_WD - vectors_WD.mean(0)
+    _, _, axes_KD = np.linalg.svd(centered_WD, full_matrices=False)
+    x_W, y_W = (centered_WD @ axes_KD[:2].T).T
     figure = Figure(figsize=(8.0, 6.0), layout="constrained")
     axes = figure.subplots()
-    axes.scatter(x_W, y_W, s=8, color=COLOURS[0])
+    axes.scatter(x_W, y_W, s=8, color=COLORS[0])
     for word, x, y in zip(words, x_W, y_W, strict=True):
         axes.annotate(word, (x, y), xytext=(3, 2), textcoords="offset points", fontsize=8, parse_math=False)
     axes.set_xlabel("first principal component")

@@ -36,8 +36,8 @@ def test_axes_carry_the_words_and_the_bar_goes_from_0_to_1() -> None:
     assert image.get_clim() == (0.0, 1.0)
     assert bar.get_ylabel() == "attention weight"
     assert title.get_text() == "no. 1"
-    centres = [patch.get_center() for patch in axes.patches if isinstance(patch, Rectangle)]
-    np.testing.assert_allclose(centres, [(1, 0), (2, 1)], atol=1e-9)
+    centers = [patch.get_center() for patch in axes.patches if isinstance(patch, Rectangle)]
+    np.testing.assert_allclose(centers, [(1, 0), (2, 1)], atol=1e-9)
 
 
 def test_a_light_picture_has_high_weights_dark_on_white() -> None:

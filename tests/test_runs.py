@@ -80,8 +80,8 @@ def test_an_animation_shows_a_sample_at_every_validation(
         runs.main([str(folder), "--animate", str(tmp_path / "one.gif")])
     assert "sample_1_step_*.png" in capsys.readouterr().err
     (folder / "attention").mkdir()
-    for step, colour in ((10, "red"), (20, "blue")):
-        Image.new("RGB", (4, 4), colour).save(folder / f"attention/sample_1_step_{step:08d}.png")
+    for step, color in ((10, "red"), (20, "blue")):
+        Image.new("RGB", (4, 4), color).save(folder / f"attention/sample_1_step_{step:08d}.png")
     runs.main([str(folder), "--animate", str(tmp_path / "one.gif")])
     with Image.open(tmp_path / "one.gif") as animation:
         assert (animation.n_frames, animation.info["loop"]) == (2, 0)

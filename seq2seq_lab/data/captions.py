@@ -128,7 +128,7 @@ class ImageFolder:
 
 
 def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return an image as RGB values of shape 3HW, cropped at its centre to the shape of `height` and `width` and resized.
+    """Return an image as RGB values of shape 3HW, cropped at its center to the shape of `height` and `width` and resized.
 
     Raises:
         UserError: the file cannot be read, or Pillow is not installed.

@@ -1,4 +1,4 @@
-"""Scenes of coloured shapes with captions, drawn by the program. The region of each content word is known."""
+"""Scenes of colored shapes with captions, drawn by the program. The region of each content word is known."""
 
 from dataclasses import dataclass
 from random import Random
@@ -11,7 +11,7 @@ from seq2seq_lab.errors import require
 
 CANVAS = 32  # pixels
 SIZES = {"small": 7, "large": 12}  # pixels
-COLOURS = {
+COLORS = {
     "red": (220, 40, 40),
     "green": (40, 170, 60),
     "blue": (50, 80, 220),
@@ -30,22 +30,22 @@ class Thing:
     """A shape on the canvas."""
 
     size: str
-    colour: str
+    color: str
     shape: str
     box: Box
 
     @property
     def words(self) -> tuple[str, str, str]:
         """The words that describe it."""
-        return self.size, self.colour, self.shape
+        return self.size, self.color, self.shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenes:
-    """Images of one to `max_shapes` shapes of different size, colour and form, with a caption that the image determines.
+    """Images of one to `max_shapes` shapes of different size, color and form, with a caption that the image determines.
 
     The caption names the shapes from the top to the bottom of the image, and says where each one is relative to the one
-    before it, for example "a large red circle , right of it a small blue cross". The words for size, colour and form have
+    before it, for example "a large red circle , right of it a small blue cross". The words for size, color and form have
     the shape's bounding box as region; the other words have none.
 
     Args:
@@ -96,11 +96,11 @@ def place(random: Random, count: int) -> list[Thing]:
         side = SIZES[size]
         left, top = random.randint(1, CANVAS - side - 1), random.randint(1, CANVAS - side - 1)
         box = (left, top, left + side, top + side)
-        colour, shape = random.choice([*COLOURS]), random.choice(SHAPES)
+        color, shape = random.choice([*COLORS]), random.choice(SHAPES)
         # Tops that differ order the shapes, and words that differ make the caption clear.
-        distinct = all(top != one.box[1] and (size, colour, shape) != one.words for one in things)
+        distinct = all(top != one.box[1] and (size, color, shape) != one.words for one in things)
         if distinct and not any(touch(box, one.box) for one in things):
-            things.append(Thing(size, colour, shape, box))
+            things.append(Thing(size, color, shape, box))
         if len(things) == count:
             break
     return sorted(things, key=lambda thing: thing.box[1])
@@ -117,7 +117,7 @@ def draw(things: list[Thing], noise: np.random.Generator) -> npt.NDArray[np.uint
     for thing in things:
         left, top, right, bottom = thing.box
         inside = mask(thing.shape, right - left)
-        image[:, top:bottom, left:right][:, inside] = np.array(COLOURS[thing.colour])[:, None]
+        image[:, top:bottom, left:right][:, inside] = np.array(COLORS[thing.color])[:, None]
     image += noise.integers(-NOISE, NOISE + 1, image.shape, dtype=np.int16)
     return image.clip(0, 255).astype(np.uint8)
 
@@ -125,13 +125,13 @@ def draw(things: list[Thing], noise: np.random.Generator) -> npt.NDArray[np.uint
 def mask(shape: str, side: int) -> npt.NDArray[np.bool_]:
     """Return the pixels of a shape in a square of `side` pixels."""
     row, column = np.mgrid[:side, :side]
-    centre = (side - 1) / 2
+    center = (side - 1) / 2
     if shape == "circle":
-        inside = (row - centre) ** 2 + (column - centre) ** 2 <= (side / 2) ** 2
+        inside = (row - center) ** 2 + (column - center) ** 2 <= (side / 2) ** 2
     elif shape == "triangle":
-        inside = abs(column - centre) <= (row + 1) / 2
+        inside = abs(column - center) <= (row + 1) / 2
     elif shape == "cross":
-        inside = (abs(row - centre) <= side / 6) | (abs(column - centre) <= side / 6)
+        inside = (abs(row - center) <= side / 6) | (abs(column - center) <= side / 6)
     else:
         inside = np.ones((side, side), bool)
     return np.asarray(inside, np.bool_)

@@ -76,7 +76,7 @@ class Positions(nn.Module):
 
 def sinusoids(position_T: Tensor, size: int) -> Tensor:
     """Return vectors_TE of sin(p / 10000^(2i/E)) at 2i and cos(p / 10000^(2i/E)) at 2i + 1 (Vaswani 2017, §3.5)."""
-    dtype = torch.float32 if position_T.device.type == "mps" else torch.float64  # MPS does not have float64
+    dtype = torch.float32 if position_T.device.type == "mps" else torch.float64  # MPS does not support float64
     exponents = torch.arange(0, size, 2, device=position_T.device, dtype=dtype) / size
     angles = position_T[:, None] / 10_000**exponents
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]

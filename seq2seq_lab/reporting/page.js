@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const BATCH = 50; // outputs shown at once
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"]
-  .map((colour) => [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16)));
+  .map((color) => [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16)));
 let data; // see page_data in page.py
 let visible = new Set(); // numbers of the runs that the table shows
 const hidden = new Set(); // numbers of the groups that the legend switched off
@@ -64,7 +64,7 @@ function showRuns() {
   }));
   const rows = found.map((run) => element("tr", {}, ...columns.map((one, place) => {
     const cell = element("td", { className: typeof one.values[run] === "number" ? "number" : "" });
-    if (place === 0) cell.append(dot(data.groups[groupOf(run)].colour));
+    if (place === 0) cell.append(dot(data.groups[groupOf(run)].color));
     cell.append(one.texts[run]);
     return cell;
   })));
@@ -77,15 +77,15 @@ function compare(one, other) {
   return typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other));
 }
 
-function dot(colour) {
+function dot(color) {
   const made = element("span", { className: "dot" });
-  made.style.background = colour;
+  made.style.background = color;
   return made;
 }
 
 function showLegend() {
   at("legend").replaceChildren(...data.groups.map((group, number) => {
-    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(number)) }, dot(group.colour), group.label);
+    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(number)) }, dot(group.color), group.label);
     button.onclick = () => {
       hidden.has(number) ? hidden.delete(number) : hidden.add(number);
       button.ariaPressed = String(!hidden.has(number));
@@ -109,8 +109,8 @@ function draw(id, traces, layout) {
   }, { responsive: true, displayModeBar: false });
 }
 
-function faded(colour, alpha) {
-  return colour + Math.round(255 * alpha).toString(16).padStart(2, "0");
+function faded(color, alpha) {
+  return color + Math.round(255 * alpha).toString(16).padStart(2, "0");
 }
 
 /* The mean of lines and its standard deviation at the steps that all of them have. */
@@ -135,15 +135,15 @@ function drawCurves() {
     const each = at("single").checked || runs.length === 1 || !x.length;
     if (each) {
       runs.forEach((run, i) => traces.push({
-        ...lines[i], mode: lines[i].x.length > 30 ? "lines" : "lines+markers", line: { color: group.colour },
+        ...lines[i], mode: lines[i].x.length > 30 ? "lines" : "lines+markers", line: { color: group.color },
         hovertemplate: data.runs[run] + "<br>step %{x}: %{y:.4g}<extra></extra>",
       }));
     } else {
       const edge = (sign) => mean.map((value, i) => value + sign * deviation[i]);
       traces.push(
         { x, y: edge(1), mode: "lines", line: { width: 0 }, hoverinfo: "skip" },
-        { x, y: edge(-1), mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: faded(group.colour, 0.2), hoverinfo: "skip" },
-        { x, y: mean, mode: x.length > 30 ? "lines" : "lines+markers", line: { color: group.colour }, customdata: deviation,
+        { x, y: edge(-1), mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: faded(group.color, 0.2), hoverinfo: "skip" },
+        { x, y: mean, mode: x.length > 30 ? "lines" : "lines+markers", line: { color: group.color }, customdata: deviation,
           hovertemplate: group.label + `, ${runs.length} runs<br>step %{x}: %{y:.4g} ± %{customdata:.2g}<extra></extra>` });
     }
   });
@@ -156,10 +156,10 @@ function drawBars() {
   const [low, high] = one.limits ?? [-Infinity, Infinity], traces = [];
   one.bars.forEach((rows, number) => {
     if (hidden.has(number) || !rows.length) return;
-    const { label, colour } = data.groups[number];
+    const { label, color } = data.groups[number];
     const interval = (row) => row.confidence ?? 0;
     traces.push({
-      type: "bar", x: rows.map((row) => row.group), y: rows.map((row) => row.value), marker: { color: colour },
+      type: "bar", x: rows.map((row) => row.group), y: rows.map((row) => row.value), marker: { color: color },
       error_y: {
         type: "data", symmetric: false, thickness: 1.2, width: 3,
         array: rows.map((row) => Math.min(interval(row), high - row.value)),

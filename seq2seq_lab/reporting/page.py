@@ -79,11 +79,11 @@ def page_data(table: Table) -> dict[str, Any]:
         "groups": [
             {
                 "label": group.label,
-                "colour": colour,
+                "color": color,
                 "runs": [numbers[id(run)] for run in group.runs],
                 "median": None if median is None else numbers[id(median)],
             }
-            for group, colour, median in zip(table.groups, colours(len(table.groups)), medians, strict=True)
+            for group, color, median in zip(table.groups, colors(len(table.groups)), medians, strict=True)
         ],
         "columns": columns(table, runs),
         "shared": shared_settings(runs),
@@ -102,8 +102,8 @@ def names_of(groups: Sequence[Group]) -> list[str]:
     return [name if count[name] == 1 else f"{name} ({run.folder})" for name, run in names]
 
 
-def colours(number: int) -> list[str]:
-    """Return a colour for each of a number of groups."""
+def colors(number: int) -> list[str]:
+    """Return a color for each of a number of groups."""
     from plotly.colors import qualitative
 
     palette = qualitative.D3 if number <= len(qualitative.D3) else qualitative.Alphabet

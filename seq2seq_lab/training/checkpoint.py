@@ -274,7 +274,7 @@ def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:
     if len(checkpoints) == 1:
         return
     with torch.no_grad():
-        # On the host, since MPS does not have float64.
+        # On the host, since MPS does not support float64.
         totals = {name: weight.to("cpu", torch.float64) for name, weight in _weights(model).items()}
         for checkpoint in checkpoints[1:]:
             load_weights(checkpoint, model)

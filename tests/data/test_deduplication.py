@@ -25,7 +25,7 @@ def found(train, *held_out):
     return +counts, [mask.tolist() for mask in result.duplicates], result.leaks.tolist()
 
 
-def test_duplicates_are_exact_and_leaks_normalised():
+def test_duplicates_are_exact_and_leaks_normalized():
     train = [("a", "b"), ("a", "b"), ("a", "c"), ("caf\u00e9", "coffee"), ("x", "y")]
     validation = [("Cafe\u0301", "coffee "), ("a", "d"), ("z", "z")]
     test = [("x", "y"), ("z", "z")]

@@ -16,7 +16,7 @@ def text(*pairs: tuple[str, str]) -> ParallelText:
     return ParallelText([source for source, _ in pairs], [target for _, target in pairs])
 
 
-def test_words_are_normalised() -> None:
+def test_words_are_normalized() -> None:
     assert words("I'm  SURE he can’t (really) go!") == ["i", "am", "sure", "he", "cannot", "really", "go"]
     assert words("Don't; won't") == ["do", "not", "will", "not"]
     assert words("L'homme cafe\u0301\u00a0!") == ["l", "homme", "caf\u00e9"]

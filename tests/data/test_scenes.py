@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from seq2seq_lab.data.captions import ImageFolder
-from seq2seq_lab.data.scenes import CANVAS, COLOURS, NOISE, Scenes, mask, relation
+from seq2seq_lab.data.scenes import CANVAS, COLORS, NOISE, Scenes, mask, relation
 from seq2seq_lab.errors import UserError
 
 
@@ -16,7 +16,7 @@ def scenes(**settings: Any) -> Scenes:
     return Scenes(**{"train": 40, "validation": 5, "test": 5, "max_shapes": 3, "seed": 1} | settings)
 
 
-def test_the_region_of_a_colour_shows_that_colour() -> None:
+def test_the_region_of_a_color_shows_that_color() -> None:
     pairs = scenes().load().train
     assert pairs.regions is not None
     seen = 0
@@ -25,10 +25,10 @@ def test_the_region_of_a_colour_shows_that_colour() -> None:
         for number, (left, top, right, bottom) in regions.items():
             assert 0 <= left < right <= CANVAS
             assert 0 <= top < bottom <= CANVAS
-            if words[number] in COLOURS:
+            if words[number] in COLORS:
                 difference = (
                     image[:, top:bottom, left:right].astype(int)
-                    - np.array(COLOURS[words[number]])[:, None, None]
+                    - np.array(COLORS[words[number]])[:, None, None]
                 )
                 shown = (abs(difference) <= NOISE).all(0)
                 assert shown.mean() > 0.3
@@ -63,8 +63,8 @@ def test_values_out_of_range_are_refused(setting: dict[str, int]) -> None:
 
 
 def write_folder(folder: Path, lines: list[str]) -> ImageFolder:
-    for number, colour in enumerate(("red", "blue", "lime")):
-        Image.new("RGB", (20, 10 + number), colour).save(folder / f"{number}.png")
+    for number, color in enumerate(("red", "blue", "lime")):
+        Image.new("RGB", (20, 10 + number), color).save(folder / f"{number}.png")
     (folder / "captions.tsv").write_text("\n".join(lines) + "\n", "utf-8")
     return ImageFolder(path=str(folder), size=8, language="en")
 

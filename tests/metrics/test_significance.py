@@ -1,4 +1,4 @@
-"""The p-values of a comparison: vectorised BLEU, the level of the test, and of its correction."""
+"""The p-values of a comparison: vectorized BLEU, the level of the test, and of its correction."""
 
 import math
 import random

@@ -63,7 +63,7 @@ def test_seeded_by_torch() -> None:
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 4, 5, 8])
-def test_neighbours_are_independent(distance: int) -> None:
+def test_neighbors_are_independent(distance: int) -> None:
     y = dropped(0.3, torch.ones(COUNT, dtype=torch.float64))
     correlation = torch.corrcoef(torch.stack([y[:-distance], y[distance:]]))[0, 1].item()
     assert abs(correlation) < 5 / COUNT**0.5

@@ -133,7 +133,7 @@ def test_a_command_is_continued_between_its_words() -> None:
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == words
 
 
-def test_the_terminal_gets_colours_and_the_log_plain_text(
+def test_the_terminal_gets_colors_and_the_log_plain_text(
     screen: Callable[[bool], io.StringIO], tmp_path: Path
 ) -> None:
     out = screen(True)

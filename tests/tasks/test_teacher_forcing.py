@@ -296,7 +296,7 @@ def test_uniform_numbers() -> None:
         ),
     ],
 )
-def test_uniform_numbers_of_neighbours_are_uncorrelated(x: Tensor, y: Tensor) -> None:
+def test_uniform_numbers_of_neighbors_are_uncorrelated(x: Tensor, y: Tensor) -> None:
     different = slice(1, None)  # exchanged counters are the same at (0, 0)
     assert abs(torch.corrcoef(torch.stack([x[different], y[different]]))[0, 1].item()) < 5 / COUNT**0.5
 

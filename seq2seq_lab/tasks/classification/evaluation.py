@@ -101,7 +101,7 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
         logits_BC, weights_BS, penalty_B = model(batch)
         if weights_BS is None:
             weights_BS = model.saliency(batch)
-    # Read on the host, where the metrics are computed; MPS does not have float64.
+    # Read on the host, where the metrics are computed; MPS does not support float64.
     probabilities_BC = torch.from_numpy(to_host(logits_BC.float())).double().softmax(-1).numpy()
     weights_BS = to_host(weights_BS.float()).astype(np.float64)
     penalties = [0.0] * len(probabilities_BC) if penalty_B is None else to_host(penalty_B.float()).tolist()

@@ -94,7 +94,7 @@ def sentence_nats(
             loss_BT = functional.cross_entropy(
                 logits_BTV.float().transpose(1, 2), batch.outputs_BT, ignore_index=PAD, reduction="none"
             )
-        # Read on the host, which sums in float64; MPS does not have it.
+        # Read on the host and summed there in float64, which MPS does not support.
         share |= zip(index.tolist(), to_host(loss_BT).sum(1, dtype=np.float64).tolist(), strict=True)
         if counted is not None:
             counted(number, len(plan))

@@ -1,4 +1,4 @@
-"""Language modelling as a task: the next token of sentences of one language."""
+"""Language modeling as a task: the next token of sentences of one language."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
