@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu
 
-measures the machine, runs the tests marked `gpu`, measures training, decoding and memory. It
-needs no network, no corpus and no other package. Each part runs in its own process with a time limit; if it crashes, hangs
-or is stopped, its results so far are kept. `report.json` and `report.md` in `--out` are written after each part.
+measures the machine, runs the tests marked `gpu`, and measures training, decoding and memory. It needs no network, no corpus
+and no other package. Each part runs in its own process with a time limit; if it crashes, hangs or is stopped, its results so
+far are kept. `report.json` and `report.md` in `--out` are written after each part.
 
 `--device cpu` runs everything without a GPU, in the smallest sizes.
 """

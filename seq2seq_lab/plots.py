@@ -254,7 +254,7 @@ def shorten(text: str, characters: int) -> str:
 
 
 def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDeclaration) -> "Figure":
-    """Return a metric by group of examples, one line per test set, with the number of examples under each group.
+    """Draw a metric by group of examples, one line per test set, with the number of examples under each group.
 
     The scale is that of the metric's limits. Error bars are the 95% intervals of the groups that have one. A group
     without a value is a gap.
@@ -392,8 +392,7 @@ def draw_curves(
 
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    # Losses fall and scores rise, so these corners for the legends are free.
-    for axes, curves, place in ((left, losses, "upper right"), (right, scores, "lower right")):
+    for axes, curves in ((left, losses), (right, scores)):
         for number, (name, points) in enumerate(curves.items()):
             axes.plot(
                 [step for step, _ in points],
@@ -409,7 +408,7 @@ def draw_curves(
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc=place, frameon=False, fontsize=9)
+        axes.legend(loc="best", frameon=False, fontsize=9)
     left.set_title("loss", fontsize=11)
     left.set_ylabel(f"nats per {unit}")
     right.set_title("score on the validation split", fontsize=11)

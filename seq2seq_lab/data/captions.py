@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import find_problem, new_counts, read_lines
+from seq2seq_lab.data.text import SPLITS, find_problem, new_counts, read_lines
 from seq2seq_lab.errors import UserError, require
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; the last two are outside
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class ImageFolder:
         Raises:
             UserError: a file is missing or cannot be read, or Pillow is not installed.
         """
-        folder = Path(self.path)
+        folder = Path(self.path).expanduser()
         table = folder / "captions.tsv"
         if not table.is_file():
             raise UserError(
@@ -102,7 +101,7 @@ class ImageFolder:
             form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
             if reason := problem or form or find_problem(row[2]):
                 raise UserError(
-                    f"{table}, line {number}: {reason}. Write three columns separated by tabs: {names}; the file of the "
+                    f"{table} line {number}: {reason}. Write three columns separated by tabs: {names}; the file of the "
                     f"image; a caption."
                 )
             rows.append(row)

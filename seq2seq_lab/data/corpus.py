@@ -103,6 +103,6 @@ def check_corpus(dataset: Dataset, kind: type, task: str) -> None:
 
 def _other_corpus(dataset: Dataset, found: type, kind: type, task: str) -> UserError:
     return UserError(
-        f"dataset={type(dataset).__name__} has a corpus of type {found.__name__}, but task={task} uses a {kind.__name__}. "
-        f"Choose another data set or another task."
+        f"The data set {type(dataset).__name__} has a corpus of type {found.__name__}, but task={task} uses a "
+        f"{kind.__name__}. Choose another data set or another task."
     )

@@ -1,6 +1,6 @@
 """Dialogues of several turns: generated ones whose answer depends on an earlier turn, or files of JSON lines."""
 
-import json
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +8,10 @@ from random import Random
 from typing import NamedTuple
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.text import find_problem, list_folder, new_counts, read_lines
+from seq2seq_lab.data.text import SPLITS, find_problem, list_folder, new_counts, read_lines
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
-
-SPLITS = ("train", "validation", "test")
+from seq2seq_lab.files import parse_json
 
 
 class Topic(NamedTuple):
@@ -201,11 +200,11 @@ def read_dialogues(path: Path) -> Iterator[tuple[int, str, str]]:
     for number, (line, problem) in enumerate(read_lines(path, new_counts()), start=1):
         try:
             turns = parse(line) if not problem else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             turns, problem = None, str(error)
         if turns is None:
             raise UserError(
-                f"{path}, line {number}: {problem}. Write one dialogue per line, for example "
+                f"{path} line {number}: {problem}. Write one dialogue per line, for example "
                 f'["how are you?", "fine."], or with speakers [{{"speaker": "ann", "text": "how are you?"}}, …].'
             )
         context = [f"{speaker}: {text}" if speaker else text for speaker, text in turns]
@@ -214,12 +213,12 @@ def read_dialogues(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def parse(line: str) -> list[tuple[str, str]]:
-    """Return (speaker or "", text) of each turn of a dialogue in JSON; runs of white space become one space.
+    """Return (speaker or "", text) of each turn of a dialogue in JSON, in Unicode NFC; runs of white space become one space.
 
     Raises:
         ValueError: the line has another format.
     """
-    dialogue = json.loads(line)
+    dialogue = parse_json(line)
     if not isinstance(dialogue, list) or len(dialogue) < 2:
         raise ValueError("the line is not an array of two or more turns")
     turns = []
@@ -228,7 +227,9 @@ def parse(line: str) -> list[tuple[str, str]]:
         if not isinstance(entry, dict) or not {"text"} <= entry.keys() <= {"text", "speaker"}:
             raise ValueError(f"turn {number} is neither a text nor an object with text and speaker")
         for key, value in entry.items():
-            if wrong := find_problem(value if not isinstance(value, str) else " ".join(value.split())):
+            text = unicodedata.normalize("NFC", " ".join(value.split())) if isinstance(value, str) else value
+            if wrong := find_problem(text):
                 raise ValueError(f"turn {number}, {key}: {wrong}")
-        turns.append((" ".join(entry.get("speaker", "").split()), " ".join(entry["text"].split())))
+            entry[key] = text
+        turns.append((entry.get("speaker", ""), entry["text"]))
     return turns

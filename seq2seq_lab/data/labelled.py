@@ -72,7 +72,7 @@ def collect_labelled(language: str, examples: Iterable[tuple[SplitName, Example]
         parts[split].append(example)
     if empty := [split for split, part in parts.items() if not part]:
         raise UserError(
-            f"No texts for {', '.join(empty)}. Give the data set more texts, or set greater shares, for example "
+            f"No texts for {', '.join(empty)}. Give the data set more texts, or increase the shares, for example "
             f"dataset.validation_share=0.2 dataset.test_share=0.2."
         )
     return LabelledCorpus(language, *map(_labelled, (parts["train"], parts["validation"], parts["test"])))

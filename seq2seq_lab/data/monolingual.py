@@ -79,7 +79,7 @@ class Monolingual:
             if problem == text.EMPTY:
                 blank += 1
             elif problem:
-                raise UserError(f"dataset.path={path}, line {number}: {problem}. Correct or remove the line.")
+                raise UserError(f"dataset.path={path} line {number}: {problem}. Correct or remove the line.")
             else:
                 lines.append(line)
         test = round(self.test_share * len(lines))
@@ -88,7 +88,7 @@ class Monolingual:
         if 0 in (train, validation, test):
             raise UserError(
                 f"dataset.path={path} has {len(lines)} lines with text, which gives {train} for train, {validation} for "
-                f"validation and {test} for test. Give it more lines, or set greater dataset.validation_share and "
+                f"validation and {test} for test. Add lines, or increase dataset.validation_share and "
                 f"dataset.test_share."
             )
         parts = (lines[:train], lines[train : train + validation], lines[train + validation :])

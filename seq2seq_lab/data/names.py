@@ -7,7 +7,6 @@ from random import Random
 
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
 from seq2seq_lab.data.text import (
-    check_positive,
     check_shares,
     find_problem,
     list_folder,
@@ -15,7 +14,7 @@ from seq2seq_lab.data.text import (
     read_lines,
     split_by_hash,
 )
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 
 MOST_REPEATS = 1_000
 """After this many consecutive names that were drawn before, a language counts as exhausted."""
@@ -52,7 +51,7 @@ PLAIN = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v")
 FIVE = (("a", "e", "i", "o", "u"),)
 NONE = ("",)
 
-# Most letters occur in every language; the languages differ in how letters combine. Some names fit two languages.
+# Most letters occur in every language; the languages differ in how letters combine. Some names match two languages.
 LANGUAGES = {
     # open syllables: each consonant has a vowel after it
     "Alu": Spelling((*PLAIN, ""), FIVE, NONE, NONE, (2, 3)),
@@ -100,7 +99,7 @@ class Names:
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
-        check_positive("dataset.names", self.names)
+        require(self.names >= 1, "dataset.names", self.names, "1 or more")
 
     def load(self) -> LabelledCorpus:
         """Read or generate the names. Raises `UserError` for files that cannot be used."""
@@ -139,6 +138,6 @@ class Names:
             ]
             for number, name, problem in names:
                 if reason := problem or find_problem(name):
-                    raise UserError(f"{file}, line {number}: {reason}. Correct or remove the line.")
+                    raise UserError(f"{file} line {number}: {reason}. Correct or remove the line.")
             for name in dict.fromkeys(name for _, name, _ in names):
                 yield name, file.stem, None

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.captions import Box, CaptionCorpus, CaptionedImages
+from seq2seq_lab.data.text import SPLITS
 from seq2seq_lab.errors import require
 
 CANVAS = 32  # pixels
@@ -64,13 +65,13 @@ class Scenes:
     seed: int
 
     def __post_init__(self) -> None:
-        for key in ("train", "validation", "test"):
+        for key in SPLITS:
             require(getattr(self, key) >= 1, f"dataset.{key}", getattr(self, key), "1 or more")
         require(1 <= self.max_shapes <= 4, "dataset.max_shapes", self.max_shapes, "1 to 4")
 
     def load(self) -> CaptionCorpus:
         """Draw the images."""
-        splits = [self._split(name, number) for number, name in enumerate(("train", "validation", "test"))]
+        splits = [self._split(name, number) for number, name in enumerate(SPLITS)]
         return CaptionCorpus("en", splits[0], splits[1], {"test": splits[2]})
 
     def _split(self, name: str, number: int) -> CaptionedImages:

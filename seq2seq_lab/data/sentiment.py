@@ -8,7 +8,6 @@ from random import Random
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
 from seq2seq_lab.data.text import (
     SplitName,
-    check_positive,
     check_shares,
     find_problem,
     list_folder,
@@ -16,7 +15,7 @@ from seq2seq_lab.data.text import (
     read_lines,
     split_by_hash,
 )
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require
 
 POSITIVE = [
     "brilliant",
@@ -78,10 +77,8 @@ FACTS = (
     "it follows two brothers through a long winter",
     "there are subtitles",
 )
-NEGATED, CONCEDED = (
-    0.3,
-    0.4,
-)  # shares of the reviews with a negation, and with an opinion that does not decide
+NEGATED = 0.3  # share of the reviews with a negation
+CONCEDED = 0.4  # share of the reviews with an opinion that does not decide
 DECIDING = "*"  # marks a deciding word
 HEADER = ("sentence", "label")
 LABELS = {"0": "negative", "1": "positive"}
@@ -114,7 +111,7 @@ class Sentiment:
 
     def __post_init__(self) -> None:
         check_shares(self.validation_share, self.test_share)
-        check_positive("dataset.reviews", self.reviews)
+        require(self.reviews >= 1, "dataset.reviews", self.reviews, "1 or more")
 
     def load(self) -> LabelledCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""
@@ -177,6 +174,6 @@ def read_sst2(path: Path) -> Iterator[tuple[str, str]]:
         form = "" if label in LABELS else f"{line!r} is not a sentence, a tab and 0 or 1"
         if reason := problem or form or find_problem(text):
             raise UserError(
-                f"{path}, line {number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."
+                f"{path} line {number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."
             )
         yield text.strip(), LABELS[label]

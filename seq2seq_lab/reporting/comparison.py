@@ -16,8 +16,8 @@ from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, differing
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime import console
 
-SAMPLES = 1000  # of the bootstrap, and
-SAMPLES_EACH = 200  # for each comparison: a corrected p is at least their number divided by the samples
+SAMPLES = 1000  # of the bootstrap, at least
+SAMPLES_EACH = 200  # of the bootstrap for each comparison, so that a corrected p can be as small as 1 / SAMPLES_EACH
 TESTS = ("p", "p, seeds")  # the headings of the p-values: of runs of median score, and of the means of lines
 SPEED = re.compile(r"train/(\w+)_per_second")
 
@@ -123,7 +123,7 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
     for group, runs in usable.items():
         if (median := group.median(key)) in runs:
             medians[group] = median.statistics[metric]
-        if len(runs) > 1:
+        if len(runs) > 1 and len(runs) == len(group.values(key)):  # the means that the line shows
             several[group] = [run.statistics[metric] for run in runs]
     test = _Test(metrics[metric], metric, base, chosen=baseline is not None)
     p = test.p_values(paired_bootstrap, medians)

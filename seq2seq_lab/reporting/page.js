@@ -69,7 +69,7 @@ function showRuns() {
     return cell;
   })));
   at("table").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
-  at("shown").textContent = `${found.length} of ${data.runs.length} runs. The figures show these runs. Click a heading to sort.`;
+  at("shown").textContent = `${found.length} of ${data.runs.length} runs. The curves show these runs. Click a heading to sort.`;
   drawCurves();
 }
 
@@ -205,7 +205,7 @@ function chooseExample() {
     const select = at("map" + number), before = Number(select.value);
     const other = runs.findIndex((run) => groupOf(run) !== groupOf(runs[0]));
     select.replaceChildren(...runs.map((run) => new Option(data.runs[run], run)));
-    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : number * Math.max(other, 0);
+    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : number * (other < 0 ? Math.min(1, runs.length - 1) : other);
     select.dataset.set = "true";
   }
   document.querySelectorAll(".map")[1].hidden = runs.length < 2;
@@ -372,7 +372,7 @@ async function start() {
   fill(at("grouping"), data.groupings.map((one) => one.label));
   on(["grouping"], "change", drawBars);
   if (!data.groupings.length) empty("groupings", "These runs have no metrics by group.");
-  if (data.axes.length < 2) empty("settings", "These runs differ in no setting.");
+  if (data.axes.length < 2) empty("settings", "All runs have the same settings.");
   showLegend();
   on(["filter"], "input", showRuns);
   on(["columns"], "change", showRuns);

@@ -19,7 +19,7 @@ from typing import Any
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, note
-from seq2seq_lab.reporting.runs import ASPECTS, SEARCH_SEED, SEED, Group, Run
+from seq2seq_lab.reporting.runs import ASPECTS, MISSING, SEARCH_SEED, SEED, Group, Run
 
 FILES = Path(__file__).parent  # of page.html, page.css and page.js
 TRAINING_LOSS = "train/loss"
@@ -27,7 +27,6 @@ MAX_POINTS = 200  # of a curve
 MAX_ROWS = 20_000  # outputs on the page
 MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
 MAIN, DIFFERING, EVERY = 0, 1, 2  # which columns of the table of runs a choice of the reader shows
-SAME = "–"  # a setting that a run does not have
 
 
 def page(table: Table, title: str) -> str:
@@ -140,7 +139,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
             shown = MAIN if one.compared or name == table.metric else DIFFERING
             add(one.label, "score", shown, [one.text(value) for value in values], values)
     for label, values in sizes_and_speeds(runs).items():
-        texts = [SAME if value is None else f"{value:,.0f}" for value in values]
+        texts = [MISSING if value is None else f"{value:,.0f}" for value in values]
         add(label, "fact", DIFFERING, texts, values)
     for aspect in ("data", *ASPECTS):
         texts = [run.recorded[aspect] for run in runs]
@@ -151,7 +150,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
     for key in differing_settings(runs):
         if key not in shown_keys:
-            add(key, "setting", DIFFERING, [run.settings.get(key, SAME) for run in runs])
+            add(key, "setting", DIFFERING, [run.settings.get(key, MISSING) for run in runs])
     return made
 
 
@@ -183,7 +182,7 @@ def sortable(texts: Sequence[str]) -> Sequence[Any]:
 def differing_settings(runs: Sequence[Run]) -> list[str]:
     """Return the settings that are not the same in all runs."""
     known = dict.fromkeys(key for run in runs for key in run.settings)
-    return [key for key in known if len({run.settings.get(key, SAME) for run in runs}) > 1]
+    return [key for key in known if len({run.settings.get(key, MISSING) for run in runs}) > 1]
 
 
 def shared_settings(runs: Sequence[Run]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
 SEED = "seed"
 SEARCH_SEED = "search.seed"
+MISSING = "–"  # the value of a setting that a run does not have
 ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
 # Folders in a run folder that are not searched for runs.
@@ -263,7 +264,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     """Return the runs in groups, in the order of their first runs. Runs of one group have the same test set and data.
 
     Args:
-        by: the keys that distinguish the groups; none for the keys that distinguish runs of the same seed.
+        by: the keys that distinguish the groups; none for all keys that differ, except the seed.
 
     Raises:
         UserError: no run has such a key.
@@ -311,7 +312,10 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
 
 
 def distinguishing_keys(runs: Sequence[Run], known: Sequence[str]) -> list[str]:
-    """Return the keys, in their order, that distinguish runs of one seed, without those that add nothing to earlier keys."""
+    """Return the keys other than the seed that distinguish the runs, in their order.
+
+    A key that adds no distinction to those before it is left out.
+    """
     keys: list[str] = []
     for key in known:
         if key == SEED:
@@ -347,7 +351,7 @@ def _named_runs(runs: Sequence[Run]) -> str:
 
 
 def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(run.settings.get(key, "–") for key in keys)
+    return tuple(run.settings.get(key, MISSING) for key in keys)
 
 
 def _order(seed: str) -> tuple[int, str]:

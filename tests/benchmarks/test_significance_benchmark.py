@@ -21,6 +21,7 @@ def group(label: str, share: float, count: int, spread: float = 0.0) -> Any:
         right = draw.random(80) < share + spread * draw.standard_normal()
         runs.append(
             SimpleNamespace(
+                folder=Path(label),
                 test_set="one",
                 result={"test/minimal_pairs": 100 * right.mean()},
                 statistics={
@@ -72,6 +73,11 @@ def test_too_few_runs_are_refused() -> None:
         measure([group("a", 0.5, 5)], "minimal_pairs", 3, 10)
     with pytest.raises(UserError, match="--size=1"):
         measure([group("a", 0.5, 5)], "minimal_pairs", 1, 10)
+
+
+def test_a_metric_without_statistics_is_refused() -> None:
+    with pytest.raises(UserError, match="--metric=aer"):
+        measure([group("a", 0.5, 6)], "aer", 3, 10)
 
 
 def test_the_jackknife_leaves_out_the_pairs_of_one_run() -> None:

@@ -90,6 +90,11 @@ def test_each_turn_but_the_first_is_a_response(tmp_path: Path) -> None:
     assert corpus.train.distances is None
 
 
+def test_escaped_letters_are_composed_as_others_are(tmp_path: Path) -> None:
+    corpus = read(tmp_path, [*LINES, r'["cafe\u0301?", "yes."]', '["cafe\u0301?", "no."]'])
+    assert corpus.train.source[-2:] == ["caf\u00e9?"] * 2
+
+
 def test_the_responses_in_a_dialogue_are_a_cluster(tmp_path: Path) -> None:
     assert read(tmp_path, LINES).train.clusters == [1, 1, 2, 2]
     assert dialogues().load().train.clusters is None
@@ -106,11 +111,13 @@ def test_the_responses_in_a_dialogue_are_a_cluster(tmp_path: Path) -> None:
         json.dumps(["a", {"speaker": "ann"}]),
         json.dumps(["a", {"text": "b", "mood": "good"}]),
         json.dumps(["a", {"text": "b", "speaker": 1}]),
+        '["a", {"text": "b", "text": "c"}]',
+        "[" * 100_000,
         "",
     ],
 )
 def test_a_line_of_another_format_is_named(line: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train\.jsonl, line 3"):
+    with pytest.raises(UserError, match=r"train\.jsonl line 3"):
         read(tmp_path, [*LINES, line])
 
 

@@ -98,6 +98,12 @@ def test_a_bad_folder_is_refused(lines: list[str], named: str, tmp_path: Path) -
         write_folder(tmp_path, lines).load()
 
 
+def test_a_folder_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_folder(tmp_path, LINES)
+    assert len(ImageFolder(path="~", size=8, language="en").load().train.captions) == 2
+
+
 def test_a_folder_without_captions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"captions\.tsv"):
         ImageFolder(path=str(tmp_path), size=8, language="en").load()

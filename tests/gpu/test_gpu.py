@@ -157,7 +157,7 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
         )
         checkpoint.load_weights(path, read.model)
         checkpoint.load_optimizer(path, read.trainer.optimizer)
-        read.trainer.state.update = 3
+        read.trainer.state.step = 3
     for (name, weight), other in zip(here.model.named_parameters(), back.model.parameters(), strict=True):
         assert other.device.type == gpu.type
         assert torch.equal(weight, other), name

@@ -388,6 +388,15 @@ def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path
     assert "hierarchical" not in comparison.note(alone)
 
 
+def test_a_mean_with_a_run_without_statistics_is_not_tested(tmp_path: Path) -> None:
+    for attention, share in (("additive", 0.9), ("dot", 0.5)):
+        for seed in (1, 2, 3):
+            make_run(tmp_path / f"{attention}{seed}", attention, seed, share)
+    (tmp_path / "dot3" / "scored" / "test.npz").unlink()
+    found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    assert [line.p_seeds for line in found.lines] == [None, None]
+
+
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
     found = comparison.compare(groups, "none")
