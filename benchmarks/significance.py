@@ -91,7 +91,9 @@ def measure(groups: Sequence[Group], metric: str, size: int, pairs: int) -> dict
         raise UserError("The runs have different test sets. Give a folder whose runs have the same one.")
     for run in (run for group in groups for run in group.runs):
         if metric not in run.statistics:
-            raise UserError(f"--metric={metric}: {run.folder} has no statistics of it. Choose another metric.")
+            raise UserError(
+                f"--metric={metric}: {run.folder} has no statistics of it. Choose another metric."
+            )
     clusters = groups[0].runs[0].statistics[CLUSTERS].astype(int)
     rates = {}
     for one, other in itertools.combinations_with_replacement(groups, 2):

@@ -73,7 +73,7 @@ class LocalLauncher(Launcher):
         """Run jobs and return their results in order.
 
         Raises:
-            UserError: a job needs more devices than there are, or data or code have changed; see `study.settle`.
+            UserError: a job needs more devices than there are, or data or code have changed; see `study.handle_changes`.
         """
         from seq2seq_lab.config.job_hash import without_hydra
         from seq2seq_lab.config.schema import typed

@@ -14,7 +14,7 @@ import torch
 
 from seq2seq_lab import build, plots
 from seq2seq_lab.config import compose, extensions
-from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
+from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.captions import read_image
@@ -186,10 +186,13 @@ class LoadedRun:
         return _displayed(figure)
 
     @torch.no_grad()
-    def plot_attention_maps(self, sentence: str) -> dict[str, "Figure"]:
+    def plot_attention_maps(self, sentence: str, first: int = 0) -> dict[str, "Figure"]:
         """Return figures of all attention weights of a Transformer for a sentence and its translation.
 
         Each figure has a row per layer and a column per head, and the mean over the heads.
+
+        Args:
+            first: see `nbest`.
 
         Returns:
             "encoder": self-attention of the source tokens; "decoder": self-attention of the input tokens `<sos>` y_1 …;
@@ -198,11 +201,11 @@ class LoadedRun:
         Raises:
             UserError: the model has no such attention, or the sentence has no words.
         """
-        hypothesis = next((found[0] for _, found in self._hypotheses([sentence], False, 0)), None)
+        hypothesis = next((found[0] for _, found in self._hypotheses([sentence], False, first)), None)
         if hypothesis is None:
             raise UserError(f"plot_attention_maps: {sentence!r} has no words. Give a sentence with words.")
         text = _without_targets(self.tokenizers.source, [sentence])
-        (batch,) = BatchMaker(text, self.device).all(plan_evaluation(text, 1))
+        (batch,) = map(BatchMaker(text, self.device), plan_evaluation(text, 1))
         inputs_1T = torch.tensor([[SOS, *hypothesis.tokens]], device=self.device)
         maps: dict[str, torch.Tensor] = {}
         if isinstance(self.model, Seq2Seq):
@@ -258,7 +261,7 @@ class LoadedRun:
         number_B = torch.tensor(numbers, device=self.device)
         size = self.config.trainer.eval_batch_size
         plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
-        for index, batch in zip(plan, BatchMaker(text, self.device).all(plan), strict=True):
+        for index, batch in zip(plan, map(BatchMaker(text, self.device), plan), strict=True):
             batch = replace(batch, index_B=number_B[batch.index_B] + first)
             with evaluation_context(batch, self.precision, self.device):
                 found = self.search(self.model, batch, with_attention)
@@ -414,8 +417,7 @@ def open_run(
     place = choose_device(_choice(Device, "device", device), gpu)
     with extensions.using(config_dir):
         limit_primitive_cache()
-        config = typed(compose.compose_opened(folder, changes))
-        check(config)
+        config = compose.compose_opened(folder, changes)
         task = open_task(config, folder, kind)
         if wanted is Precision.auto:
             wanted = Precision(read_record(folder)["test_precision"])

@@ -373,9 +373,9 @@ def task(config: Config) -> Task:
     target: type[Task] = locate("task", config.task)
     values = trainer_values(config.trainer)
     settings = {name: values[name] for name in target.settings}
-    made: Task = part("task", config.task)(parts=parts(config), seed=config.seed, **settings)
-    made.metrics = (*made.metrics, *metrics(config))
-    return made
+    built: Task = part("task", config.task)(parts=parts(config), seed=config.seed, **settings)
+    built.metrics = (*built.metrics, *metrics(config))
+    return built
 
 
 def data_record(config: Config) -> dict[str, Any]:
@@ -503,7 +503,7 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
     )
     if (encoder.reads == "images") != (source_vocabulary is None):
         raise other_source(config, encoder)
-    made = Seq2Seq(
+    network = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
         encoder=encoder,
@@ -515,8 +515,8 @@ def model(config: Config, source_vocabulary: int | None, target_vocabulary: int,
         locked_dropout=sizes.locked_dropout,
     )
     initialize: Initialization = part("initialization", config.initialization)()
-    initialize(made)
-    return made
+    initialize(network)
+    return network
 
 
 def check_turns_are_read(encoder: Encoder, decoder: Decoder) -> None:
@@ -563,7 +563,7 @@ def classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
     pooling: Pooling = part("pooling", config.pooling)(
         input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention)
     )
-    made = Classifier(
+    network = Classifier(
         embedding=embedding(source, vocabulary, size) if has_source_table(config) else None,
         encoder=encoder,
         pooling=pooling,
@@ -574,8 +574,8 @@ def classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
         embedding_dropout=source.dropout,
         locked_dropout=sizes.locked_dropout,
     )
-    part("initialization", config.initialization)()(made)
-    return made
+    part("initialization", config.initialization)()(network)
+    return network
 
 
 def language_model(config: Config, vocabulary: int) -> LanguageModel:
@@ -597,7 +597,7 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
         vocabulary_size=vocabulary,
         table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
     )
-    made = LanguageModel(
+    network = LanguageModel(
         embedding=table,
         encoder=encoder,
         readout=readout,
@@ -605,8 +605,8 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
         embedding_dropout=target.dropout,
         locked_dropout=sizes.locked_dropout,
     )
-    part("initialization", config.initialization)()(made)
-    return made
+    part("initialization", config.initialization)()(network)
+    return network
 
 
 def has_source_table(config: Config) -> bool:
@@ -710,10 +710,10 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
 
 def check_model(config: Config) -> None:
     """Refuse settings of the task that cannot be combined, before any data is read; see `Task.check`."""
-    made = task(config)
-    Declarations.of(made.metrics, made.groupings, made.primary)
-    monitored(config, made)
-    made.check()
+    built = task(config)
+    Declarations.of(built.metrics, built.groupings, built.primary)
+    monitored(config, built)
+    built.check()
 
 
 def check_parts(config: Config) -> None:

@@ -1,7 +1,6 @@
 """`python -m seq2seq_lab.caption RUN_FOLDER IMAGE ...`: describe images with a trained run."""
 
 import argparse
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +8,14 @@ from pathlib import Path
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.evaluate import add_opening
 from seq2seq_lab.plots import save_figure
-from seq2seq_lab.translate import BATCHES, chunks, picture
+from seq2seq_lab.translate import BATCHES, chunks, picture, use_utf8_output
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        use_utf8_output()
         caption(options)
 
 

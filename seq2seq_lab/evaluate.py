@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
     from seq2seq_lab.data.corpus import Corpus
     from seq2seq_lab.runtime.ranks import Ranks
-    from seq2seq_lab.tasks.translation.evaluation import Split
+    from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
 
 RUN_HELP = "a run folder (outputs/DATE/TIME), or a checkpoint on W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
 
@@ -150,6 +150,8 @@ def _score_on_rank(options: argparse.Namespace) -> None:
 
 def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     """Score a run together with the other ranks. Only rank 0 writes and prints the metrics."""
+    from seq2seq_lab import build
+    from seq2seq_lab.config import extensions
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.metrics.base import Declarations
     from seq2seq_lab.reporting import run_report, score_tables
@@ -160,13 +162,15 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
 
     with ranks.main_first():  # the others read the cache
         run = open_run(options, options.changes)
+        with extensions.using(options.config_dir):
+            run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
         splits, origin = read_splits(run, options, ranks)
     # The run scores its validation split in the precision of its training.
     trained_in = Precision(read_record(run.folder)["precision"])
-    of_validation = trained_in if options.precision == "auto" else run.precision
+    validation_precision = trained_in if options.precision == "auto" else run.precision
     evaluations = []
     for split in splits:
-        precision = of_validation if split.prefix == "val" else run.precision
+        precision = validation_precision if split.prefix == "val" else run.precision
         evaluator = run.task.evaluator(
             split, run.model, Compute(run.device, precision, ranks), replace_unknown=options.replace_unknown
         )
@@ -192,7 +196,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         "provenance": {"precision": run.precision.value, **origin},
     }
     if options.validation:
-        about["validation_precision"] = of_validation.value
+        about["validation_precision"] = validation_precision.value
     write_result(folder, about | scores)
     facts = [
         *((f"{label} signature", text) for label, text in score_tables.signatures(scores, everything=True)),
@@ -206,7 +210,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
 
 def read_splits(
     run: "LoadedRun", options: argparse.Namespace, ranks: "Ranks"
-) -> tuple[list["Split"], dict[str, Any]]:
+) -> tuple[list["TranslationSplit"], dict[str, Any]]:
     """Return the splits to score, tokenized with the tokenizers of the run, and the provenance of the evaluation.
 
     Raises:
@@ -218,7 +222,7 @@ def read_splits(
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
     from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
-    from seq2seq_lab.tasks.translation.task import corpus_record, splits_of
+    from seq2seq_lab.tasks.translation.task import corpus_record
     from seq2seq_lab.training.provenance import provenance
 
     assert run.config.dataset is not None, "TranslationTask uses the group"
@@ -226,7 +230,6 @@ def read_splits(
         build.check_slot("dataset", run.config.dataset)
         dataset = build.dataset(run.config)
         corpus = dataset.load()
-        run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
     if options.validation and not corpus.validation:
         raise UserError(
             "--validation: this data set has no validation split. Omit the option, or set dataset.validation=FILE."
@@ -236,10 +239,11 @@ def read_splits(
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
     longest = run.config.trainer.max_eval_length
     for name, tokens in {"validation": validation, **tests}.items():
-        check_lengths(name, splits_of(corpus)[name], tokens, longest, dataset)
+        check_lengths(name, corpus.splits[name], tokens, longest, dataset)
     corpus = with_near_duplicates(corpus, cache_folder(run.config.cache_dir))
     with extensions.using(options.config_dir):
-        origin = provenance(run.config, corpus_record(corpus), run.device, ranks.size)
+        weights = read_record(run.folder)["weights"]
+        origin = provenance(run.config, corpus_record(corpus), weights, run.device, ranks.size)
     splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
     for split in splits:
         run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import time
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -326,14 +327,26 @@ def sha256(path: Path) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # parallel jobs share a cache
-    try:
+    with temporary_path(path) as temporary:
         temporary.write_text(text, "utf-8")
         flush(temporary)
+
+
+@contextmanager
+def temporary_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path for a new version of a file, which replaces the file unless the block raises an error."""
+    # Parallel jobs, also on several machines, share a cache.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield temporary
         temporary.replace(path)
-    except OSError:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write a file of one JSON object per line."""
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def make_numbered_folder(parent: Path, prefix: str = "") -> Path:

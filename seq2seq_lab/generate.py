@@ -1,7 +1,6 @@
 """`python -m seq2seq_lab.generate RUN_FOLDER`: generate sentences with a language model, or score sentences."""
 
 import argparse
-import io
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from seq2seq_lab.data.text import decode_lines, new_counts
 from seq2seq_lab.errors import Parser, UserError, report_errors, require
 from seq2seq_lab.evaluate import add_opening
-from seq2seq_lab.translate import BATCHES, chunks
+from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedLanguageModel
@@ -19,8 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
+        use_utf8_output()
         generate(options)
 
 

@@ -5,7 +5,6 @@ imported on first use, because the import is slow.
 """
 
 import io
-import os
 import textwrap
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import temporary_path
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
 from seq2seq_lab.runtime.console import ShadedText
@@ -460,12 +460,8 @@ def save_figure(figure: "Figure", path: Path) -> None:
     """
     form = picture_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with temporary_path(path) as temporary:
         _draw(figure, temporary, form, 150)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def render_png(figure: "Figure", dots_per_inch: int) -> bytes:

@@ -1,21 +1,24 @@
 """`python -m seq2seq_lab.predict RUN_FOLDER`: classify lines of text with a trained run."""
 
 import argparse
-import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from seq2seq_lab.data.text import decode_lines, new_counts
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.generate import input_lines
+from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
+
+if TYPE_CHECKING:
+    from seq2seq_lab.data.tokenizers import Tokenizer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_args(arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
+        use_utf8_output()
         predict(options)
 
 
@@ -49,17 +52,27 @@ def predict(options: argparse.Namespace) -> None:
     run = api.load_classifier(
         options.folder, options.config_dir, options.device, options.precision, options.checkpoint
     )
-    lines = []
-    for number, (line, problem) in enumerate(decode_lines(sys.stdin.buffer, new_counts()), start=1):
-        if problem:
-            raise UserError(f"standard input, line {number}: {problem}. Correct the line.")
-        lines.append(line)
-    for one in run.predict(lines):
-        print(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
-        if options.weights:
-            weights = relative(one.weights)
-            print(" ".join(one.tokens))
-            print(" ".join(shade(weight, word) for weight, word in zip(weights, one.tokens, strict=True)))
+    lines = check_lines(run.run.task.vocabulary.tokenizer)
+    for chunk in chunks(lines, BATCHES * run.run.config.trainer.eval_batch_size):
+        for one in run.predict(chunk):
+            print(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
+            if options.weights:
+                weights = relative(one.weights)
+                print(" ".join(one.tokens))
+                print(" ".join(shade(weight, word) for weight, word in zip(weights, one.tokens, strict=True)))
+        sys.stdout.flush()
+
+
+def check_lines(tokenizer: "Tokenizer") -> Iterator[str]:
+    """Yield the lines of standard input.
+
+    Raises:
+        UserError: a line is not UTF-8 or has no tokens.
+    """
+    for number, line in enumerate(input_lines(), start=1):
+        if not tokenizer.encode([line])[0]:
+            raise UserError(f"standard input, line {number}: {line!r} has no token. Remove the line.")
+        yield line
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,7 @@ from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, Evaluator, Task, TaskData
-from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, NoTracker, Tracker, Trackers
+from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
@@ -122,8 +122,11 @@ def _record_end(folder: Path, error: BaseException) -> None:
         )
         if checkpoint.any_in(folder / "checkpoints"):
             log.warning("%s. To resume: %s", by, run_report.resume_command(folder))
+            text = f"{by}; resume=RUN_FOLDER resumes the run"
+        else:
+            text = f"{by} before the first checkpoint. Start the run again"
+            log.warning("%s.", text)
         status = "preempted" if isinstance(error, Preempted) else "interrupted"
-        text = f"{by}; resume=RUN_FOLDER resumes the run"
     else:
         status, text = "failed", f"{type(error).__name__}: {error}"
         trace = None if isinstance(error, UserError) else error
@@ -137,6 +140,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     config, settings, folder = job.config, job.config.trainer, job.folder
     check_folder(folder, ranks)
     record = read_record(folder) if job.resume else None
+    resumed = ranks.broadcast(lambda: find_checkpoint(folder / "checkpoints") if job.resume else None)
     compute, test_compute = prepare_machine(settings, ranks, record)
     ranks = compute.ranks
     task = build.task(config)
@@ -150,38 +154,36 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     if record is None and settings.threads == "auto":
         study, parts = None if config.study.name is None else folder.parent, settings.micro_batches
         choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
-    began = {**precisions, **provenance.provenance(config, data.record, compute.device, ranks.size)}
-    began = began if record is None else resumed_record(folder, record, began)
+    weights = (
+        ranks.broadcast(lambda: provenance.initial_weights(config)) if record is None else record["weights"]
+    )
+    origin = provenance.provenance(config, data.record, weights, compute.device, ranks.size)
+    start_record = {**precisions, **origin}
+    if record is not None:
+        start_record = resumed_record(folder, record, start_record)
     run_report.describe(model, task, compute)
     evaluators = [
         task.evaluator(data.validation, model, compute, also=[build.monitored(config, task).name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
-    resumed = ranks.broadcast(lambda: checkpoint.newest(folder / "checkpoints") if job.resume else None)
-    with tracking(job, task.files, began, resumed, ranks) as (tracker, logger):
-        report = run_report.RunReport(task, data, folder, tracker)
-        tracker.declare_metrics(report.declared.directions())
-        trainer = make_trainer(
-            job,
-            task,
-            data,
-            model,
-            tracker=tracker,
-            report=report,
-            evaluate=evaluators[0],
-            stop=stop,
-            compute=compute,
-        )
-        result = None if resumed is None else load(trainer, resumed, job, ranks)
-        if result is None:
+    tracker, logger = Trackers(()), Logger()
+    report = run_report.RunReport(task, data, folder, tracker)
+    trainer = make_trainer(
+        job, task, data, model, report=report, evaluate=evaluators[0], stop=stop, compute=compute
+    )
+    result = None if resumed is None else load(trainer, resumed, folder)
+    if result is None:
+        with tracking(job, trainer, start_record, tracker) as logger:
+            tracker.declare_metrics(report.declared.directions())
             if ranks.main:
                 remove_result(folder)
-                write_record(job, began, logger.run_id)
+                write_config(job)
+                write_record(job, start_record, logger.run_id)
             trainer.fit()
             best = load_best(trainer)
             with console.progress_bar("scoring, batches") as counted, stop.evaluation():
                 evaluations = [evaluate(final=True, counted=stop.checked(counted)) for evaluate in evaluators]
-            result = training_result(trainer, began)
+            result = training_result(trainer, start_record)
             if ranks.main:
                 result |= (scores := report.end(evaluations, trainer.state.step))
                 write_result(folder, result)
@@ -203,13 +205,17 @@ def check_folder(folder: Path, ranks: Ranks) -> None:
         )
 
 
-def load(trainer: Trainer, resumed: Path, job: Job, ranks: Ranks) -> dict[str, Any] | None:
+def find_checkpoint(folder: Path) -> Path:
+    """Return the newest valid checkpoint of a run that is resumed. The run folder must be locked."""
+    checkpoint.restore_moved(folder)
+    return checkpoint.newest(folder)
+
+
+def load(trainer: Trainer, resumed: Path, folder: Path) -> dict[str, Any] | None:
     """Load the checkpoint of a resumed run, and return its result if it has finished and need not be trained longer."""
     trainer.load(resumed)
-    result = read_finished_result(job.folder)
-    ranks.barrier()  # all ranks have read the result, which rank 0 may replace
-    if ranks.main:
-        write_config(job)
+    result = read_finished_result(folder)
+    trainer.compute.ranks.barrier()  # all ranks have read the result, which rank 0 may replace
     if result is None or not trainer.done:
         return None
     log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
@@ -281,7 +287,6 @@ def make_trainer(
     data: TaskData,
     model: nn.Module,
     *,
-    tracker: Tracker,
     report: run_report.RunReport,
     evaluate: Evaluator,
     stop: StopSignals,
@@ -308,7 +313,7 @@ def make_trainer(
         optimizer=build.optimizer(job.config, model),
         schedule=build.schedule(job.config),
         settings=build.trainer_settings(job.config, task),
-        tracker=tracker,
+        tracker=report.tracker,
         folder=job.folder / "checkpoints",
         seed=job.config.seed,
         identity={
@@ -329,41 +334,42 @@ def load_best(trainer: Trainer) -> Path:
         best = trainer.compute.ranks.broadcast(lambda: checkpoint.newest(trainer.folder))
         trainer.state.best = best.name
     best = trainer.folder / trainer.state.best
-    checkpoint.load_weights(best, trainer.model)
+    checkpoint.load_checked_weights(best, trainer.model)
     return best
 
 
 @contextmanager
 def tracking(
-    job: Job, task_files: Sequence[str], began: Mapping[str, Any], resumed: Path | None, ranks: Ranks
-) -> Iterator[tuple[Tracker, Logger]]:
-    """Open the trackers of a run. Ranks other than 0 have none.
+    job: Job, trainer: Trainer, start_record: Mapping[str, Any], tracker: Trackers
+) -> Iterator[Logger]:
+    """Open the trackers of a run that trains; they are closed at the end, with exit code 1 after an error.
 
-    The trackers are closed at the end, with exit code 1 after an error.
+    Ranks other than 0 have none. A resumed run has loaded its checkpoint: a run that is refused changes no record.
 
     Args:
-        task_files: see `Task.files`.
-        began: see `write_record`.
-        resumed: the checkpoint that the run resumes from.
+        start_record: see `write_record`.
+        tracker: the opened trackers are added to it.
     """
-    if not ranks.main:
-        yield Trackers(()), NoTracker(job.folder, {}, {}, None)
+    if not trainer.compute.ranks.main:
+        yield Logger()
         return
-    step = None if resumed is None else checkpoint.load_state(resumed)["train_state"]["step"]
     flat = flat_keys(job.plain, job.choices)
-    logger = build.logger(job.config, job.folder, job.plain, flat, began.get("run_id"))
-    opened: list[Tracker] = [logger]
+    logger = build.logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"))
+    tracker.add(logger)
     exit_code = 1
     try:
-        if resumed is None:
-            cover(job.folder, "run", ["config.yaml", *task_files])
+        if not job.resume:
+            cover(job.folder, "run", ["config.yaml", *trainer.task.files])
             if changes := git_diff():
                 write_atomically(job.folder / "uncommitted.diff", changes)
-        opened.append(FileTracker(job.folder, step, read_finished_result(job.folder) is not None))
-        yield Trackers(opened), logger
+            else:
+                (job.folder / "uncommitted.diff").unlink(missing_ok=True)  # of a start that failed
+        step = trainer.state.step if job.resume else None
+        tracker.add(FileTracker(job.folder, step, read_finished_result(job.folder) is not None))
+        yield logger
         exit_code = 0
     finally:
-        Trackers(opened).finish(exit_code)
+        tracker.finish(exit_code)
 
 
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -374,7 +380,6 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     Raises:
         UserError: the data differ.
     """
-    now = {**now, "weights": record["weights"]}  # the weights of init_from are read once
     differing = provenance.differences({**record, "changed": []}, now)
     if "data" in differing:
         raise UserError(
@@ -394,7 +399,7 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     }
 
 
-def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any]:
+def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `result.json` records of the training. The throughput of a run shorter than the warm-up is null."""
     state, unit = trainer.state, trainer.task.unit
     device, ranks = trainer.compute.device, trainer.compute.ranks
@@ -415,9 +420,9 @@ def training_result(trainer: Trainer, began: Mapping[str, Any]) -> dict[str, Any
         "peak_memory_mib": round(max(ranks.gather(peak_memory(device))) / 2**20),
         "device": device.type,
         "precision": trainer.compute.precision.value,
-        "test_precision": began["test_precision"],
+        "test_precision": start_record["test_precision"],
         "ranks": ranks.size,
-        "provenance": {name: value for name, value in began.items() if name not in NO_PROVENANCE},
+        "provenance": {name: value for name, value in start_record.items() if name not in NO_PROVENANCE},
     }
 
 
@@ -440,18 +445,18 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
 
 
-def write_record(job: Job, began: Mapping[str, Any], run_id: str | None) -> None:
+def write_record(job: Job, start_record: Mapping[str, Any], run_id: str | None) -> None:
     """Write `run.json` before the training. A finished run that is not trained longer keeps its own.
 
     Args:
-        began: what it records, besides choices and run id.
+        start_record: what it records, besides choices and run id.
     """
-    record = {"format": RUN_FORMAT, "choices": job.choices, **began, "run_id": run_id}
+    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, "run_id": run_id}
     write_covered(job.folder, "run", "run.json", json.dumps(record, indent=2) + "\n")
 
 
 def write_config(job: Job) -> None:
-    """Write `config.yaml`. For a resumed run this is done after its checkpoint has been accepted."""
+    """Write `config.yaml`. For a resumed run this is done after its checkpoint and its settings have been accepted."""
     write_covered(job.folder, "run", "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
 
 
@@ -472,5 +477,5 @@ def write_result(folder: Path, result: Mapping[str, Any]) -> None:
     text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
     found = [*folder.glob("*.jsonl"), *folder.glob("attention/*.jsonl")]
     tables = [str(path.relative_to(folder)) for path in found if path.name != METRICS_FILE]
-    cover(folder, "result", ["scored", *tables])
+    cover(folder, "result", ["result.json", "scored", *tables])
     write_covered(folder, "result", "result.json", text + "\n")

@@ -3,6 +3,7 @@
 import argparse
 import functools
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import Parser, UserError, report_errors, require
-from seq2seq_lab.files import read_json_object, read_result
+from seq2seq_lab.files import find_damage, read_json_object, read_result
 from seq2seq_lab.launching import study
 from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.reporting.runs import run_folders
@@ -30,7 +31,7 @@ RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """A run of the list.
 
     Attributes:
@@ -106,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def find(folders: Sequence[Path]) -> list[Listed]:
+def find(folders: Sequence[Path]) -> list[ListedRun]:
     """Return the runs in folders, at any depth, the newest last.
 
     Raises:
@@ -146,17 +147,17 @@ def choices_of(path: Path) -> dict[str, str]:
     return chosen
 
 
-def listed(folder: Path, label: str | None) -> Listed:
+def listed(folder: Path, label: str | None) -> ListedRun:
     """Return a run of the list.
 
     Args:
         label: the label of a job of a study.
     """
-    result, record = read_result(folder), read_json_object(folder / "run.json")
+    result, record = read_result(folder), read_valid_record(folder)
     seconds = [result[key] for key in ("train/seconds", "val/seconds") if key in result]
-    return Listed(
+    return ListedRun(
         folder=str(folder),
-        status=study.status(folder),
+        status="damaged" if "error" in record else study.status(folder),
         settings=label or changed_groups(record.get("choices", {})),
         scores=study.primary_values(folder),
         ended=max(
@@ -164,6 +165,15 @@ def listed(folder: Path, label: str | None) -> Listed:
         ),
         seconds=sum(seconds) if seconds else None,
     )
+
+
+def read_valid_record(folder: Path) -> dict[str, Any]:
+    """Return the content of `run.json`, empty if it does not exist, only "error" if it is damaged."""
+    if not (folder / "run.json").is_file():
+        return {}
+    for name, problem in find_damage(folder, "run", "run.json").items():
+        return {"error": f"{name} {problem}"}
+    return read_json_object(folder / "run.json")
 
 
 def changed_groups(choices: Mapping[str, str]) -> str:
@@ -175,7 +185,7 @@ def changed_groups(choices: Mapping[str, str]) -> str:
     return " ".join(item for item in changed if not item.startswith("logger="))
 
 
-def print_list(runs: Sequence[Listed]) -> None:
+def print_list(runs: Sequence[ListedRun]) -> None:
     """Print a table of runs."""
     rows = [
         [
@@ -196,13 +206,15 @@ def print_list(runs: Sequence[Listed]) -> None:
         print("Compare finished runs: python -m seq2seq_lab.compare FOLDER…")
 
 
-def show(run: Listed) -> None:
-    """Print the scores of a run and how it was made."""
+def show(run: ListedRun) -> None:
+    """Print the scores of a run and its settings, time and machine."""
+    from seq2seq_lab.training import checkpoint
+
     folder = Path(run.folder)
-    result, record = read_result(folder), read_json_object(folder / "run.json")
+    result, record = read_result(folder), read_valid_record(folder)
     facts = {
         "status": f"{run.status}, {age(time.time() - run.ended)} ago",
-        "error": result.get("error"),
+        "error": record.get("error") or result.get("error"),
         "settings": run.settings or "the defaults",
         "steps": result.get("steps"),
         "parameters": f"{result['num_parameters']:,}" if "num_parameters" in result else None,
@@ -212,10 +224,13 @@ def show(run: Listed) -> None:
     }
     tables = score_tables.score_tables(result, everything=True) if run.status == "finished" else []
     shown = [(label, str(text)) for label, text in facts.items() if text is not None]
-    commands = {"compare it with other runs": ["python", "-m", "seq2seq_lab.compare", str(folder), "FOLDER"]}
-    if run.status in ("preempted", "interrupted", "cut off"):
-        commands = {"resume it": ["python", "-m", "seq2seq_lab", f"resume={folder}"]}
-    console.console().print(console.closing_summary(tables, shown, commands))
+    commands = {}
+    if run.status == "finished":
+        commands["compare it with other runs"] = ["seq2seq_lab.compare", str(folder), "FOLDER"]
+    elif run.status in ("preempted", "interrupted", "cut off") and checkpoint.any_in(folder / "checkpoints"):
+        commands["resume it"] = ["seq2seq_lab", f"resume={folder}"]
+    quoted = {what: ["python", "-m", *map(shlex.quote, words)] for what, words in commands.items()}
+    console.console().print(console.closing_summary(tables, shown, quoted))
 
 
 def describe_machine(machine: Mapping[str, Any]) -> str | None:

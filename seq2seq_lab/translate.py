@@ -24,9 +24,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as the input
+        use_utf8_output()
         translate(options)
+
+
+def use_utf8_output() -> None:
+    """Write standard output in UTF-8 with "\\n" at the end of a line, as the input, on every system."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -160,7 +165,7 @@ def draw_maps(run: "LoadedRun", translation: "Translation", path: Path, number: 
         UserError: the model is not a Transformer.
     """
     if translation.source.strip():
-        for name, figure in run.plot_attention_maps(translation.source).items():
+        for name, figure in run.plot_attention_maps(translation.source, number).items():
             numbered = picture(path, number)
             save_figure(figure, numbered.with_name(f"{numbered.stem}.{name}{path.suffix}"))
 

@@ -28,7 +28,7 @@ from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.examples import TrainingExamples
-from seq2seq_lab.tasks.translation.evaluation import Evaluation, Split, TranslationEvaluator
+from seq2seq_lab.tasks.translation.evaluation import Evaluation, TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Trainer
@@ -128,7 +128,7 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
         trainer.state.step += 1
         losses.append(float(total) / tokens)
         norms.append(float(norm))
-    split = Split("val", corpus.validation, tokenized.validation)
+    split = TranslationSplit("val", corpus.validation, tokenized.validation)
     search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=3)
     evaluate = TranslationEvaluator(
         model,

@@ -17,7 +17,7 @@ from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import AdditiveAttention
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.translation.evaluation import METRICS, Split, TranslationEvaluator
+from seq2seq_lab.tasks.translation.evaluation import METRICS, TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 
@@ -186,7 +186,7 @@ def test_the_metrics_of_a_validation_can_be_monitored(config: Config, tmp_path: 
     tokenizers = tokenized.tokenizers
     config.encoder["hidden_size"] = config.decoder["hidden_size"] = 8
     model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
-    split = Split("val", corpus.validation, tokenized.validation, corpus.target_language)
+    split = TranslationSplit("val", corpus.validation, tokenized.validation, corpus.target_language)
     search = build.search(config)
     evaluator = TranslationEvaluator(
         model,

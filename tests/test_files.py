@@ -98,3 +98,23 @@ def test_an_object_with_a_repeated_key_or_no_object_is_refused(tmp_path: Path, t
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError, match=r"run\.json"):
         files.read_json_object(path)
+
+
+def test_a_write_that_is_interrupted_leaves_no_temporary_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    before = sorted(folder.iterdir())
+    monkeypatch.setattr(files, "flush", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_atomically(folder / "config.yaml", "seed: 2\n")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_processes_with_one_number_on_two_machines_write_to_different_temporary_files(tmp_path: Path) -> None:
+    with files.temporary_path(tmp_path / "a") as one, files.temporary_path(tmp_path / "a") as other:
+        assert one != other
+        for path in (one, other):
+            path.write_text(path.name)

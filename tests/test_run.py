@@ -8,9 +8,11 @@ import random
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -38,8 +40,8 @@ from seq2seq_lab.data.grammar.phrase import PHENOMENA
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
-from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import find_damage, read_record
+from seq2seq_lab.errors import Preempted, UserError
+from seq2seq_lab.files import find_damage, read_record, read_result, sha256
 from seq2seq_lab.launching.start import resume_run
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.runs import find_runs
@@ -201,7 +203,7 @@ def ended(finished: Path, tmp_path: Path) -> Path:
 class TestFolder:
     def test_it_holds_everything(self, recorded: tuple[Path, OfflineRun]) -> None:
         folder, _ = recorded
-        names = {path.name for path in folder.iterdir()} - {".lock"}
+        names = {path.name for path in folder.iterdir()} - {".lock", "uncommitted.diff"}
         assert names == {
             *(
                 "config.yaml",
@@ -476,7 +478,7 @@ class TestResume:
         config = (ended / "config.yaml").read_text("utf-8")
         assert "  pad_to: null\n" in config
         rewrite(ended / "config.yaml", config.replace("  pad_to: null\n", ""))
-        assert compose_resumed(ended, ["trainer.max_epochs=3"]).trainer.pad_to is None
+        assert compose_resumed(ended, ["trainer.max_epochs=3"]).config.trainer.pad_to is None
 
     def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
         with pytest.raises(UserError, match=rf"completed {2 * STEPS} steps.*end at step {STEPS}"):
@@ -500,6 +502,7 @@ class TestResume:
         before = {ended / name: (ended / name).read_bytes() for name in names}
         monkeypatch.setattr(provenance, "source", lambda: "0" * 64)  # newer code computes nothing of this run
         monkeypatch.setattr(Trainer, "fit", lambda _: pytest.fail("it trains"))
+        monkeypatch.setattr(run.build, "logger", lambda *_: pytest.fail("it opens the logger"))
         assert go_on(ended, "trainer.keep_checkpoints=2") == json.loads(before[ended / "result.json"])
         assert before == {path: path.read_bytes() for path in before}
 
@@ -515,7 +518,17 @@ class TestResume:
         assert "optimizer.safetensors is damaged" in caplog.text
         assert_same_run(ended, finished)
 
-    def test_no_checkpoint_is_no_silent_restart(self, ended: Path) -> None:
+    def test_a_checkpoint_that_a_killed_run_was_replacing_is_restored(
+        self, ended: Path, finished: Path
+    ) -> None:
+        newest = ended / "checkpoints" / f"step_{2 * STEPS:08d}"
+        newest.rename(newest.with_name(f".{newest.name}.replaced"))
+        (ended / "result.json").unlink()
+        go_on(ended, "trainer.keep_checkpoints=2")
+        assert_same_run(ended, finished)
+
+    def test_no_checkpoint_is_no_silent_restart(self, ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Grammar, "load", lambda self: pytest.fail("it reads the data"))
         for path in ended.glob("checkpoints/*/manifest.json"):
             path.unlink()
         before = (ended / "result.json").read_bytes()
@@ -619,6 +632,15 @@ class TestResume:
         with pytest.raises(UserError, match=said):
             go_on(ended, "trainer.keep_checkpoints=2", changed)
 
+    def test_a_refused_resume_changes_no_record(self, ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shutil.rmtree(ended / "checkpoints" / f"step_{2 * STEPS:08d}")  # there are metrics of later steps
+        before = {path: path.read_bytes() for path in ended.rglob("*") if path.is_file()}
+        monkeypatch.setattr(run.build, "logger", lambda *_: pytest.fail("it opens the logger"))
+        with pytest.raises(UserError, match="seed was 1"):
+            go_on(ended, "seed=2", "trainer.keep_checkpoints=2")
+        changed = {path.name for path, content in before.items() if path.read_bytes() != content}
+        assert changed <= {"config.yaml"}  # which `job` writes
+
     # The first validation has the greatest loss, which makes its checkpoint the best.
     WORST = (
         *("trainer.monitor=val/loss_teacher_forced", "trainer.monitor_mode=max", "optimizer.lr=0.01"),
@@ -662,6 +684,7 @@ class TestResume:
             if row["step"] == 2 * STEPS and "val/bleu" in row
         ]
         assert result["val/loss_teacher_forced"] == row["val/loss_teacher_forced"]
+        assert seq2seq_lab.load(tmp_path).checkpoint == result["best_checkpoint"]
 
     def test_precision_auto_is_measured_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         auto = ("trainer.precision=auto", "trainer.fast_dev_run=true")
@@ -706,14 +729,20 @@ class TestInitFrom:
         other = (f"init_from={origin}", "dataset.seed=7", "dataset.train=90", "trainer.fast_dev_run=true")
         start(tmp_path / "new", *other)
         assert loaded[0] == origin / "checkpoints" / result_of(origin)["best_checkpoint"]
+        weights = sha256(loaded[0] / "model.safetensors")
         for name in ("source.json", "target.json"):
             assert (tmp_path / "new/tokenizer" / name).read_bytes() == (
                 origin / "tokenizer" / name
             ).read_bytes()
         # A resumed one has all it needs in its own folder.
-        shutil.rmtree(origin)
+        for path in origin.glob("checkpoints/*/model.safetensors"):
+            path.unlink()
         (tmp_path / "new" / "result.json").unlink()
         assert go_on(tmp_path / "new", *other)["status"] == "finished"
+        record = read_record(tmp_path / "new")
+        assert (record["weights"], record.get("changed")) == (weights, None)
+        evaluate.evaluate(evaluate.parser().parse_args([str(tmp_path / "new")]))
+        assert read_record(tmp_path / "new" / "evaluations" / "1")["weights"] == weights
 
 
 class TestEnd:
@@ -743,6 +772,49 @@ class TestEnd:
             assert "Traceback" in caplog.text
         assert go_on(tmp_path)["status"] == "finished"
         assert codes == [1, 0]
+
+    def test_nothing_is_resumed_before_the_first_checkpoint(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run.record_end(tmp_path, Preempted(signal.SIGTERM))
+        text = "Stopped by SIGTERM before the first checkpoint. Start the run again"
+        assert (result_of(tmp_path)["status"], result_of(tmp_path)["error"]) == ("preempted", text)
+        assert text in caplog.text
+        assert "resume" not in caplog.text
+
+    def test_a_crash_while_the_result_is_replaced_leaves_a_valid_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rename = Path.replace
+        seen = []
+        for crash_at in range(5):
+            run.write_result(tmp_path, {"status": "failed"})
+            left = crash_at
+
+            def crash(path: Path, target: Path) -> Path:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+                return rename(path, target)
+
+            with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+                patch.setattr(Path, "replace", crash)
+                run.write_result(tmp_path, {"status": "finished"})
+            seen.append(read_result(tmp_path)["status"])
+        assert seen == ["failed"] * 3 + ["finished"] * 2
+
+    def test_the_diff_of_a_start_that_failed_is_not_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(run, "git_diff", lambda: "a change")
+        stop_at(monkeypatch, 0, RuntimeError("boom"))
+        with pytest.raises(RuntimeError, match="boom"):
+            start(tmp_path)
+        assert (tmp_path / "uncommitted.diff").read_text("utf-8") == "a change"
+        monkeypatch.setattr(run, "git_diff", lambda: None)
+        start(tmp_path, "trainer.fast_dev_run=true")
+        assert not (tmp_path / "uncommitted.diff").exists()
 
     def test_diverged_training_is_an_error_and_not_saved(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,38 @@ def test_a_run_that_trains_is_running(tmp_path: Path, capsys: pytest.CaptureFixt
         runs.main([str(tmp_path), "--json"])
     assert json.loads(capsys.readouterr().out)[0]["status"] == "running"
     runs.main([str(folder)])
+    assert "resume=" not in capsys.readouterr().out  # there is no checkpoint
+    (folder / "checkpoints" / "step_00000001").mkdir(parents=True)
+    runs.main([str(folder)])
     assert f"resume={folder}" in capsys.readouterr().out
+
+
+def test_a_command_names_a_folder_with_a_space_as_one_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for status, word in (("preempted", "resume=my run"), ("finished", "my run")):
+        folder = run(Path("my run"), status, ended=100)
+        (folder / "checkpoints" / "step_00000001").mkdir(parents=True, exist_ok=True)
+        runs.main(["my run"])
+        command = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("python"))
+        assert word in shlex.split(command)
+
+
+def test_a_run_with_a_damaged_record_is_listed_as_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "good", "finished", ended=100)
+    for name, text in (("cut", "{"), ("other", '{"machinf": {"threads": 1}, "machine": {"thread": 1}}')):
+        folder = run(tmp_path / name, "preempted", ended=200)
+        (folder / "run.json").write_text(text)
+        runs.main([str(folder)])
+        shown = capsys.readouterr().out
+        assert "damaged" in shown
+        assert "run.json is damaged" in shown
+    runs.main([str(tmp_path), "--json"])
+    listed = {Path(one["folder"]).name: one["status"] for one in json.loads(capsys.readouterr().out)}
+    assert listed == {"good": "finished", "cut": "damaged", "other": "damaged"}
 
 
 def test_the_list_neither_creates_nor_waits_for_a_lock(

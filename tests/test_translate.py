@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import seq2seq_lab
 from seq2seq_lab import translate
@@ -228,6 +229,32 @@ def test_pictures_of_every_layer_and_head(
     assert "model=transformer" in error
     with pytest.raises(UserError, match="no words"):
         transformer.plot_attention_maps(" ")
+
+
+def test_the_maps_are_those_of_the_printed_translation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The draws of `search=sampling` depend on the number of the line."""
+    sizes = ("model=transformer", "model.num_layers=1", "model.num_heads=2", "trainer.max_steps=2")
+    folder = seq2seq_lab.train([*SETTINGS, *sizes], folder=tmp_path / "run").folder
+    drawn: list[list[str]] = []
+
+    def collect(figure: Figure, path: Path) -> None:
+        if path.name.endswith(".cross.png"):
+            drawn.append([label.get_text() for label in figure.axes[0].get_yticklabels()])
+
+    monkeypatch.setattr(translate, "save_figure", collect)
+    settings = ("search=sampling", "search.nbest=1")
+    data = b"the cat\n" * 3
+    status, *_ = translated(
+        monkeypatch, capsys, data, folder, *settings, "--attention-maps", tmp_path / "a.png"
+    )
+    assert status == 0
+    printed = seq2seq_lab.load(folder, precision="auto", changes=settings).translate(["the cat"] * 3)
+    assert len({one.text for one in printed}) == 3
+    assert [words[: len(one.target_tokens)] for words, one in zip(drawn, printed, strict=True)] == [
+        one.target_tokens for one in printed
+    ]
 
 
 def test_the_prompt(run: seq2seq_lab.LoadedRun) -> None:

@@ -39,7 +39,7 @@ class Composed:
     """A composed configuration with valid closed sections.
 
     Attributes:
-        node: as Hydra composed it, with Hydra's section.
+        node: as Hydra composed it, with Hydra's section; without it for a recorded run.
         config: the same as dataclasses.
     """
 
@@ -208,22 +208,22 @@ def inherit(overrides: Sequence[Override]) -> list[str]:
         for override in overrides
         if override.key_or_group in ("experiment", "study", "hydra.searchpath")
     ]
-    if bundles:
-        cells = expand_cells(compose(bundles).hydra.sweeper, overrides)
+    bundle = compose(bundles) if bundles else None
+    if bundle is not None:
+        cells = expand_cells(bundle.hydra.sweeper, overrides)
         overrides = [override for cell in cells for override in cell]
-    named = [override for override in overrides if override.key_or_group == "init_from"]
-    if not bundles and not named:
-        return []
+    if named := [override for override in overrides if override.key_or_group == "init_from"]:
+        origins = [compose([*bundles, line]).init_from for line in split_values(named[-1])]
+    else:
+        origins = [] if bundle is None else [bundle.init_from]
     given = {override.key_or_group for override in overrides}
-    lines = [[line] for line in split_values(named[-1])] if named else [[]]
-    origins = [compose([*bundles, *line]).init_from for line in lines]
     found = [[] if origin is None else _read_inherited(Path(origin), given) for origin in origins]
     if any(settings != found[0] for settings in found):
         raise UserError(
             f"init_from={','.join(map(str, origins))}: these runs have different models or tokenizers. Start one command "
             f"for each run."
         )
-    return found[0]
+    return found[0] if found else []
 
 
 def _read_inherited(folder: Path, given: set[str]) -> list[str]:
@@ -245,7 +245,7 @@ def select_choices(groups: Mapping[Any, Any]) -> dict[str, str]:
     return {str(group): str(choice) for group, choice in groups.items() if "/" not in str(group)}
 
 
-def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
+def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
     """Return the configuration of a run that is resumed, with the few changes that are allowed.
 
     Raises:
@@ -262,11 +262,10 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> DictConfig:
                     f"Allowed: {', '.join(allowed)}. To start a new run from its weights use init_from={folder}."
                 )
         update(node, changes)
-        to_config(node, changes)
-        return node
+        return Composed(node, to_config(node, changes))
 
 
-def compose_repeated(folder: Path, values: Mapping[str, Any]) -> DictConfig:
+def compose_repeated(folder: Path, values: Mapping[str, Any]) -> Composed:
     """Return the configuration of a run that is trained again, with other values of some keys and without a logger.
 
     Raises:
@@ -277,11 +276,10 @@ def compose_repeated(folder: Path, values: Mapping[str, Any]) -> DictConfig:
         for key, value in values.items():
             OmegaConf.update(node, key, value)
         node.logger = compose(["logger=none"]).logger
-        to_config(node, ())
-        return node
+        return Composed(node, to_config(node, ()))
 
 
-def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
+def compose_opened(folder: Path, lines: Sequence[str]) -> configuration.Config:
     """Return the configuration of a run that is loaded, with changes to its search and its data set.
 
     Raises:
@@ -302,7 +300,7 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
             if key == group:
                 node[group] = compose([str(change.input_line)])[group]
         update(node, [change for change in changes if "." in change.key_or_group])
-        return node
+        return to_config(node, changes)
 
 
 def update(node: DictConfig, changes: Sequence[Override]) -> None:

@@ -5,7 +5,7 @@ it. Their numbers of units, such as target tokens, are similar. With `pad_to`, l
 there are fewer shapes of batches, and the inputs have padding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -172,7 +172,3 @@ class BatchMaker:
             target_BU=self._target.padded(index_B, target_width + 1),
             target_tokens=int(units.sum()),
         )
-
-    def all(self, plan: Sequence[Index]) -> Iterator[Batch]:
-        """Return the batches of a plan one after another."""
-        return map(self, plan)

@@ -59,6 +59,11 @@ class CaptionCorpus:
     tests: Mapping[str, CaptionedImages]
     counts: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def splits(self) -> Mapping[str, CaptionedImages]:
+        """The splits by name."""
+        return {"train": self.train, "validation": self.validation, **self.tests}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFolder:

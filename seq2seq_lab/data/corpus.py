@@ -66,6 +66,11 @@ class Corpus:
     tests: Mapping[str, ParallelText]
     counts: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def splits(self) -> Mapping[str, ParallelText]:
+        """The splits by name."""
+        return {"train": self.train, "validation": self.validation, **self.tests}
+
 
 class Dataset(Protocol):
     """A source of a corpus; each `conf/dataset/*.yaml` names one."""

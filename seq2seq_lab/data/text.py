@@ -122,6 +122,11 @@ def whitespace_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
+def one_line(text: str) -> str:
+    """Return a text with spaces in place of line breaks, which a model with a character tokenizer can generate."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
 def find_problem(value: object) -> str:
     """Return why a value cannot be a sentence, or an empty string."""
     if not isinstance(value, str):

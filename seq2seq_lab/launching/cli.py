@@ -133,12 +133,14 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
         full: the same with inherited settings.
     """
     from seq2seq_lab.launching import start
+    from seq2seq_lab.training import provenance
 
     for composed in request.jobs:
         start.check_parts(composed.config)
         with read_write(composed.node):
             composed.node.study.varies = request.varies  # the name of the job's folder depends on it
     planned = study.plan(request)
+    provenance.clear_cache()  # of an earlier study of this process
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:
         run_hydra([*full, *planned.settings], StudyJob(extensions.folder()))

@@ -101,13 +101,11 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
             if (folder / "run.json").is_file():
                 check_run_files(folder)
             study.check_folder(folder, plain)
-            study.refuse_changed(study.settle(folder, config))
+            study.refuse_changed(study.handle_changes(folder, config))
             if read_finished_result(folder) is None:
                 remove_result(folder)
                 resume = checkpoint.any_in(folder / "checkpoints")
                 try:
-                    if resume:
-                        study.check_resumable(folder)
                     check_run(config, resume)
                 except UserError as error:
                     record_failure(folder, error)
@@ -133,11 +131,10 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
                 f"the folder of another run, such as outputs/DATE/TIME."
             )
     with lock_folder(folder):
-        node = compose_resumed(folder, changes)
-        config = configuration.typed(node)
-        check_run(config, resumed=True)
+        composed = compose_resumed(folder, changes)
+        check_run(composed.config, resumed=True)
         chosen = read_record(folder)["choices"]
-        return _launch(configuration.plain(node), config, chosen, folder.resolve(), resume=True)
+        return _launch(composed.plain, composed.config, chosen, folder.resolve(), resume=True)
 
 
 def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
@@ -153,7 +150,7 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
     """
     record = read_record(folder)
     machine = record["machine"]
-    node = compose_repeated(
+    composed = compose_repeated(
         folder,
         {
             "trainer.precision": record["precision"],
@@ -162,9 +159,8 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
             "trainer.threads": machine["threads"],
         },
     )
-    config = configuration.typed(node)
-    check_run(config)
-    differing = provenance.differences(record, provenance.today(config, build.data_record))
+    check_run(composed.config)
+    differing = provenance.differences(record, provenance.current(composed.config, build.data_record))
     if "data" in differing:
         raise UserError(f"{folder}: the run was trained on other {differing['data']}. Restore the data.")
     for what in differing.values():
@@ -173,7 +169,7 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
     with lock_folder(target):
         refuse_existing_run(target)
         chosen = record["choices"] | {"logger": "none"}
-        return _launch(configuration.plain(node), config, chosen, target)
+        return _launch(composed.plain, composed.config, chosen, target)
 
 
 def _launch(

@@ -159,7 +159,7 @@ def _read_index_lines(folder: Path) -> list[bytes]:
 
 
 def status(folder: Path) -> str:
-    """Return the status of a job: not begun, running, finished, failed, interrupted, cut off or damaged."""
+    """Return the status of a job: not begun, running, finished, failed, preempted, interrupted, cut off or damaged."""
     if not folder.is_dir():
         return "not begun"
     if (known := read_result(folder).get("status")) == "finished":
@@ -185,22 +185,8 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_resumable(folder: Path) -> None:
-    """Refuse to run a job whose checkpoints are all damaged: it would silently start again.
-
-    Raises:
-        UserError: names the checkpoints.
-    """
-    from seq2seq_lab.training import checkpoint
-
-    try:
-        checkpoint.newest(folder / "checkpoints")
-    except UserError as error:
-        raise UserError(f"{error} To run the job again from its start, move {folder} away.") from error
-
-
 def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
-    """Call `settle` for all jobs that have begun, before any job starts. Running and damaged jobs are skipped.
+    """Call `handle_changes` for all jobs that have begun, before any job starts. Running and damaged jobs are skipped.
 
     Raises:
         UserError: data or code of a job have changed, and `study.changed` is `refuse`.
@@ -208,7 +194,6 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
     from seq2seq_lab import build
     from seq2seq_lab.training import checkpoint, provenance
 
-    provenance.forget()
     found: dict[Path, list[str]] = {}
     for folder, config in jobs.items():
         if config.study.changed is Changed.keep:
@@ -217,13 +202,14 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
             continue
         if find_damage(folder, "run"):
             continue  # the job is refused when it starts; the others run
-        provenance.today(config, build.data_record)  # before the lock: loading a large data set takes a while
+        # Before the lock: loading a large data set takes a while.
+        provenance.current(config, build.data_record)
         with suppress(FolderInUseError), lock_folder(folder, timeout=0):
-            found |= settle(folder, config)
+            found |= handle_changes(folder, config)
     refuse_changed(found)
 
 
-def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
+def handle_changes(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
     """Compare the data and code of a finished or interrupted job with the current ones.
 
     If they differ, `study.changed=rerun` moves the job's files to another folder. The folder has to be locked.
@@ -235,11 +221,11 @@ def settle(folder: Path, config: configuration.Config) -> dict[Path, list[str]]:
     from seq2seq_lab.training import checkpoint, provenance
 
     changed = config.study.changed
-    begun = read_finished_result(folder) is not None or checkpoint.any_valid(folder / "checkpoints")
+    begun = read_finished_result(folder) is not None or checkpoint.any_in(folder / "checkpoints")
     if changed is Changed.keep or not begun:
         return {}
     record = read_record(folder)
-    differing = [*provenance.differences(record, provenance.today(config, build.data_record)).values()]
+    differing = [*provenance.differences(record, provenance.current(config, build.data_record)).values()]
     if not differing:
         return {}
     if changed is Changed.refuse:

@@ -77,7 +77,7 @@ def join_subwords(
 
 
 def _shares(groups: Sequence[Sequence[int]], tokens: int) -> npt.NDArray[np.float32]:
-    """Return a row a word, with 1 at each of its tokens."""
+    """Return one row per word, with 1 at each of its tokens."""
     share_WT = np.zeros((len(groups), tokens), np.float32)
     for word, group in enumerate(groups):
         share_WT[word, list(group)] = 1

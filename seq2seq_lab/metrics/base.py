@@ -182,7 +182,7 @@ def measure(
     """
     values: dict[str, float] = {}
     signatures, statistics = {}, {}
-    rows_of: dict[str, Array] = {}
+    rows_of: dict[tuple[type[Metric], str], Array] = {}  # a custom metric may have the name of a built-in one
     for metric in metrics:
         if not (final or metric.when == "validation" or metric.name in also) or metric.unavailable(outputs):
             continue
@@ -191,7 +191,7 @@ def measure(
         if (signature := metric.signature(outputs)) is not None:
             signatures[metric.name] = signature
         if metric.per_example:
-            rows_of[metric.name] = rows
+            rows_of[type(metric), metric.name] = rows
         if metric.per_example and final:
             statistics[metric.name] = rows if is_built_in(metric) else _values_of_examples(metric, rows)
             if metric.confidence:
@@ -201,9 +201,10 @@ def measure(
     for grouping in groupings if final else ():
         metric, members = grouping.metric, grouping.groups(outputs)
         if members is not None:
-            if metric.name not in rows_of:
-                rows_of[metric.name] = _rows(metric, outputs, len(clusters))
-            rows = rows_of[metric.name]
+            key = (type(metric), metric.name)
+            if key not in rows_of:
+                rows_of[key] = _rows(metric, outputs, len(clusters))
+            rows = rows_of[key]
             groups[grouping.key] = [
                 _group_value(metric, label, rows[[*index]], clusters[[*index]], samples)
                 for label, index in members.items()

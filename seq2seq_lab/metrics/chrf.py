@@ -9,7 +9,8 @@ from seq2seq_lab.metrics.texts import References, TextMetric
 class Chrf(TextMetric):
     """sacreBLEU's chrF2 (Popović 2015).
 
-    It ignores white space, so of lowercased Moses tokens only the escapes and the normalized punctuation matter.
+    It ignores white space. Lowercased Moses tokens therefore differ from lowercased text only in escaped characters and
+    normalized punctuation.
     """
 
     name, label, higher_is_better, limits = "chrf", "chrF", True, (0.0, 100.0)

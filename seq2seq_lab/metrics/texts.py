@@ -175,7 +175,7 @@ class TextMetric(Metric):
     """A metric of texts, computed by sacreBLEU.
 
     Args:
-        lowercased_tokenised: score lowercased Moses tokens, not plain text. The signature names what made the tokens.
+        lowercased_tokenised: score lowercased Moses tokens, not plain text. The signature names the tokenizer.
         unknown_replaced: score `TextOutputs.unknown_replaced`.
     """
 

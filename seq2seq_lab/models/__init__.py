@@ -2,7 +2,8 @@
 
 Letters at the end of a tensor's name are its axes:
 
-    B batch            N batch times beam      S source length     T target length    U = T + 1
-    E embedding        M encoder output      K key               Q query            H hidden
-    F decoder feature  L layers                V vocabulary       A attention heads   D size of a head
+    B batch            N batch times beam      S source length     T target length     U = T + 1
+    E embedding        M encoder output        K key               Q query             H hidden
+    F decoder feature  L layers                V vocabulary        A attention heads   D size of a head
+    G gates (H to 4H)  P earlier positions     C classes
 """

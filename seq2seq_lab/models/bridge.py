@@ -16,9 +16,10 @@ class Bridge(nn.Module):
     """Compute the decoder's first state from the encoded source.
 
     `copy` takes the final states of the encoder (Sutskever 2014); both sides need the same sizes.
-    `tanh` starts from h_0 = tanh(W h + b) (Bahdanau 2014, appendix A.2.2), with one W for all layers. The memory cell of an
-    LSTM is copied if the sizes are equal, else projected linearly; if only the decoder is an LSTM, its memory cell starts
-    from the encoder's final hidden state.
+    `tanh` starts from h_0 = tanh(W h + b), h the final state of an encoder layer (of both directions), with one W for all
+    layers. Bahdanau 2014 (appendix A.2.2) reads the final state of the backward direction only, without b. The memory cell
+    of an LSTM is copied if the sizes are equal, else projected linearly; if only the decoder is an LSTM, its memory cell
+    starts from the encoder's final hidden state.
     `mean` starts all layers from h_0 = tanh(W mean(h_1 … h_S) + b) (Sennrich 2017, arXiv:1703.04357, eq. 2), and
     `zero` from 0; the memory cell of an LSTM is then 0.
 

@@ -15,7 +15,7 @@ def padding_mask(lengths: Sequence[int], size: int, device: torch.device) -> Ten
     return torch.arange(size, device=device) < on_device(lengths, device)[:, None]
 
 
-def normalize(scores: Tensor, mask: Tensor | None) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return the softmax over the positions where the mask is True, in float32 or wider."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if mask is not None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.attention.base import Attention, AttentionFactory
+from seq2seq_lab.models.attention.local import LocalAttention
 from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
@@ -81,6 +82,11 @@ class AttentionPooling(Pooling):
             raise ValueError(
                 f"pooling=attention cannot use attention._target_={type(function).__name__}: it needs scores that depend on "
                 f"the query and the encoder outputs alone. Choose attention=additive, multiplicative, scaled_dot or dot."
+            )
+        if isinstance(function, LocalAttention) and function.center is None:
+            raise ValueError(
+                "pooling=attention cannot use attention.alignment=monotonic: its window would always be at the first word. "
+                "Set attention.alignment=predicted, or choose another attention function, such as attention=additive."
             )
         self.attention = function
         self.feature_size = size + function.context_size

@@ -71,9 +71,11 @@ class Seq2Seq(nn.Module):
         self.encoder.check_length(length, name)
         longest = self.longest_source
         if longest is not None and length > longest:
+            # `<sos>` and `<eos>` are not counted.
+            unit, framing = ("positions", 0) if self.encoder.reads == "images" else ("tokens", 2)
             raise UserError(
-                f"{name} has {length - 2} tokens, and this attention function has scores for {longest - 2} at most. Set "
-                f"attention.max_length={length - 2} or more, or choose a function without a limit, such as "
+                f"{name} has {length - framing} {unit}, and this attention function has scores for {longest - framing} at "
+                f"most. Set attention.max_length={length - 2} or more, or choose a function without a limit, such as "
                 f"attention=additive."
             )
 
@@ -87,7 +89,8 @@ class Seq2Seq(nn.Module):
             UserError: a source has more positions than the model can attend to.
         """
         encoded = self.encoder.read(batch, self._embed_source)
-        self.check_length(max(encoded.lengths), "A source sentence")
+        name = "An image" if self.encoder.reads == "images" else "A source sentence"
+        self.check_length(max(encoded.lengths), name)
         source = Source.encoded(encoded, self.decoder.project)
         return self.decoder.start(source), source
 
@@ -156,7 +159,7 @@ def log_softmax(logits: Tensor) -> Tensor:
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
-class Encoded:
+class EncodedModel:
     """A model, `Seq2Seq` or `Ensemble`, with the source of one batch already encoded.
 
     An evaluation passes it to the losses and the search instead of the model, so that the source is encoded once.

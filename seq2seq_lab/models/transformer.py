@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.masking import normalize
+from seq2seq_lab.models.masking import masked_softmax
 
 Norm = Literal["pre", "post"]
 PositionKind = Literal["sinusoidal", "learned"]
@@ -76,7 +76,8 @@ class Positions(nn.Module):
 
 def sinusoids(position_T: Tensor, size: int) -> Tensor:
     """Return vectors_TE of sin(p / 10000^(2i/E)) at 2i and cos(p / 10000^(2i/E)) at 2i + 1 (Vaswani 2017, §3.5)."""
-    dtype = torch.float32 if position_T.device.type == "mps" else torch.float64  # MPS does not support float64
+    # MPS does not support float64.
+    dtype = torch.float32 if position_T.device.type == "mps" else torch.float64
     exponents = torch.arange(0, size, 2, device=position_T.device, dtype=dtype) / size
     angles = position_T[:, None] / 10_000**exponents
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
@@ -147,7 +148,7 @@ def attend(
     weights_NATS = None
     if with_weights:
         scores_NATS = query_NATD @ keys_NASD.transpose(-1, -2) / math.sqrt(query_NATD.shape[-1])
-        weights_NATS = normalize(scores_NATS, mask)
+        weights_NATS = masked_softmax(scores_NATS, mask)
     return context_NATD.transpose(1, 2).flatten(2), weights_NATS
 
 

@@ -163,7 +163,7 @@ def to_host(tensor: Tensor) -> npt.NDArray[Any]:
     """Return the values of a tensor on the host. On a GPU this waits for all queued operations.
 
     All values that the host reads from a computation go through this function, and each call has a comment with the
-    reason. An optimizer step needs none.
+    reason. An optimizer step with a fused optimizer needs none.
     """
     return tensor.detach().cpu().numpy()
 

@@ -1,5 +1,6 @@
 """The contract of searches."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -102,6 +103,11 @@ class LengthLimits:
 
     def bounds(self, lengths: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the minimum and the maximum number of tokens for sources of these lengths."""
-        shortest = [int(self.min_length_factor * length) for length in lengths]
-        longest = [int(self.max_length_factor * length) + self.max_length_extra for length in lengths]
+        shortest = [_floor(self.min_length_factor * length) for length in lengths]
+        longest = [_floor(self.max_length_factor * length) + self.max_length_extra for length in lengths]
         return shortest, longest
+
+
+def _floor(number: float) -> int:
+    """Return ⌊number⌋ without the rounding error of a product: 0.29 · 100 is 29, not 28.999999999999996."""
+    return math.floor(round(number, 9))

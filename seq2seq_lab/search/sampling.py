@@ -46,17 +46,29 @@ class SamplingSearch(PathSearch):
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
         probs_AKV = (log_probs_AKV / self.temperature).softmax(-1)
+        path_K = torch.arange(self.paths, device=index_A.device)
+        draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
+        if self.top_k is None and self.top_p == 1:  # sorting the whole vocabulary would take most of the time
+            return draw_index(probs_AKV, draw_AK)
         vocabulary = probs_AKV.shape[-1]
-        # C most probable tokens, in their order.
+        # The C most probable tokens, in their order.
         probs_AKC, token_AKC = probs_AKV.topk(min(self.top_k or vocabulary, vocabulary))
         below_AKC = probs_AKC.cumsum(-1) - probs_AKC  # probability of the more probable tokens
         probs_AKC[below_AKC >= self.top_p] = 0
-        cumulative_AKC = probs_AKC.cumsum(-1)
-        path_K = torch.arange(self.paths, device=index_A.device)
-        draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
-        place_AK1 = torch.searchsorted(
-            cumulative_AKC, (draw_AK * cumulative_AKC[..., -1])[..., None], right=True
-        )
-        # Rounding must not select a token of probability 0.
-        last_AK1 = ((probs_AKC > 0).sum(-1, keepdim=True) - 1).clamp_min(0)
-        return token_AKC.gather(-1, place_AK1.minimum(last_AK1))[..., 0]
+        return token_AKC.gather(-1, draw_index(probs_AKC, draw_AK)[..., None])[..., 0]
+
+
+def draw_index(probs_AKC: Tensor, draw_AK: Tensor) -> Tensor:
+    """Return index_AK: the inverse of the cumulative distribution at numbers in [0, 1).
+
+    Args:
+        probs_AKC: the weights of the indices, with any sum.
+    """
+    cumulative_AKC = probs_AKC.cumsum(-1)
+    target_AK1 = (draw_AK * cumulative_AKC[..., -1])[..., None]
+    index_AK1 = torch.searchsorted(cumulative_AKC, target_AK1, right=True).clamp_max(probs_AKC.shape[-1] - 1)
+    # Rounding must not select an index of probability 0.
+    drawn_AK1 = torch.where(
+        probs_AKC.gather(-1, index_AK1) > 0, index_AK1, probs_AKC.argmax(-1, keepdim=True)
+    )
+    return drawn_AK1[..., 0]

@@ -212,6 +212,18 @@ class Parts:
     vectors: Mapping[str, Path | None]
 
 
+def refuse_dropout(tokenizer: Tokenizer, task: str) -> None:
+    """Refuse a tokenizer with dropout in a task that segments each text once.
+
+    Raises:
+        UserError: names the setting.
+    """
+    if tokenizer.stochastic:
+        raise UserError(
+            f"tokenizer.dropout is above 0: task={task} segments each text once. Set tokenizer.dropout=0."
+        )
+
+
 class Task(ABC):
     """A kind of problem: its data, model, loss, metrics and report. A run has one instance.
 

@@ -16,12 +16,6 @@ from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationO
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 
-class ResponseAccuracy(ExactMatch):
-    """The share of responses that equal the reference."""
-
-    confidence = True
-
-
 def _by_distance(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
     text = outputs.text
     if not isinstance(text, DialogueText) or text.distances is None:
@@ -36,7 +30,7 @@ class DialogueTask(TranslationTask):
     """The response to a context of several turns.
 
     The source is the context: the tokens of all turns, with `<eos>` between two turns. Every encoder reads it; those that
-    read `turns` split it again. All else is as in translation.
+    read `turns` split it again. Everything else is the same as in translation.
 
     Args:
         parts: see `TranslationTask`.
@@ -49,7 +43,7 @@ class DialogueTask(TranslationTask):
     name, corpus_type = "dialogue", DialogueCorpus
     reads = ("tokens", "turns")
     metrics = (
-        *(ResponseAccuracy(), Bleu()),
+        *(ExactMatch(), Bleu()),
         MeanLoss("teacher_forced", "teacher-forced loss"),
         MeanLoss("free_running", "free-running loss"),
         Perplexity("teacher_forced", "teacher-forced perplexity"),
@@ -69,8 +63,8 @@ class DialogueTask(TranslationTask):
             parts=replace(parts, tokenizer=of_turns), length_bounds=[], join_subwords=True, **settings
         )
         self.groupings = (
-            Grouping("distance", "distance of the deciding turn", self.metrics[0], _by_distance),
-            replace(BY_PHENOMENON, metric=self.metrics[0]),
+            Grouping("distance", "distance of the deciding turn", ExactMatch(), _by_distance),
+            BY_PHENOMENON,
         )
 
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:

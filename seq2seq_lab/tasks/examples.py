@@ -57,13 +57,13 @@ class TrainingExamples:
         self.unit: Unit = unit
         self.seed = seed
         self.pad_to = pad_to
-        self._made: tuple[Examples, torch.device, MakeBatch] | None = None
+        self._on_device: tuple[Examples, torch.device, MakeBatch] | None = None
 
     def epoch(self, number: int, device: torch.device) -> ExamplePlan:
         """Return the plan of an epoch, counted from 0."""
         examples: Examples = self.examples(number)
-        if self._made is None or self._made[0] is not examples or self._made[1] != device:
-            self._made = None  # the examples of one epoch at a time are on the device
-            self._made = examples, device, self.batches(examples, device)
+        if self._on_device is None or self._on_device[0] is not examples or self._on_device[1] != device:
+            self._on_device = None  # the examples of one epoch at a time are on the device
+            self._on_device = examples, device, self.batches(examples, device)
         plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, number, self.pad_to)
-        return ExamplePlan(plan, examples.units.numpy(), self._made[2])
+        return ExamplePlan(plan, examples.units.numpy(), self._on_device[2])

@@ -65,7 +65,11 @@ class Trackers(Tracker):
     """Passes every call to several trackers, in order."""
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = tuple(trackers)
+        self._trackers = [*trackers]
+
+    def add(self, tracker: Tracker) -> None:
+        """Pass the calls from now on to this tracker too."""
+        self._trackers.append(tracker)
 
     def declare_metrics(self, directions: Mapping[str, str]) -> None:
         for tracker in self._trackers:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import STORAGE_REMEDIES, UserError, did_you_mean
 from seq2seq_lab.files import flush, parse_json, sha256
 
 log = logging.getLogger(__name__)
@@ -73,11 +73,13 @@ def save(
         shutil.rmtree(replaced, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if replaced in _moved(folder):
-            replaced.rename(final)
+        restore_moved(folder)
+        remedy = STORAGE_REMEDIES.get(
+            getattr(error, "errno", 0), "Check the free space and the permissions of the folder"
+        )
         raise UserError(
-            f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are not changed: free some disk space, "
-            f"then resume with resume=RUN_FOLDER."
+            f"The checkpoint {final} cannot be written: {error}. Earlier checkpoints are not changed. {remedy}, then "
+            f"resume with resume=RUN_FOLDER."
         ) from error
     return final
 
@@ -118,18 +120,20 @@ def _read_header(path: Path) -> None:
 
 def any_in(folder: Path) -> bool:
     """Return whether a run has a checkpoint, valid or not."""
-    return any(folder.glob("step_*")) or _moved(folder) != {}
+    return bool(_by_name(folder))
 
 
-def any_valid(folder: Path) -> bool:
-    """Return whether a run has a valid checkpoint."""
-    return any(damage(checkpoint) is None for checkpoint in [*folder.glob("step_*"), *_moved(folder)])
+def _by_name(folder: Path) -> dict[str, Path]:
+    """Return the checkpoints of a run by name, the oldest first, with those that `save` has moved and not replaced."""
+    moved = {path.stem[1:]: path for path in folder.glob(".step_*.replaced")}
+    return dict(sorted((moved | {path.name: path for path in folder.glob("step_*")}).items()))
 
 
-def _moved(folder: Path) -> dict[Path, Path]:
-    """Return the checkpoints that `save` has moved away and not replaced, with their own paths."""
-    moved = {replaced: folder / replaced.stem[1:] for replaced in folder.glob(".step_*.replaced")}
-    return {replaced: final for replaced, final in moved.items() if not final.exists()}
+def restore_moved(folder: Path) -> None:
+    """Restore the checkpoints that `save` has moved and not replaced. The run folder must be locked."""
+    for name, path in _by_name(folder).items():
+        if path.name != name:
+            path.rename(folder / name)
 
 
 def newest(folder: Path) -> Path:
@@ -138,18 +142,17 @@ def newest(folder: Path) -> Path:
     Raises:
         UserError: no checkpoint is valid.
     """
-    for replaced, final in _moved(folder).items():  # the run was killed between two renames of `save`
-        replaced.rename(final)
     damaged = []
-    for checkpoint in sorted(folder.glob("step_*"), reverse=True):
+    for name, checkpoint in reversed(_by_name(folder).items()):
         reason = damage(checkpoint)
         if reason is None:
             return checkpoint
         log.warning("The checkpoint %s cannot be used (%s); trying the one before it.", checkpoint, reason)
-        damaged.append(f"{checkpoint.name}: {reason}")
+        damaged.append(f"{name}: {reason}")
     reasons = f" ({'; '.join(damaged)})" if damaged else ""
     raise UserError(
-        f"{folder} contains no checkpoint that can be used{reasons}. Restore one from a copy, or start a new run."
+        f"{folder} contains no checkpoint that can be used{reasons}. Restore one from a copy, or start a new run (a job "
+        f"of a study: move {folder.parent} away, then start it again)."
     )
 
 
@@ -161,7 +164,7 @@ def best(folder: Path) -> Path:
     """
     last = newest(folder)
     name = load_state(last)["best"]
-    return last if name is None else last.with_name(name)
+    return last if name is None else _by_name(folder).get(name, folder / name)
 
 
 def named(folder: Path, names: str | None) -> list[Path]:
@@ -175,7 +178,7 @@ def named(folder: Path, names: str | None) -> list[Path]:
     """
     if names is None:
         return [best(folder)]
-    existing = sorted(path.name for path in folder.glob("step_*"))
+    existing = _by_name(folder)
     count = names.removeprefix("last:")
     if count != names:
         if not count.isdecimal() or not 1 <= int(count) <= len(existing):
@@ -183,7 +186,7 @@ def named(folder: Path, names: str | None) -> list[Path]:
                 f"{names}: {folder} contains {len(existing)} checkpoints. Values: last:1 to last:{len(existing)}; a run "
                 f"with trainer.keep_checkpoints=N keeps the newest N."
             )
-        chosen = existing[-int(count) :]
+        chosen = [*existing][-int(count) :]
     else:
         chosen = names.split(",")
     for name in chosen:
@@ -191,7 +194,7 @@ def named(folder: Path, names: str | None) -> list[Path]:
             raise UserError(
                 f"{folder / name} does not exist.{did_you_mean(name, existing)} Values: {', '.join(existing)}."
             )
-    return [folder / name for name in chosen]
+    return [existing[name] for name in chosen]
 
 
 def prune(folder: Path, keep: int) -> None:
@@ -240,6 +243,11 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
         raise UserError(
             f"The checkpoint {checkpoint} cannot be used: {reason}. Restore it from a copy, or use another checkpoint."
         )
+    load_checked_weights(checkpoint, model)
+
+
+def load_checked_weights(checkpoint: Path, model: nn.Module) -> None:
+    """Load the weights of a checkpoint in which `damage` has found nothing; see `load_weights`."""
     difference = mismatch(checkpoint, model)
     if difference is not None:
         raise UserError(
@@ -292,7 +300,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:
-    """Load the state of the optimizer from a checkpoint that `load_weights` has accepted."""
+    """Load the state of the optimizer from a checkpoint whose weights have been loaded."""
     tensors = load_file(checkpoint / "optimizer.safetensors")
     rest = load_state(checkpoint)["optimizer"]
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in rest["state"].items()}

@@ -29,14 +29,17 @@ PACKAGES = (
     "sacrebleu",
 )  # besides torch, what results may depend on
 
-_data_today: dict[str, dict[str, Any]] = {}  # by the settings of task and data set
+_data_records: dict[str, dict[str, Any]] = {}  # by the settings of task and data set
 
 
-def provenance(config: Config, data: Mapping[str, Any], device: torch.device, ranks: int) -> dict[str, Any]:
+def provenance(
+    config: Config, data: Mapping[str, Any], weights: str | None, device: torch.device, ranks: int
+) -> dict[str, Any]:
     """Return what `run.json` and `result.json` record of a run or an evaluation that starts now.
 
     Args:
         data: see `Task.data_record`.
+        weights: see `initial_weights`.
     """
     return {
         "seed": config.seed,
@@ -45,7 +48,7 @@ def provenance(config: Config, data: Mapping[str, Any], device: torch.device, ra
         "data": dict(data),
         "components": components(config),
         "source": source(),
-        "weights": initial_weights(config),
+        "weights": weights,
         "machine": {
             "device": device.type,
             "device_name": device_name(device),
@@ -89,28 +92,28 @@ def initial_weights(config: Config) -> str | None:
     return sha256(checkpoint.best(Path(config.init_from) / "checkpoints") / "model.safetensors")
 
 
-def today(config: Config, read_data: Callable[[Config], dict[str, Any]]) -> dict[str, Any]:
+def current(config: Config, read_data: Callable[[Config], dict[str, Any]]) -> dict[str, Any]:
     """Return data, components, source and initial weights of a run that starts now.
 
-    Each data set is read once until `forget` is called.
+    Each data set is read once until `clear_cache` is called.
 
     Args:
         read_data: returns `Task.data_record` of the task of a configuration.
     """
     key = json.dumps([config.task, config.dataset], sort_keys=True)
-    if key not in _data_today:
-        _data_today[key] = read_data(config)
+    if key not in _data_records:
+        _data_records[key] = read_data(config)
     return {
-        "data": _data_today[key],
+        "data": _data_records[key],
         "components": components(config),
         "source": source(),
         "weights": initial_weights(config),
     }
 
 
-def forget() -> None:
-    """Clear the cache, so that `today` reads every data set again."""
-    _data_today.clear()
+def clear_cache() -> None:
+    """Clear the cache, so that `current` reads every data set again."""
+    _data_records.clear()
 
 
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:

@@ -220,9 +220,8 @@ class Trainer:
             self.profile(self.total - state.step) as after_step,
         ):
             if state.step and self._validation_due() and state.validated != state.step:
-                self._validate(
-                    partial(progress.show_validation, state.step, state.epoch + 1, self._best_score())
-                )
+                epoch = state.epoch + (state.position > 0)  # at position 0, the one before has just ended
+                self._validate(partial(progress.show_validation, state.step, epoch, self._best_score()))
             while not self.done:
                 start = time.perf_counter()
                 steps = self.open_epoch(state.epoch)
@@ -258,22 +257,24 @@ class Trainer:
         """Log, validate and save a checkpoint if they are due; stop after a signal."""
         settings, step = self.settings, self.state.step
         heartbeat.beat("after the step")
-        number, save = self._agree()
+        signal_number, save = self._exchange_requests()
         if step % settings.log_every_steps == 0 or step == self.total:
             self._log()
-        if self._validation_due() and not number:
+        if self._validation_due() and not signal_number:
             self._validate(partial(progress.show_validation, step, epoch + 1, self._best_score()))
         elif (
-            number
+            signal_number
             or save
             or (settings.checkpoint_every_steps and step % settings.checkpoint_every_steps == 0)
         ):
+            self._count_skipped()
+            self._check_weights()
             self._save(self.task.state_dict(self.compute.ranks))
-        if number:
+        if signal_number:
             self.compute.ranks.barrier()  # a launcher ends all ranks when the first one ends
-            raise Preempted(number)
+            raise Preempted(signal_number)
 
-    def _agree(self) -> tuple[int, bool]:
+    def _exchange_requests(self) -> tuple[int, bool]:
         """Return the signal to stop, 0 without one, and whether a checkpoint is due. All ranks return the same.
 
         The ranks exchange these values while they compute the next step. With several ranks, the values are those of
@@ -283,16 +284,16 @@ class Trainer:
         due = ranks.main and time.monotonic() >= self._next_save
         requests = ranks.start_maximum([self.stop.received, due])
         before, self._requests = self._requests, requests
-        number, save = requests() if ranks.size == 1 else before()
+        signal_number, save = requests() if ranks.size == 1 else before()
         # A request made in the step of the last checkpoint has already been served.
-        return number, bool(save) and self.state.step - self._saved > 1
+        return signal_number, bool(save) and self.state.step - self._saved > 1
 
     def _schedule_save(self) -> None:
         minutes = self.settings.checkpoint_every_minutes
         self._next_save = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
-    def step(self, number: int) -> tuple[Tensor, Tensor, int]:
-        """Perform an optimizer step of the current epoch; return (summed loss, gradient norm, units).
+    def step(self, position: int) -> tuple[Tensor, Tensor, int]:
+        """Perform the optimizer step at a position of the current epoch; return (summed loss, gradient norm, units).
 
         Loss and norm stay on the device. If the loss or the norm is not finite on any rank, no rank updates its weights.
         The schedule still counts that step, since the host would have to wait for the device to know.
@@ -303,9 +304,9 @@ class Trainer:
         self.model.train()
         self._set_rate()
         with _phase("batch"):
-            own = self.plan.share(number, ranks.rank, ranks.size, self.settings.micro_batches)
+            own = self.plan.share(position, ranks.rank, ranks.size, self.settings.micro_batches)
             micro_batches = {part: [self.plan.batch(index) for index in plan] for part, plan in own.items()}
-        units = self.plan.count(number)
+        units = self.plan.count(position)
         info = StepInfo(state.epoch, state.step)
         sums: list[Tensor] = []
         for part, batches in micro_batches.items():
@@ -385,7 +386,7 @@ class Trainer:
                 f"Cannot resume from {path}: the run has completed {state.step} steps and would end at step {self.total}. "
                 f"Raise trainer.max_epochs or trainer.max_steps."
             )
-        checkpoint.load_weights(path, self.model)
+        checkpoint.load_checked_weights(path, self.model)
         checkpoint.load_optimizer(path, self.optimizer)
         self.task.load_state_dict(checkpoint.load_task_state(path))
         if self.compute.ranks.main:
@@ -395,7 +396,8 @@ class Trainer:
         self._pending.restore(
             state.pending_losses, state.pending_counts, state.pending_examples, self.compute.device
         )
-        self.replace_lost_best()
+        if state.best != path.name:
+            self.replace_lost_best()
         log.info("Resuming from step %s.", f"{state.step:,}")
         if saved["total"] != self.total:
             log.info(
@@ -407,7 +409,8 @@ class Trainer:
     def replace_lost_best(self) -> None:
         """If the best checkpoint is missing or damaged, make the best one that is left the best, and log a warning.
 
-        If no validated checkpoint is left, the next validation chooses the best one.
+        If no validated checkpoint is left, the next validation chooses the best one. The model must have the weights of
+        the last step: its checkpoint is written again, since it names the best one.
         """
         state = self.state
         if state.best is None:
@@ -424,6 +427,7 @@ class Trainer:
             problem,
             state.best or "none",
         )
+        self._save(self.task.state_dict(self.compute.ranks))
 
     def _best_left(self) -> tuple[str | None, float | None]:
         """Return the name and the monitored value of the best checkpoint on disk that is valid and was validated."""
@@ -436,10 +440,10 @@ class Trainer:
         best = max(left, key=left.__getitem__, default=None)
         return best, left.get(best) if best else None
 
-    def _timed_step(self, number: int) -> None:
+    def _timed_step(self, position: int) -> None:
         start = time.perf_counter()
         with record_function(STEP):
-            loss_sum, norm, units = self.step(number)
+            loss_sum, norm, units = self.step(position)
         self._pending.add(loss_sum, norm, units)
         self._releaser.after_step(first_epoch=self._pending.steps_this_start <= self.epoch_steps)
         # A GPU computes asynchronously: its time is only measured if the host waits for it from time to time.
@@ -497,7 +501,7 @@ class Trainer:
             longest = max(longest, state.skipped_in_a_row)
         if longest >= limit:
             raise self._diverged(
-                f"trainer.max_skipped_steps={limit}: loss or gradient norm were not finite in {longest} steps in a row,"
+                f"Loss or gradient norm was not finite in {longest} steps in a row (trainer.max_skipped_steps={limit})"
             )
         if state.skipped > before:
             log.warning(
@@ -510,15 +514,17 @@ class Trainer:
 
     def _check_weights(self) -> None:
         """Refuse weights and moments that are not finite."""
-        named = [*self.model.named_parameters()]
-        moments = [
-            (name, tensor)
-            for name, weight in named
-            for tensor in self.optimizer.state.get(weight, {}).values()
-        ]
-        for name, tensor in (*named, *moments):
+        sums: dict[tuple[torch.device, torch.dtype], list[tuple[str, Tensor]]] = {}
+        for name, weight in self.model.named_parameters():
+            for tensor in (weight, *self.optimizer.state.get(weight, {}).values()):
+                if isinstance(tensor, Tensor):
+                    sums.setdefault((tensor.device, tensor.dtype), []).append((name, tensor.detach().sum()))
+        for group in sums.values():
+            names, values = zip(*group, strict=True)
             # A sum is finite if and only if its terms are, except for an overflow. The host reads it only for a checkpoint.
-            if isinstance(tensor, Tensor) and not math.isfinite(to_host(tensor.sum())):
+            finite = np.isfinite(to_host(torch.stack(values)))
+            if not finite.all():
+                name = names[int(finite.argmin())]
                 raise self._diverged(f"The weight {name}, or its state in the optimizer, is not finite")
 
     def _compare_ranks(self) -> None:
@@ -588,8 +594,6 @@ class Trainer:
 
     def _save(self, task_state: Mapping[str, Any]) -> None:
         """Write a checkpoint. It is not a collective operation: the ranks that a signal interrupts are not in step."""
-        self._count_skipped()
-        self._check_weights()
         heartbeat.beat("saving a checkpoint")
         self._saved = self.state.step
         self._schedule_save()

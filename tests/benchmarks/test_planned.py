@@ -23,9 +23,11 @@ BASE = Line(
 
 
 def test_each_planned_command_composes_and_has_its_own_folder() -> None:
+    recorded = {tuple(results.unseeded(line.command)) for line in results.read_lines(results.RESULTS)}
     for cell in cells():
-        settings, _ = results.composed(cell.command)
-        assert settings["seed"] == 1
+        if tuple(results.unseeded(cell.command)) not in recorded:  # test_results.py composes the others
+            settings, _ = results.composed(cell.command)
+            assert settings["seed"] == 1
     assert len({run.name for run in runs()}) == len(runs())
     assert all("/" not in run.name for run in runs())
 

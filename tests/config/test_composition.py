@@ -107,7 +107,7 @@ def test_every_file_composes_to_a_model(path: Path) -> None:
 
 @pytest.mark.parametrize("encoder", RECURRENT_ENCODERS)
 def test_the_decoder_has_the_encoders_cell(encoder: str) -> None:
-    config, _, _ = compose(f"encoder={encoder}", "attention=multiplicative")
+    config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
     cell = encoder.removeprefix("bi").removesuffix("_layer_norm")
     assert config.decoder["cell"] == config.encoder["cell"] == cell
 

@@ -233,7 +233,7 @@ def test_batch_golden() -> None:
 def test_batches_hold_the_text(name: str) -> None:
     text = TEXTS[name]
     plan = plan_evaluation(text, 16)
-    batches = list(BatchMaker(text, torch.device("cpu")).all(plan))
+    batches = list(map(BatchMaker(text, torch.device("cpu")), plan))
     assert len(batches) == len(plan)
     for batch, index in zip(batches, plan, strict=True):
         assert batch.index_B.tolist() == index.tolist()

@@ -10,6 +10,7 @@ from seq2seq_lab.data.text import (
     find_problem,
     list_folder,
     new_counts,
+    one_line,
     read_lines,
     read_parallel,
 )
@@ -167,6 +168,10 @@ def test_reading_takes_no_memory_that_grows_with_the_file(tmp_path):
 )
 def test_the_problem_of_a_sentence_is_named(value, wrong):
     assert find_problem(value) == wrong
+
+
+def test_a_generated_text_is_one_line():
+    assert one_line("a\nb\rc\r\nd") == "a b c  d"
 
 
 def test_the_files_of_a_folder_are_listed(tmp_path):

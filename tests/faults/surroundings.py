@@ -162,7 +162,7 @@ def thousand_jobs(rig: Rig) -> Seen:
     command = ("-m", f"seed=range(0,{JOBS})", "study.name=many", "logger=none")
 
     def finish(job: Job, ranks: Any, stop: Any) -> dict[str, Any]:
-        record = {"choices": job.choices, "commit": None, **provenance.today(job.config, build.data_record)}
+        record = {"choices": job.choices, "commit": None, **provenance.current(job.config, build.data_record)}
         rewrite(job.folder / "run.json", json.dumps({"format": RUN_FORMAT, **record}))
         machine = {"device_name": "CPU", "threads": 1, "torch": torch.__version__}
         origin = {"dirty": False, "test_precision": "fp32", "machine": machine, **record}

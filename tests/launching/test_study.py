@@ -54,6 +54,8 @@ class Program:
         return Corpus("en", "fr", text, text, {"test": text})
 
     def run(self, job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
+        if job.resume:
+            checkpoint.newest(job.folder / "checkpoints")
         self.jobs.append(job)
         if job.config.seed in self.failing:
             raise UserError("no such file: x.txt")
@@ -61,7 +63,7 @@ class Program:
             "format": RUN_FORMAT,
             "choices": job.choices,
             "commit": None,
-            **provenance.today(job.config, build.data_record),
+            **provenance.current(job.config, build.data_record),
         }
         origin = {"dirty": False, "test_precision": "fp32", "machine": MACHINE, **record}
         rewrite(job.folder / "run.json", json.dumps(record))
@@ -192,13 +194,10 @@ class TestChanged:
         monkeypatch.setattr(program, "load", lambda: pytest.fail("it loads the data"))
         assert program(*LINE, "study.changed=keep") == []
 
-    def test_an_interrupted_job_is_refused_too(
-        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_interrupted_job_is_refused_too(self, program: Program, jobs: list[Path]) -> None:
         line, folder = ("-m", "seed=2", "study.name=mine"), jobs[1]
         (folder / "result.json").unlink()
         (folder / "checkpoints" / "step_00000005").mkdir(parents=True)
-        monkeypatch.setattr(checkpoint, "damage", lambda path: None)
         program.words = ["x"]
         assert command_line.run(*line) == 2
         assert program.jobs == []
@@ -270,6 +269,15 @@ class TestChanged:
         )
         program.words = ["x"]
         self.refused("hydra/launcher=local")
+
+    def test_the_launcher_of_processes_does_not_read_the_data_again(
+        self, program: Program, jobs: list[Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loads: list[Corpus] = []
+        load = program.load
+        monkeypatch.setattr(program, "load", lambda: loads.append(load()) or loads[-1])
+        assert program(*LINE, "hydra/launcher=local") == []
+        assert len(loads) == 1
 
 
 def after_the_first(function: Any, calls: list[Any], *arguments: Any) -> None:

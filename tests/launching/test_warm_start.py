@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import command_line
 import pytest
 import yaml
+from omegaconf import DictConfig
 from rewriting import rewrite
 
 import seq2seq_lab.run
@@ -254,6 +256,26 @@ def test_a_study_that_varies_a_setting_varies_it(here: Path, jobs: list[Job]) ->
     )
     assert command_line.run("--config-dir=mine", "study=rates", "init_from=RUN", *DATA) == 0
     assert [job.config.model.dropout for job in jobs] == [0.1, 0.4]
+
+
+def test_an_experiment_can_name_the_run_and_is_composed_once_before_the_job(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "mine" / "experiment").mkdir(parents=True)
+    (here / "mine" / "experiment" / "again.yaml").write_text("# @package _global_\ninit_from: RUN\n")
+    composed_settings: list[list[str]] = []
+    compose_one = compose.compose
+
+    def counted(settings: Sequence[str]) -> DictConfig:
+        composed_settings.append([*settings])
+        return compose_one(settings)
+
+    monkeypatch.setattr(compose, "compose", counted)
+    with extensions.using(here / "mine"):
+        composed = compose.compose_run(["experiment=again"])
+        assert composed.plain["attention"] == settings(here / "RUN")["attention"]
+        assert composed_settings.count(["experiment=again"]) == 1
+        assert compose.compose_run(["experiment=again", "init_from=null"]).choices["attention"] == "additive"
 
 
 def test_a_run_of_an_own_attention_function(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

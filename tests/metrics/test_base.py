@@ -96,6 +96,23 @@ def test_groups() -> None:
     assert row.confidence == 0.5
 
 
+def test_a_grouping_does_not_use_the_rows_of_another_metric_of_its_name() -> None:
+    class Opposite(Share):
+        def rows(self, outputs: Sequence[float]) -> Any:
+            return np.array([[value <= 0, 1] for value in outputs])
+
+    grouping = Grouping("kind", "kind", Share(), lambda _: {"a": [0, 1, 2]})
+    options: dict[str, Any] = {
+        "clusters": np.arange(3),
+        "examples": "",
+        "groupings": [grouping],
+        "final": True,
+    }
+    found = measure([Opposite()], [1, 1, 1], **options)
+    assert found.values["share"] == 0
+    assert found.groups["share_by_kind"][0].value == 1
+
+
 def test_an_interval_of_a_group_that_is_not_finite_is_none() -> None:
     class Ratio(Share):
         def rows(self, outputs: Sequence[float]) -> Any:

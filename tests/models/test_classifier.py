@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention import AdditiveAttention, CoverageAttention, LocationAttention, NoAttention
+from seq2seq_lab.models.attention import (
+    AdditiveAttention,
+    CoverageAttention,
+    LocalAttention,
+    LocationAttention,
+    NoAttention,
+)
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders import EncoderSizes, RecurrentEncoder
@@ -196,6 +202,16 @@ SPEC = RecurrentSpec(cell="gru", hidden_size=4, num_layers=1, dropout=0.0, locke
                 4,
                 SIZES,
                 lambda query_size, encoder_output_size: CoverageAttention(query_size, encoder_output_size, 4),
+            ),
+        ),
+        (
+            r"attention\.alignment=monotonic",
+            lambda: AttentionPooling(
+                4,
+                SIZES,
+                lambda query_size, encoder_output_size: LocalAttention(
+                    query_size, encoder_output_size, size=4, window=1, alignment="monotonic"
+                ),
             ),
         ),
         ("pooling=attender", lambda: Attender(4, SIZES, additive, SPEC, 0.1, 0)),

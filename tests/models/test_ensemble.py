@@ -8,7 +8,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
@@ -27,7 +27,7 @@ def test_it_is_the_mean_of_its_members() -> None:
     given = batch()
     arguments = (given, given.inputs_BT)
     with torch.no_grad():
-        logits_BTV, weights_BTS = Encoded(Ensemble(members), given)(*arguments)
+        logits_BTV, weights_BTS = EncodedModel(Ensemble(members), given)(*arguments)
         apart = [one(*arguments) for one in members]
     mean_BTV = sum(logits.softmax(-1) for logits, _ in apart) / 3
     torch.testing.assert_close(logits_BTV.exp(), mean_BTV, rtol=1e-6, atol=1e-8)

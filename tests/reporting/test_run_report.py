@@ -23,7 +23,13 @@ from seq2seq_lab.reporting.run_report import component_parameters
 from seq2seq_lab.reporting.score_tables import values_line
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.translation import report
-from seq2seq_lab.tasks.translation.evaluation import METRICS, PRIMARY, Evaluation, Split, choose_samples
+from seq2seq_lab.tasks.translation.evaluation import (
+    METRICS,
+    PRIMARY,
+    Evaluation,
+    TranslationSplit,
+    choose_samples,
+)
 from seq2seq_lab.tasks.translation.report import TranslationReport, describe, gold_links
 from seq2seq_lab.tracking import NoTracker
 
@@ -216,7 +222,7 @@ def test_validation_shows_logs_and_draws(
     hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (first, second)}
     evaluation = Evaluation(dict(VALUES), Measurement({}), list(text.target), samples, hypotheses)
     tokens = tokenize_corpus(corpus, word, {}, None).validation
-    shown.validation(Split("val", text, tokens), evaluation, 42)
+    shown.validation(TranslationSplit("val", text, tokens), evaluation, 42)
     assert tracker.shown == {
         "val/attention/1": ["sample_1_step_00000042.png", text.source[first], "42"],
         "val/attention/2": ["sample_2_step_00000042.png", text.source[second], "42"],

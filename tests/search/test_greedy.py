@@ -13,7 +13,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, UNK
 from seq2seq_lab.models.decoders import Source
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.search.base import Hypothesis, LengthLimits
 from seq2seq_lab.search.greedy import GreedySearch
 
 V = 8
@@ -132,6 +132,10 @@ def test_a_sentence_without_end_stops_at_its_limit(factor: float, extra: int, li
     """S is 4."""
     (found,) = search([6, 4], factor=factor, extra=extra)
     assert found.tokens == [7] * limit
+
+
+def test_limits_are_exact_for_decimal_factors() -> None:
+    assert LengthLimits(0.29, 1.1, 1).bounds([100, 110, 30]) == ([29, 31, 8], [111, 122, 34])
 
 
 def test_eos_at_the_limit_still_ends_the_sentence() -> None:

@@ -9,7 +9,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.search.sampling import SamplingSearch
+from seq2seq_lab.search.sampling import SamplingSearch, draw_index
 
 VOCABULARY = 12
 DRAWS = 4000
@@ -74,6 +74,15 @@ def test_draws_follow_the_softmax(temperature: float, top_k: int | None, top_p: 
     assert chi_square(counts, cut) < SIGNIFICANT
     # The test tells distributions apart.
     assert chi_square(counts + 1, np.ones(VOCABULARY)) > SIGNIFICANT
+
+
+@pytest.mark.parametrize("weights", [(0, 3, 0, 7, 0), (7, 3, 0, 0, 0), (0, 1e-45, 0, 0, 0)])
+def test_an_index_of_probability_0_is_never_drawn(weights: tuple[float, ...]) -> None:
+    draws_AK = torch.cat([torch.linspace(0, 1, 1001)[:-1], torch.tensor([1 - 2**-24])])[None]
+    probs_AKC = torch.tensor(weights, dtype=torch.float32).expand(1, draws_AK.shape[1], -1).contiguous()
+    counts = np.bincount(draw_index(probs_AKC, draws_AK)[0].numpy(), minlength=len(weights))
+    np.testing.assert_allclose(counts / 1001, np.array(weights) / sum(weights), atol=0.002)
+    assert (counts[np.array(weights) == 0] == 0).all()
 
 
 def test_towards_temperature_0_it_is_greedy() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from forked_ranks import forked_ranks
 from PIL import Image
+from small_models import batch_of, random_sentences, small_config, small_model
 
 import seq2seq_lab
 from seq2seq_lab import caption
@@ -25,6 +26,7 @@ from seq2seq_lab.models.encoders import ConvolutionalEncoder
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, region_shares
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
@@ -81,6 +83,23 @@ def test_the_penalty_is_that_of_the_paper() -> None:
     assert float(found) == pytest.approx(expected, rel=1e-5)
     loss.reads_weights = False
     assert loss.penalty(weights_BTS, outputs_BT) is None
+
+
+def test_r_drop_does_not_double_the_penalty() -> None:
+    model = small_model(small_config("gru", "luong", "additive")).eval()  # both readings agree
+    batch = batch_of(random_sentences([5, 3], seed=1), random_sentences([4, 2], seed=2))
+    once, twice = (
+        CaptionLoss(
+            Constant(1.0, "token"),
+            label_smoothing=0.0,
+            r_drop=weight,
+            stop_at_eos=False,
+            seed=1,
+            doubly_stochastic=2.0,
+        )(model, batch, StepInfo(epoch=0, step=0))
+        for weight in (0.0, 5.0)
+    )
+    torch.testing.assert_close(once, twice)
 
 
 def test_regions_on_a_grid() -> None:
@@ -251,11 +270,12 @@ def losses(folder: Path) -> dict[int, float]:
     ("override", "key"),
     [
         ("encoder=bigru", "encoder._target_"),
-        ("dataset=grammar", "dataset"),
+        ("dataset=grammar", "data set Grammar"),
         ("decoder=plain attention=none task.doubly_stochastic=1.0", "task.doubly_stochastic=1.0"),
         ("decoder=plain attention=none trainer.monitor=val/pointing_game", "trainer.monitor"),
         ("task.doubly_stochastic=-1.0", "task.doubly_stochastic=-1.0"),
         ("model.bridge=tanh", "bridge"),
+        ("tokenizer=bpe_dropout", "tokenizer.dropout"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -266,6 +286,18 @@ def test_what_does_not_fit_is_refused(
         == 2
     )
     assert key in capsys.readouterr().err
+
+
+def test_attention_to_a_limited_number_of_positions_needs_one_for_each_of_the_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (*SMALL, "trainer.fast_dev_run=true", "task.doubly_stochastic=0", "attention=location")
+    for length, status in ((61, 2), (62, 0)):
+        folder = tmp_path / str(length)
+        assert command_line.run(*small, f"attention.max_length={length}", f"hydra.run.dir={folder}") == status
+    error = capsys.readouterr().err
+    assert "image has 64 positions" in error
+    assert "attention.max_length=62 " in error
 
 
 def test_an_encoder_of_images_is_refused_for_sentences(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from seq2seq_lab.metrics.classification import METRICS
 from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
+from seq2seq_lab.tasks.classification.data import Vocabulary
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.trainer import Trainer
 
@@ -190,6 +192,19 @@ def test_the_program_predicts_lines(
     assert "█" in lines[2]
 
 
+@pytest.mark.parametrize("bad", [b"", b"\xff"])
+def test_the_lines_before_a_bad_one_are_predicted(
+    bad: bytes, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = b"Kovaski\nAlu\n" + bad + b"\nAlu\n"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    with pytest.raises(SystemExit):
+        predict.main([str(run), "--device", "cpu"])
+    said = capsys.readouterr()
+    assert [line.split("\t")[2] for line in said.out.splitlines()] == ["Kovaski", "Alu"]
+    assert "line 3" in said.err
+
+
 def test_programs_of_other_tasks_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         translate.main([str(run), str(run / "run.log")])
@@ -219,6 +234,13 @@ def test_init_from_keeps_the_vocabulary(run: Path, tmp_path: Path) -> None:
     given = (*LINE, "logger=none", "trainer.max_epochs=1", f"init_from={run}", f"hydra.run.dir={folder}")
     assert command_line.run(*given) == 0
     assert losses_of(folder)[0] < losses_of(run)[0]
+
+
+def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "tokenizer", tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "classes.json").unlink()
+    with pytest.raises(UserError, match=r"classes\.json"):
+        Vocabulary.load(tmp_path / "tokenizer")
 
 
 def test_the_comparison_computes_every_metric() -> None:

@@ -71,6 +71,7 @@ def test_a_run_reports_accuracy_by_distance(whole: Path) -> None:
     assert sum(group["count"] for group in groups) == 9
     assert sum(group["count"] for group in result["test/accuracy_by_phenomenon"]) == 9
     assert result["metrics"]["primary"] == "accuracy"
+    assert result["metrics"]["metrics"]["accuracy"]["built_in"]
     assert (whole / "accuracy_by_distance.png").stat().st_size > 0
     assert (whole / "attention/sample_1.png").stat().st_size > 0
 

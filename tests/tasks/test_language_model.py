@@ -27,7 +27,7 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
-from seq2seq_lab.tasks.language_model.evaluation import Outputs
+from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.threads import restored_threads
 from seq2seq_lab.training.trainer import Trainer
@@ -226,7 +226,7 @@ def test_scores_equal_a_slow_reference(model: api.LoadedLanguageModel, run: Path
 
 
 def test_metrics_of_known_probabilities() -> None:
-    outputs = Outputs(
+    outputs = LanguageModelOutputs(
         nats=np.array([2.0, 4.0, 1.0]),
         tokens=np.array([4.0, 4.0, 4.0]),
         lines=["a b", "c", ""],
@@ -340,7 +340,7 @@ def test_a_parallel_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         command_line.run(*line, "dataset=grammar", "dataset.train=1", f"hydra.run.dir={tmp_path / 'run'}")
         == 2
     )
-    assert "dataset=Grammar" in capsys.readouterr().err
+    assert "data set Grammar" in capsys.readouterr().err
 
 
 def text_file(path: Path, **changed: Any) -> Monolingual:

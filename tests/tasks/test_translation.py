@@ -36,8 +36,8 @@ from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.translation.evaluation import (
-    Split,
     TranslationEvaluator,
+    TranslationSplit,
     choose_samples,
     groupings,
     source_lengths_in_words,
@@ -119,7 +119,7 @@ class Reference:
 def evaluator(
     model: Any, text: ParallelText, tokenized: TokenizedCorpus, search: Any, **options: Any
 ) -> TranslationEvaluator:
-    split = Split("val", text, tokenized.validation)
+    split = TranslationSplit("val", text, tokenized.validation)
     return TranslationEvaluator(model, split, tokenized.tokenizers, search, **{**OPTIONS, **options})
 
 
@@ -258,7 +258,7 @@ def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
 def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
     label: str | None, scored: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
-    split = Split("val", corpus.validation, tokenized.validation, label)
+    split = TranslationSplit("val", corpus.validation, tokenized.validation, label)
     evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, Reference(), **OPTIONS)
     found, name = evaluate(), "val/bleu_lowercased_tokenised"
     assert (name in found.values) == ("bleu_lowercased_tokenised" in found.measurement.signatures) == scored
@@ -280,7 +280,7 @@ def test_pairs_of_one_source_are_scored_once_if_asked_for(
     shared = ParallelText([*text.source[:half], *text.source[:half]], text.target)
     evaluate = TranslationEvaluator(
         model,
-        Split("val", shared, tokenized.validation, "fr"),
+        TranslationSplit("val", shared, tokenized.validation, "fr"),
         tokenized.tokenizers,
         greedy(),
         multi_reference=multiple,
@@ -423,7 +423,7 @@ def test_references_that_contain_the_mark_of_unknown_words_are_reported(
 def test_a_metric_of_the_final_evaluation_is_computed_at_validation_if_it_is_monitored(
     corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
-    split = Split("val", corpus.validation, tokenized.validation)
+    split = TranslationSplit("val", corpus.validation, tokenized.validation)
     evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, greedy(), **OPTIONS, also=["ter"])
     assert evaluate().values["val/ter"] == evaluate(final=True).values["val/ter"]
 

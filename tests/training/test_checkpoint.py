@@ -253,6 +253,7 @@ def test_what_an_interrupted_save_has_left_is_removed(
     # The only valid copy is kept.
     rename(path, tmp_path / ".step_00000001.replaced")
     checkpoint.prune(tmp_path, 1)
+    checkpoint.restore_moved(tmp_path)
     assert checkpoint.newest(tmp_path) == path
 
 
@@ -307,8 +308,9 @@ def test_a_checkpoint_of_the_same_name_is_replaced(tmp_path: Path, monkeypatch: 
             save(3)
     assert not path.exists()
     assert checkpoint.any_in(tmp_path)
-    assert checkpoint.any_valid(tmp_path)
     assert checkpoint.load_state(checkpoint.newest(tmp_path))["value"] == 2
+    checkpoint.restore_moved(tmp_path)
+    assert checkpoint.newest(tmp_path) == path
 
     def full(source: Path, target: Path) -> Path:
         if source.name.endswith(".writing"):
@@ -322,3 +324,38 @@ def test_a_checkpoint_of_the_same_name_is_replaced(tmp_path: Path, monkeypatch: 
     assert checkpoint.load_state(path)["value"] == 2  # the earlier one is not changed
     save(4)
     assert [found.name for found in tmp_path.iterdir()] == ["step_00000001"]
+
+
+def test_a_reader_between_the_two_renames_of_save_finds_the_old_one_and_does_not_disturb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose best checkpoint is replaced while another program opens it."""
+    write(tmp_path, 1)
+    write(tmp_path, 2, best="step_00000002")
+    rename, seen = Path.rename, []
+
+    def renamed(source: Path, target: Path) -> Path:
+        result = rename(source, target)
+        if target.name.endswith(".replaced"):
+            seen.extend(checkpoint.named(tmp_path, names)[0] for names in (None, "last:1", "step_00000002"))
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", renamed)
+        write(tmp_path, 2, best="step_00000002")
+    assert seen == [tmp_path / ".step_00000002.replaced"] * 3
+    assert checkpoint.best(tmp_path) == tmp_path / "step_00000002"
+    # A newer one does not hide that its best one was moved.
+    write(tmp_path, 3, best="step_00000002")
+    moved = rename(tmp_path / "step_00000002", tmp_path / ".step_00000002.replaced")
+    assert checkpoint.newest(tmp_path) == tmp_path / "step_00000003"
+    assert checkpoint.best(tmp_path) == moved
+
+
+def test_the_remedy_is_that_of_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(checkpoint, "save_file", refused)
+    with pytest.raises(UserError, match="ulimit -f"):
+        write(tmp_path, 1)

@@ -135,13 +135,13 @@ def test_a_data_set_is_read_once_for_all_jobs() -> None:
         read.append(config.dataset["seed"])
         return {"fingerprint": "f"}
 
-    provenance.forget()
+    provenance.clear_cache()
     for seed in (1, 2, 1, 2):
         config = config_of()
         config.dataset["seed"] = seed
-        assert provenance.today(config, read_data)["data"] == {"fingerprint": "f"}
+        assert provenance.current(config, read_data)["data"] == {"fingerprint": "f"}
     assert read == [1, 2]
-    provenance.forget()
-    provenance.today(config, read_data)
+    provenance.clear_cache()
+    provenance.current(config, read_data)
     assert read == [1, 2, 2]
-    provenance.forget()
+    provenance.clear_cache()

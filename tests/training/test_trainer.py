@@ -661,6 +661,23 @@ def test_state_is_plain_json(make: Callable[..., Trainer]) -> None:
     assert state["best"] == "step_00000005"
 
 
+def test_a_resumed_validation_shows_the_epoch_that_has_ended(
+    make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(Progress, "due", lambda self: True)
+    monkeypatch.setattr(Progress, "_print", lambda self, step, parts: shown.append(parts[0]))
+    stopped, resumed = make(), make()
+    interrupt(stopped, "validation", 2 * STEPS)
+    with pytest.raises(Preempted):
+        stopped.fit()
+    resumed.load(checkpoint.newest(stopped.folder))
+    shown.clear()
+    interrupt(resumed, "validation", -1)  # which counts its batches
+    resumed.fit()
+    assert shown == ["epoch 2/2"] * 2
+
+
 @pytest.mark.parametrize(("monitor", "best"), [("val/bleu", "val/bleu 50.00"), ("val/aer", "val/aer -50.00")])
 def test_progress_has_the_epochs_the_best_score_and_the_batches_of_a_validation(
     make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, monitor: str, best: str

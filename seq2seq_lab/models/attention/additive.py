@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from seq2seq_lab.models.attention.base import Attention, check_positive
 
-# Largest B·T·S·K of the sums computed at a time: fits in a CPU's cache, or in the memory of a GPU.
+# Largest B·T·S·K of the sums computed at once: fits in a CPU's cache, or in the memory of a GPU.
 CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**27
 
 
@@ -81,7 +81,7 @@ def _sigmoid(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
 
 
 def _sentences(query_BTK: Tensor, keys_BSK: Tensor) -> list[slice]:
-    """Return slices of the batch that are small enough to compute at a time."""
+    """Return slices of the batch that are small enough to compute at once."""
     limit = CPU_NUMBERS if query_BTK.device.type == "cpu" else GPU_NUMBERS
     rows = max(1, limit // (query_BTK[0].numel() * keys_BSK.shape[1]))
     return [slice(start, start + rows) for start in range(0, len(query_BTK), rows)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import require
-from seq2seq_lab.models.masking import normalize
+from seq2seq_lab.models.masking import masked_softmax
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
 
@@ -72,14 +72,6 @@ class BaseAttention(nn.Module, ABC):
         """Return the query_NTQ, by default the decoder states; overridden to read the embedded input too."""
         return states_NTH
 
-    def reweight(self, weights_NTS: Tensor, query_NTQ: Tensor, source: Source, first_step: int) -> Tensor:
-        """Return the final weights, which need not sum to 1. By default they do not change.
-
-        Args:
-            first_step: target step of the first query, counted from 0.
-        """
-        return weights_NTS
-
     def initial_state(self, source: Source) -> AttentionState:
         """Return the state before the first target step."""
         return AttentionState(0, None)
@@ -88,7 +80,10 @@ class BaseAttention(nn.Module, ABC):
     def weigh(
         self, query_NTQ: Tensor, source: Source, state: AttentionState
     ) -> tuple[Tensor | None, AttentionState]:
-        """Return weights_NTS, or None without attention, and the state after the last query."""
+        """Return weights_NTS, or None without attention, and the state after the last query.
+
+        The weights of a row need not sum to 1.
+        """
 
     def forward(self, query_NTQ: Tensor, source: Source, state: AttentionState) -> Attended:
         """Return context vectors, weights and the next state for T consecutive steps.
@@ -118,8 +113,7 @@ class Attention(BaseAttention):
         self, query_NTQ: Tensor, source: Source, state: AttentionState
     ) -> tuple[Tensor, AttentionState]:
         scores_BXS = self.score(regroup(query_NTQ, len(source.keys_BSK)), source.keys_BSK)
-        weights_NTS = regroup(normalize(scores_BXS, source.mask), len(query_NTQ))
-        weights_NTS = self.reweight(weights_NTS, query_NTQ, source, state.step)
+        weights_NTS = regroup(masked_softmax(scores_BXS, source.mask), len(query_NTQ))
         return weights_NTS, AttentionState(state.step + query_NTQ.shape[1], None)
 
 
@@ -153,8 +147,7 @@ class StatefulAttention(BaseAttention):
         weights = []
         for query_NQ in query_NTQ.unbind(1):
             scores_NS = self.score_step(query_NQ, source.keys_BSK, history)
-            weights_N1S = normalize(scores_NS[:, None], mask)
-            weights_N1S = self.reweight(weights_N1S, query_NQ[:, None], source, step)
+            weights_N1S = masked_softmax(scores_NS[:, None], mask)
             step, history = step + 1, self.advance(history, weights_N1S[:, 0])
             weights.append(weights_N1S)
         return torch.cat(weights, dim=1), AttentionState(step, history)

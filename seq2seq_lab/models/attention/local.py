@@ -5,8 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import check_positive, repeat_rows
+from seq2seq_lab.models.attention.base import AttentionState, check_positive, regroup, repeat_rows
 from seq2seq_lab.models.attention.multiplicative import MultiplicativeAttention
+from seq2seq_lab.models.masking import masked_softmax
 from seq2seq_lab.models.source import Source
 
 
@@ -38,17 +39,23 @@ class LocalAttention(MultiplicativeAttention):
             hidden = nn.Linear(query_size, check_positive("size", size), bias=False)
             self.center = nn.Sequential(hidden, nn.Tanh(), nn.Linear(size, 1, bias=False))
 
-    def reweight(self, weights_NTS: Tensor, query_NTQ: Tensor, source: Source, first_step: int) -> Tensor:
-        _, steps, positions = weights_NTS.shape
-        device, dtype = weights_NTS.device, weights_NTS.dtype
-        length_N11 = repeat_rows(source.lengths_B, len(weights_NTS))[:, None, None]
+    def weigh(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState
+    ) -> tuple[Tensor, AttentionState]:
+        rows, steps, _ = query_NTQ.shape
+        scores_BXS = self.score(regroup(query_NTQ, len(source.keys_BSK)), source.keys_BSK)
+        scores_NTS = regroup(scores_BXS, rows)
+        device, dtype = scores_NTS.device, torch.promote_types(scores_NTS.dtype, torch.float32)
+        length_N11 = repeat_rows(source.lengths_B, rows)[:, None, None]
         if self.center is None:
-            step_T1 = torch.arange(first_step, first_step + steps, device=device)[:, None]
+            step_T1 = torch.arange(state.step, state.step + steps, device=device)[:, None]
             center_NT1 = step_T1.minimum(length_N11 - 1)
         else:
             center_NT1 = length_N11 * self.center(query_NTQ).to(dtype).sigmoid()
-        distance_NTS = torch.arange(positions, device=device, dtype=dtype) - center_NT1
-        window_NTS = weights_NTS * (distance_NTS.abs() <= self.window)
-        # The sum is 0 only where the softmax underflows in the whole window.
-        window_NTS = window_NTS / window_NTS.sum(-1, keepdim=True).clamp_min(torch.finfo(dtype).tiny)
-        return window_NTS * torch.exp(-2 * (distance_NTS / self.window) ** 2)
+        position_S = torch.arange(scores_NTS.shape[-1], device=device, dtype=dtype)
+        distance_NTS = position_S - center_NT1
+        # p_t is at most 1 after the last real position, so that every window has a real position.
+        window_NTS = (distance_NTS.abs() <= self.window) & (position_S < length_N11)
+        weights_NTS = masked_softmax(scores_NTS, window_NTS)
+        weights_NTS = weights_NTS * torch.exp(-2 * (distance_NTS / self.window) ** 2)
+        return weights_NTS, AttentionState(state.step + steps, None)

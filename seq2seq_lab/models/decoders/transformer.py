@@ -32,7 +32,7 @@ from seq2seq_lab.models.transformer import (
 HeadStates = tuple[AttentionState, ...]
 
 
-class LayerState(NamedTuple):
+class TransformerLayerState(NamedTuple):
     """What a layer keeps of the target tokens so far.
 
     Attributes:
@@ -43,10 +43,10 @@ class LayerState(NamedTuple):
     cache_NPX: Tensor | None
     attention: HeadStates
 
-    def select(self, index_N: Tensor) -> "LayerState":
+    def select(self, index_N: Tensor) -> "TransformerLayerState":
         """Return the state of the given rows."""
         cache = self.cache_NPX
-        return LayerState(
+        return TransformerLayerState(
             None if cache is None else cache.index_select(0, index_N),
             tuple(one.select(index_N) for one in self.attention),
         )
@@ -56,7 +56,7 @@ class TransformerState(NamedTuple):
     """The states of the layers; `position` is the number of target tokens so far."""
 
     position: int
-    layers: tuple[LayerState, ...]
+    layers: tuple[TransformerLayerState, ...]
 
     def select(self, index_N: Tensor) -> "TransformerState":
         """Return the state of the given rows."""
@@ -123,7 +123,7 @@ class TransformerDecoder(Decoder):
     def start(self, source: Source) -> TransformerState:
         layers = zip(self._cross_attentions, self._layer_sources(source), strict=True)
         return TransformerState(
-            0, tuple(LayerState(None, one.initial_states(of_layer)) for one, of_layer in layers)
+            0, tuple(TransformerLayerState(None, one.initial_states(of_layer)) for one, of_layer in layers)
         )
 
     def step(
@@ -151,9 +151,9 @@ class TransformerDecoder(Decoder):
         return [source._replace(keys_BSK=keys_BSK) for keys_BSK in keys]
 
     def _read(
-        self, embedded_NTE: Tensor, state: TransformerState, source: Source, weighed: int
+        self, embedded_NTE: Tensor, state: TransformerState, source: Source, layers_with_weights: int
     ) -> tuple[Tensor, TransformerState, list[LayerWeights]]:
-        """Return features_NTE, the next state and the weights of the last `weighed` layers."""
+        """Return features_NTE, the next state and the weights of the last `layers_with_weights` layers."""
         steps = embedded_NTE.shape[1]
         end = state.position + steps
         mask_TS = None
@@ -163,10 +163,10 @@ class TransformerDecoder(Decoder):
         states, weights = [], []
         inputs = zip(self.layers, state.layers, self._layer_sources(source), strict=True)
         for number, (layer, before, of_layer) in enumerate(inputs):
-            with_weights = number >= len(self.layers) - weighed
-            x_NTE, after, found = layer(x_NTE, embedded_NTE, before, of_layer, mask_TS, with_weights)
+            with_weights = number >= len(self.layers) - layers_with_weights
+            x_NTE, after, layer_weights = layer(x_NTE, embedded_NTE, before, of_layer, mask_TS, with_weights)
             states.append(after)
-            weights += [] if found is None else [found]
+            weights += [] if layer_weights is None else [layer_weights]
         return self.norm(x_NTE), TransformerState(end, tuple(states)), weights
 
 
@@ -323,11 +323,11 @@ class _Layer(nn.Module):
         self,
         x_NTE: Tensor,
         embedded_NTE: Tensor,
-        state: LayerState,
+        state: TransformerLayerState,
         source: Source,
         mask_TS: Tensor | None,
         with_weights: bool,
-    ) -> tuple[Tensor, LayerState, LayerWeights | None]:
+    ) -> tuple[Tensor, TransformerLayerState, LayerWeights | None]:
         residual = self.self_residual
         output_NTE, cache_NSX, decoder_NATS = self.self_attention(
             residual.enter(x_NTE), state.cache_NPX, mask_TS, with_weights
@@ -341,4 +341,4 @@ class _Layer(nn.Module):
         residual = self.feed_forward_residual
         x_NTE = residual.leave(x_NTE, self.feed_forward(residual.enter(x_NTE)))
         weights = LayerWeights(decoder_NATS, cross_NATS) if with_weights else None
-        return x_NTE, LayerState(cache_NSX, attention), weights
+        return x_NTE, TransformerLayerState(cache_NSX, attention), weights

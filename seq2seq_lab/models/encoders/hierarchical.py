@@ -10,6 +10,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
+from seq2seq_lab.runtime.device import on_device, to_host
 
 
 class HierarchicalEncoder(Encoder):
@@ -79,10 +80,12 @@ class HierarchicalEncoder(Encoder):
         if self.outputs == "turns":
             return EncoderOutputs(self.encoder_output_dropout(turns_BUM), turns_B.tolist(), final)
         tokens_B = torch.stack([part.sum() for part in torch.split(lengths_N, turns_B.tolist())])
-        token_BS = padded(places(lengths_N, words_NWM.shape[1]), tokens_B)
+        token_BS = padded(real_positions(lengths_N, words_NWM.shape[1]), tokens_B)
         outputs_BSM = select_rows(words_NWM.flatten(0, 1), token_BS)
         if self.outputs == "both":
-            turn_BS = padded(places(turns_B, turns_BUM.shape[1]).repeat_interleave(lengths_N), tokens_B)
+            turn_BS = padded(
+                real_positions(turns_B, turns_BUM.shape[1]).repeat_interleave(lengths_N), tokens_B
+            )
             outputs_BSM = torch.cat([outputs_BSM, select_rows(turns_BUM.flatten(0, 1), turn_BS)], -1)
         return EncoderOutputs(self.encoder_output_dropout(outputs_BSM), tokens_B.tolist(), final)
 
@@ -94,8 +97,9 @@ def split_turns(source_BS: Tensor, lengths: Sequence[int]) -> tuple[Tensor, list
         source_BS: ids; `<eos>` ends each turn.
         lengths: the number of tokens of each dialogue.
     """
-    token_R = places(torch.tensor(lengths), source_BS.shape[1])
-    ends_R = (source_BS.flatten() == EOS).cpu()[token_R]
+    token_R = real_positions(torch.tensor(lengths), source_BS.shape[1])
+    # The host reads where turns end, because the shape of the turns depends on it.
+    ends_R = torch.from_numpy(to_host(source_BS.flatten() == EOS))[token_R]
     ends_N = ends_R.nonzero()[:, 0]
     lengths_N = ends_N.diff(prepend=ends_N.new_tensor([-1]))
     turns = [int(part.sum()) for part in torch.split(ends_R, [*lengths])]
@@ -103,7 +107,7 @@ def split_turns(source_BS: Tensor, lengths: Sequence[int]) -> tuple[Tensor, list
     return source_NW, lengths_N.tolist(), turns
 
 
-def places(lengths_N: Tensor, width: int) -> Tensor:
+def real_positions(lengths_N: Tensor, width: int) -> Tensor:
     """Return the flat indices of the R real positions of a padded batch [N, width]."""
     return (torch.arange(width) < lengths_N[:, None]).flatten().nonzero()[:, 0]
 
@@ -123,7 +127,7 @@ def select_rows(rows: Tensor, index_NW: Tensor, padding: int = 0) -> Tensor:
         rows: [R] or [R, M].
         index_NW: on the host.
     """
-    index_NW = index_NW.to(rows.device)
+    index_NW = on_device(index_NW.numpy(), rows.device)
     batch = rows.index_select(0, index_NW.flatten().clamp(min=0)).view(*index_NW.shape, *rows.shape[1:])
     real_NW = index_NW >= 0
     return torch.where(real_NW if rows.dim() == 1 else real_NW[..., None], batch, padding)

@@ -7,10 +7,12 @@ from seq2seq_lab.models.readouts.base import Readout, output_layer
 
 
 class DeepReadout(Readout):
-    """logits = V W f + b; with f = [s; c; e] it is g = V (W₁ e + W₂ s + W₃ c), Cho 2014 (§3.1) without maxout.
+    """logits = V h + b, h = W f. If h is smaller than f, the product V W is of low rank.
+
+    With f = [s; c; e], h is W_s s + W_c c + W_e e, as in Cho 2014 (appendix A), there followed by maxout.
 
     Args:
-        size: size of g.
+        size: the size of h.
 
     Raises:
         ValueError: `size` is below 1, or not the size of a tied V.

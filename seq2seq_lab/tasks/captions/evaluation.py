@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.text import one_line, whitespace_words
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
@@ -19,7 +19,7 @@ from seq2seq_lab.metrics.pointing import pointing_counts
 from seq2seq_lab.metrics.registry import POINTING_METRICS, TEXT_METRICS
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -101,7 +101,7 @@ class _Share:
 class CaptionEvaluator:
     """Scores a model on a split.
 
-    Each rank describes its share of the batches; all ranks return the same evaluation.
+    Each rank captions its share of the batches; all ranks return the same evaluation.
 
     Args:
         samples: the numbers of the pairs to show, whose hypotheses are kept with their attention weights.
@@ -145,9 +145,9 @@ class CaptionEvaluator:
         return self.compute.ranks.broadcast(lambda: self._evaluation(shares, final))
 
     def _score(self, batch: CaptionBatch, index: Sequence[int], share: _Share) -> None:
-        """Describe the images of a batch and add the results to a rank's share."""
+        """Caption the images of a batch and add the results to a rank's share."""
         with evaluation_context(batch, self.compute.precision, self.compute.device):
-            model = Encoded(self.model, batch)
+            model = EncodedModel(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
             free_running = loss.free_running(model, batch)
             hypotheses = self.search(model, batch, not set(self.samples).isdisjoint(index))
@@ -198,7 +198,7 @@ class CaptionEvaluator:
 
 def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:
     """Return the text of a hypothesis, on one line."""
-    return tokenizer.decode(hypothesis.tokens).replace("\n", " ")
+    return one_line(tokenizer.decode(hypothesis.tokens))
 
 
 def caption_of(

@@ -1,7 +1,6 @@
 """The report of captioning: sample captions, and the attention of each word drawn over the image."""
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from seq2seq_lab import plots
 from seq2seq_lab.data.captions import Box
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import write_json_lines
 from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.tasks.base import Report
@@ -68,9 +67,9 @@ class CaptionReport(Report):
         for split, evaluation in evaluations:
             rows = [self._row(split, evaluation, i) for i in range(len(split.pairs))]
             keys = ("image", "reference", "caption", "sentence_bleu")
-            lines = [json.dumps(dict(zip(keys, row, strict=True)), ensure_ascii=False) for row in rows]
             name = split.prefix.replace("/", ".")
-            write_atomically(self.folder / f"captions.{name}.jsonl", "\n".join([*lines, ""]))
+            records = (dict(zip(keys, row, strict=True)) for row in rows)
+            write_json_lines(self.folder / f"captions.{name}.jsonl", records)
             if split.prefix != "val":
                 self.tracker.log_table(f"{split.prefix}/captions", COLUMNS, rows, step)
             if evaluation.samples:
@@ -82,14 +81,14 @@ class CaptionReport(Report):
 
     def _draw_samples(self, split: CaptionSplit, evaluation: Evaluation) -> None:
         """Draw the attention of the samples, and write the pictures for the page of the comparison."""
-        lines = []
+        pictures = []
         for number, i in enumerate(evaluation.samples, start=1):
             if (figure := self._draw(split, evaluation, i)) is not None:
                 plots.save_figure(figure, self.folder / f"attention/sample_{number}.png")
                 picture = base64.b64encode(plots.render_png(figure, PAGE_DOTS_PER_INCH)).decode()
                 title = f"{split.pairs.names[i]}: {split.pairs.captions[i]}"
-                lines.append(json.dumps({"title": title, "picture": picture}, ensure_ascii=False))
-        write_atomically(self.folder / f"attention.{split.prefix}.jsonl", "\n".join([*lines, ""]))
+                pictures.append({"title": title, "picture": picture})
+        write_json_lines(self.folder / f"attention.{split.prefix}.jsonl", pictures)
 
     def _draw(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> "Figure | None":
         """Return the attention of a caption as a figure; None without attention or words.

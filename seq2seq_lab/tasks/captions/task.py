@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, refuse_dropout
 from seq2seq_lab.tasks.captions.data import (
     CaptionBatch,
     CaptionBatches,
@@ -122,6 +122,7 @@ class CaptionTask(Task):
 
     def check(self) -> None:
         check_corpus(self.parts.dataset(), CaptionCorpus, "captions")
+        refuse_dropout(self.parts.tokenizer(), "captions")
         with torch.device("meta"):
             model = self.parts.seq2seq(None, 8, False)
         pointing = self.monitor in [f"val/{metric.name}" for metric in POINTING_METRICS]
@@ -256,14 +257,14 @@ class CaptionTask(Task):
             torch.from_numpy(image_NCHW), Ragged.of([[]] * len(image_NCHW)), self.longest
         )
         batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
-        found: dict[int, Caption] = {}
+        captions: dict[int, Caption] = {}
         for index in plan_evaluation(examples, self.eval_batch_size):
             batch = batches(index)
             with evaluation_context(batch, compute.precision, compute.device):
                 hypotheses = search(model, batch, True)
             for i, (best, *_) in zip(index.tolist(), hypotheses, strict=True):
-                found[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
-        return [found[i] for i in range(len(image_NCHW))]
+                captions[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
+        return [captions[i] for i in range(len(image_NCHW))]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
         return CaptionReport(folder, self.tokenizer, tracker)
@@ -271,18 +272,13 @@ class CaptionTask(Task):
 
 def corpus_record(corpus: CaptionCorpus) -> dict[str, Any]:
     """Return what `run.json` records of a corpus; see `Task.data_record`."""
-    splits: Mapping[str, CaptionedImages] = {
-        "train": corpus.train,
-        "validation": corpus.validation,
-        **corpus.tests,
-    }
     hashes = {
         name: digest([hashlib.sha256(pairs.images.tobytes()).hexdigest(), *pairs.captions])
-        for name, pairs in splits.items()
+        for name, pairs in corpus.splits.items()
     }
     return {
         "fingerprint": digest(hashes.items()),
-        "sizes": {name: len(pairs) for name, pairs in splits.items()},
+        "sizes": {name: len(pairs) for name, pairs in corpus.splits.items()},
         "tests": {name: hashes[name] for name in corpus.tests},
         "counts": dict(corpus.counts),
     }

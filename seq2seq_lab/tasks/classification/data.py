@@ -41,8 +41,12 @@ class Vocabulary:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what `save` wrote. Raises `UserError` if files are missing."""
-        tokenizer = load_tokenizer(folder, NAME)
-        return cls(tokenizer, json.loads((folder / CLASSES).read_text("utf-8")))
+        tokenizer, path = load_tokenizer(folder, NAME), folder / CLASSES
+        if not path.is_file():
+            raise UserError(
+                f"{path} is missing. Give the folder `tokenizer` of a run that has started to train."
+            )
+        return cls(tokenizer, json.loads(path.read_text("utf-8")))
 
     def numbers(self, labels: Sequence[str], split: str) -> Tensor:
         """Return the number of the class of each label: int64, N.
@@ -110,7 +114,7 @@ class TextBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class ClassificationSplit:
     """A split to evaluate.
 
     Attributes:

@@ -19,7 +19,13 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks import base
-from seq2seq_lab.tasks.classification.data import Split, TextBatch, TextBatches, Vocabulary, deciding_tokens
+from seq2seq_lab.tasks.classification.data import (
+    ClassificationSplit,
+    TextBatch,
+    TextBatches,
+    Vocabulary,
+    deciding_tokens,
+)
 
 PRIMARY = "accuracy"
 METRICS: tuple[Metric, ...] = (
@@ -49,7 +55,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ClassificationOutputs:
     """What the metrics are computed from; see `metrics.classification`.
 
     Attributes:
@@ -73,10 +79,10 @@ class Outputs:
 class Evaluation(base.Evaluation):
     """The result of evaluating a split, with the outputs in the order of its texts."""
 
-    outputs: Outputs
+    outputs: ClassificationOutputs
 
 
-def groups_by_class(outputs: Outputs) -> Mapping[str, Sequence[int]]:
+def groups_by_class(outputs: ClassificationOutputs) -> Mapping[str, Sequence[int]]:
     """Return the numbers of the examples of each true class."""
     return {
         name: np.flatnonzero(outputs.labels == number).tolist() for number, name in enumerate(outputs.classes)
@@ -124,7 +130,7 @@ class ClassificationEvaluator:
     def __init__(
         self,
         model: Classifier,
-        split: Split,
+        split: ClassificationSplit,
         vocabulary: Vocabulary,
         *,
         batch_size: int,
@@ -152,25 +158,26 @@ class ClassificationEvaluator:
             share |= dict(zip(index.tolist(), classified, strict=True))
             if counted is not None:
                 counted(number, len(self._plan))
-        found = {i: result for one in self.compute.ranks.gather(share) for i, result in one.items()}
+        shares = self.compute.ranks.gather(share)
+        classified_texts = {i: one for share in shares for i, one in share.items()}
         return self.compute.ranks.broadcast(
-            lambda: self._evaluation([found[i] for i in range(len(self.split.text))], final)
+            lambda: self._evaluation([classified_texts[i] for i in range(len(self.split.text))], final)
         )
 
-    def _evaluation(self, found: Sequence[ClassifiedText], final: bool) -> Evaluation:
+    def _evaluation(self, classified: Sequence[ClassifiedText], final: bool) -> Evaluation:
         text, labels = self.split.text, self.split.tokens.labels
-        probabilities = np.array([one.probabilities_C for one in found])
+        probabilities = np.array([one.probabilities_C for one in classified])
         log_probs = torch.from_numpy(probabilities).clamp_min(np.finfo(np.float64).tiny).log()
         loss_sum = float(functional.nll_loss(log_probs, labels, reduction="sum"))
-        outputs = Outputs(
+        outputs = ClassificationOutputs(
             classes=self.vocabulary.classes,
             labels=labels.numpy(),
             probabilities=probabilities,
-            weights=[one.weights_S for one in found],
+            weights=[one.weights_S for one in classified],
             deciding=self._deciding,
             losses={
                 "classification": np.array([[loss_sum, len(text)]]),
-                "penalized": np.array([[loss_sum + sum(one.penalty for one in found), len(text)]]),
+                "penalized": np.array([[loss_sum + sum(one.penalty for one in classified), len(text)]]),
             },
         )
         measurement = measure(

@@ -1,18 +1,17 @@
 """The report of classification: metrics by class, the confusion matrix, and texts shaded by the weights of their words."""
 
 import html
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from seq2seq_lab import plots
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.runtime import console
 from seq2seq_lab.tasks.base import Report
-from seq2seq_lab.tasks.classification.data import Split, Vocabulary
+from seq2seq_lab.tasks.classification.data import ClassificationSplit, Vocabulary
 from seq2seq_lab.tasks.classification.evaluation import Evaluation
 from seq2seq_lab.tracking import Tracker
 
@@ -52,7 +51,7 @@ class ClassificationReport(Report):
         self.tracker = tracker
         self.samples = samples
 
-    def validation(self, split: Split, evaluation: Evaluation, step: int) -> None:
+    def validation(self, split: ClassificationSplit, evaluation: Evaluation, step: int) -> None:
         """Show some texts, shaded by the weights of their words, with their predictions."""
         numbers = spread(self.samples, len(split.text))
         if numbers:
@@ -61,7 +60,7 @@ class ClassificationReport(Report):
             rows = [every[i] for i in numbers]
             self.tracker.log_table("val/predictions", COLUMNS, rows, step)
 
-    def end(self, evaluations: Sequence[tuple[Split, Evaluation]], step: int) -> None:
+    def end(self, evaluations: Sequence[tuple[ClassificationSplit, Evaluation]], step: int) -> None:
         """Write the predictions, the tables and the pictures of the test set."""
         for split, evaluation in evaluations:
             if split.prefix == "val":
@@ -89,7 +88,9 @@ class ClassificationReport(Report):
         plots.save_for_print(plots.draw_confusion(counts_CC, classes), path)
         self.tracker.log_images(f"{prefix}/confusion", [path], ["confusion matrix"], step)
 
-    def _report_weights(self, split: Split, evaluation: Evaluation, counts_CC: Array, step: int) -> None:
+    def _report_weights(
+        self, split: ClassificationSplit, evaluation: Evaluation, counts_CC: Array, step: int
+    ) -> None:
         """Write the texts shaded by the weights of their words: as a page, a picture and JSON lines."""
         numbers, classes = spread(SHADED, len(split.text)), self.vocabulary.classes
         shown = self.shaded(split, evaluation, numbers)
@@ -112,11 +113,10 @@ class ClassificationReport(Report):
                 for i, one in zip(numbers, shown, strict=True)
             ),
         ]
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in maps)
-        write_atomically(self.folder / f"weights.{split.prefix}.jsonl", "".join(lines))
+        write_json_lines(self.folder / f"weights.{split.prefix}.jsonl", maps)
 
     def shaded(
-        self, split: Split, evaluation: Evaluation, numbers: Sequence[int]
+        self, split: ClassificationSplit, evaluation: Evaluation, numbers: Sequence[int]
     ) -> list[console.ShadedText]:
         """Return texts of a split with the weights of their tokens and their predictions."""
         outputs, tokenizer = evaluation.outputs, self.vocabulary.tokenizer
@@ -169,7 +169,7 @@ def class_rows(counts_CC: Array, classes: Sequence[str]) -> list[list[str]]:
     return rows
 
 
-def prediction_rows(split: Split, evaluation: Evaluation) -> list[list[object]]:
+def prediction_rows(split: ClassificationSplit, evaluation: Evaluation) -> list[list[object]]:
     """Return the rows of `COLUMNS`; the probability is that of the prediction."""
     outputs = evaluation.outputs
     best = outputs.probabilities.argmax(1)
@@ -181,15 +181,15 @@ def prediction_rows(split: Split, evaluation: Evaluation) -> list[list[object]]:
     ]
 
 
-def write_predictions(path: Path, split: Split, evaluation: Evaluation) -> None:
+def write_predictions(path: Path, split: ClassificationSplit, evaluation: Evaluation) -> None:
     """Write the prediction for each text of a split as JSON lines."""
     outputs = evaluation.outputs
     of_label = outputs.probabilities[np.arange(len(outputs.labels)), outputs.labels]
-    lines = [
+    records = [
         {**dict(zip(COLUMNS, row, strict=True)), "probability_of_label": round(float(probability), 4)}
         for row, probability in zip(prediction_rows(split, evaluation), of_label, strict=True)
     ]
-    write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_json_lines(path, records)
 
 
 def rounded(weights: Array) -> list[list[float]]:

@@ -1,7 +1,6 @@
 """Classification as a task: texts with labels, an encoder with a pooling, accuracy."""
 
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -21,14 +20,19 @@ from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
-from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
-from seq2seq_lab.tasks.classification.data import LabelledTokens, Split, TextBatch, TextBatches, Vocabulary
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.classification.data import (
+    ClassificationSplit,
+    LabelledTokens,
+    TextBatch,
+    TextBatches,
+    Vocabulary,
+)
 from seq2seq_lab.tasks.classification.evaluation import (
     GROUPINGS,
     METRICS,
@@ -39,9 +43,8 @@ from seq2seq_lab.tasks.classification.evaluation import (
 )
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
-
-log = logging.getLogger(__name__)
 
 PREFIXES = {"validation": "val", "test": "test"}
 
@@ -96,10 +99,7 @@ class ClassificationTask(Task):
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
         check_corpus(self.parts.dataset(), LabelledCorpus, "classification")
-        if self.parts.tokenizer().stochastic:
-            raise UserError(
-                "tokenizer.dropout is above 0: task=classification segments each text once. Set tokenizer.dropout=0."
-            )
+        refuse_dropout(self.parts.tokenizer(), "classification")
         with torch.device("meta"):
             self.parts.classifier(8, 2)
 
@@ -129,9 +129,9 @@ class ClassificationTask(Task):
         key = text_key(texts, about, self.parts.tokenizer.settings if own is None else own.options(), fitted)
 
         def build() -> tuple[Vocabulary, list[Ragged]]:
-            made = fitted or self._fit(corpus)
-            encode = made.tokenizer.encode
-            return made, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
+            vocabulary = fitted or self._fit(corpus)
+            encode = vocabulary.tokenizer.encode
+            return vocabulary, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
 
         entry = cached_tokens(key, [*texts], cache, build=build, load=Vocabulary.load)
         self.vocabulary, self.tokens = entry.tokenizers, entry.ids
@@ -158,7 +158,7 @@ class ClassificationTask(Task):
         tokenizer.train(progress(corpus.train.texts, "Learning the vocabulary", len(corpus.train)))
         return Vocabulary(tokenizer, corpus.classes)
 
-    def _split(self, name: str, tokens: LabelledTokens, limit: int | None) -> Split:
+    def _split(self, name: str, tokens: LabelledTokens, limit: int | None) -> ClassificationSplit:
         text = self.corpus.splits[name]
         if limit is not None and limit < len(text):
             index = torch.arange(limit)
@@ -166,12 +166,12 @@ class ClassificationTask(Task):
                 text.first(limit),
                 LabelledTokens(tokens.tokens.select(index), tokens.labels[index]),
             )
-        return Split(PREFIXES[name], text, tokens)
+        return ClassificationSplit(PREFIXES[name], text, tokens)
 
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer")
-        made = self.parts.source_tokenizer(True) or self.parts.tokenizer()
-        made.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
+        tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
+        tokenizer.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")
@@ -180,18 +180,8 @@ class ClassificationTask(Task):
         return self.parts.classifier(self.vocabulary.tokenizer.size, len(self.vocabulary.classes))
 
     def load_pretrained(self, model: Classifier) -> None:
-        """Set the embedding table from a file of pretrained vectors, and log how much of the text it covers."""
-        path, tokenizer, key = (
-            self.parts.vectors["source"],
-            self.vocabulary.tokenizer,
-            "embedding.source.path",
-        )
-        if path is not None:
-            words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
-            assert model.embedding is not None
-            model.embedding.load_vectors(words, model.scale)
-            covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
-            log.info("%s: %s have a vector in %s.", key, covered, path)
+        tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
+        load_vectors(self.parts, "source", model.embedding, model.scale, tokenizer, tokens)
 
     def describe(self) -> None:
         """Print the number of texts of each class and split, and the share of unknown tokens."""
@@ -213,7 +203,7 @@ class ClassificationTask(Task):
         return loss + penalty_B.sum()
 
     def evaluator(
-        self, split: Split, model: Classifier, compute: Compute, also: Collection[str] = ()
+        self, split: ClassificationSplit, model: Classifier, compute: Compute, also: Collection[str] = ()
     ) -> ClassificationEvaluator:
         return ClassificationEvaluator(
             model,
@@ -237,14 +227,14 @@ class ClassificationTask(Task):
             number = int(tokens.lengths.argmin())
             raise UserError(f"line {number + 1}: {lines[number]!r} has no token. Remove the line.")
         texts = LabelledTokens(tokens, torch.zeros(len(lines), dtype=torch.int64))
-        batches, found = TextBatches(texts, compute.device), dict[int, Prediction]()
+        batches, predictions = TextBatches(texts, compute.device), dict[int, Prediction]()
         for index in plan_evaluation(texts, self.eval_batch_size):
             for i, one in zip(index.tolist(), classify(model, batches(index), compute), strict=True):
                 order = np.argsort(-one.probabilities_C, kind="stable")
                 ranked = {classes[k]: float(one.probabilities_C[k]) for k in order}
                 words = [lines[i][start:end] for start, end in tokenizer.spans(lines[i])]
-                found[i] = Prediction(lines[i], classes[order[0]], ranked, words, one.weights_S)
-        return [found[i] for i in range(len(lines))]
+                predictions[i] = Prediction(lines[i], classes[order[0]], ranked, words, one.weights_S)
+        return [predictions[i] for i in range(len(lines))]
 
     def report(self, folder: Path, tracker: Tracker) -> ClassificationReport:
         return ClassificationReport(folder, self.vocabulary, tracker, self.samples)

@@ -14,6 +14,7 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.runtime.device import on_device
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, TokenBatch, streams
@@ -44,7 +45,7 @@ class ChunkPlan(EpochPlan):
     def batch(self, index: Index) -> TokenBatch:
         step = int(index[0]) // self.rows
         part = slice(step * self.chunk, (step + 1) * self.chunk)
-        row_B = torch.from_numpy(index % self.rows).to(self.device)
+        row_B = on_device(index % self.rows, self.device)
         return TokenBatch(self.inputs_RL[row_B, part], self.outputs_RL[row_B, part], row_B, step == 0)
 
     def count(self, step: int) -> int:

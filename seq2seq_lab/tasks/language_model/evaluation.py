@@ -11,6 +11,7 @@ from torch.nn import functional
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
+from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import PAD, SOS, Tokenizer
 from seq2seq_lab.metrics.base import Array, Metric, digest, measure
 from seq2seq_lab.metrics.language_model import MINIMAL_PAIRS
@@ -22,11 +23,9 @@ from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens
 
-LINE_BREAKS = str.maketrans("\n\r", "  ")  # a generated sentence is one line, also with a character tokenizer
-
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class LanguageModelSplit:
     """A split to evaluate.
 
     Attributes:
@@ -48,7 +47,7 @@ class GenerationBatch:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class LanguageModelOutputs:
     """What the metrics are computed from; see `metrics.language_model.SentenceScores`."""
 
     nats: Array
@@ -67,7 +66,7 @@ class Evaluation(base.Evaluation):
         generated: generated sentences with their log-probabilities.
     """
 
-    outputs: Outputs
+    outputs: LanguageModelOutputs
     generated: Sequence[tuple[str, float]]
 
 
@@ -91,9 +90,13 @@ def sentence_nats(
         batch = batches(index)
         with evaluation_context(batch, compute.precision, compute.device):
             logits_BTV, _ = model(batch.inputs_BT, None)
-            loss_BT = functional.cross_entropy(
-                logits_BTV.float().transpose(1, 2), batch.outputs_BT, ignore_index=PAD, reduction="none"
+            loss_N = functional.cross_entropy(
+                logits_BTV.float().flatten(0, 1),
+                batch.outputs_BT.flatten(),
+                ignore_index=PAD,
+                reduction="none",
             )
+            loss_BT = loss_N.view_as(batch.outputs_BT)
         # Read on the host and summed there in float64, which MPS does not support.
         share |= zip(index.tolist(), to_host(loss_BT).sum(1, dtype=np.float64).tolist(), strict=True)
         if counted is not None:
@@ -131,7 +134,7 @@ def generate(
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
     """Return generated tokens as one line of text."""
-    return tokenizer.decode(tokens).translate(LINE_BREAKS)
+    return one_line(tokenizer.decode(tokens))
 
 
 class LanguageModelEvaluator:
@@ -148,7 +151,7 @@ class LanguageModelEvaluator:
     def __init__(
         self,
         model: LanguageModel,
-        split: Split,
+        split: LanguageModelSplit,
         tokenizer: Tokenizer,
         search: Search,
         *,
@@ -181,7 +184,7 @@ class LanguageModelEvaluator:
         if self._paired:
             wrong_nats[self._paired] = sentence_nats(self.model, self._wrong, self.batch_size, self.compute)
             wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
-        outputs = Outputs(
+        outputs = LanguageModelOutputs(
             nats=nats,
             tokens=self.split.tokens.units.numpy().astype(np.float64),
             lines=self.split.text.lines,
@@ -190,7 +193,7 @@ class LanguageModelEvaluator:
         )
         return self.compute.ranks.broadcast(lambda: self._evaluation(outputs, final))
 
-    def _evaluation(self, outputs: Outputs, final: bool) -> Evaluation:
+    def _evaluation(self, outputs: LanguageModelOutputs, final: bool) -> Evaluation:
         measurement = measure(
             self.metrics,
             outputs,
@@ -203,6 +206,6 @@ class LanguageModelEvaluator:
         values = {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
         generated = []
         if self.samples:
-            found = generate(self.model, self.search, (), self.samples, self.length, self.compute)
-            generated = [(text_of(self.tokenizer, best.tokens), best.log_prob) for best, *_ in found]
+            hypotheses = generate(self.model, self.search, (), self.samples, self.length, self.compute)
+            generated = [(text_of(self.tokenizer, best.tokens), best.log_prob) for best, *_ in hypotheses]
         return Evaluation(values, measurement, outputs, generated)

@@ -1,15 +1,14 @@
 """The report of a language model: generated sentences, and the probabilities of the test sentences."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.runtime import console
 from seq2seq_lab.tasks.base import Report
-from seq2seq_lab.tasks.language_model.evaluation import Evaluation, Split
+from seq2seq_lab.tasks.language_model.evaluation import Evaluation, LanguageModelSplit
 from seq2seq_lab.tracking import Tracker
 
 PAGE = {
@@ -34,7 +33,7 @@ class LanguageModelReport(Report):
     def __init__(self, folder: Path, tracker: Tracker) -> None:
         self.folder, self.tracker = folder, tracker
 
-    def validation(self, split: Split, evaluation: Evaluation, step: int) -> None:
+    def validation(self, split: LanguageModelSplit, evaluation: Evaluation, step: int) -> None:
         """Show the generated sentences."""
         if evaluation.generated:
             records = [
@@ -44,19 +43,17 @@ class LanguageModelReport(Report):
             rows = [[text, round(value, 2)] for text, value in evaluation.generated]
             self.tracker.log_table("val/generated", ("sentence", "log-probability"), rows, step)
 
-    def end(self, evaluations: Sequence[tuple[Split, Evaluation]], step: int) -> None:
+    def end(self, evaluations: Sequence[tuple[LanguageModelSplit, Evaluation]], step: int) -> None:
         """Write the log-probability of each sentence and of its ungrammatical form, and the generated sentences."""
         for split, evaluation in evaluations:
-            lines = [json.dumps(row, ensure_ascii=False) for row in sentence_rows(split, evaluation)]
-            write_atomically(
-                self.folder / f"sentences.{split.prefix}.jsonl", "".join(f"{line}\n" for line in lines)
-            )
+            rows = sentence_rows(split, evaluation)
+            write_json_lines(self.folder / f"sentences.{split.prefix}.jsonl", rows)
             if split.prefix == "val":
                 generated = "".join(f"{text}\n" for text, _ in evaluation.generated)
                 write_atomically(self.folder / "generated.txt", generated)
 
 
-def sentence_rows(split: Split, evaluation: Evaluation) -> list[dict[str, object]]:
+def sentence_rows(split: LanguageModelSplit, evaluation: Evaluation) -> list[dict[str, object]]:
     """Return a row for each sentence of a split."""
     outputs, contrasts = evaluation.outputs, split.text.contrasts or [None] * len(split.text)
     rows = []

@@ -1,6 +1,5 @@
 """Language modeling as a task: the next token of sentences of one language."""
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,6 @@ from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.tokenizers import UNK
-from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
@@ -33,12 +31,11 @@ from seq2seq_lab.tasks.language_model.data import (
     Vocabulary,
     tokenize,
 )
-from seq2seq_lab.tasks.language_model.evaluation import LanguageModelEvaluator, Split
+from seq2seq_lab.tasks.language_model.evaluation import LanguageModelEvaluator, LanguageModelSplit
 from seq2seq_lab.tasks.language_model.report import LanguageModelReport
 from seq2seq_lab.tasks.translation.loss import cross_entropy
+from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
-
-log = logging.getLogger(__name__)
 
 
 class LanguageModelTask(Task):
@@ -138,7 +135,9 @@ class LanguageModelTask(Task):
         for prefix, name in (("val", "validation"), ("test", "test")):
             count = len(entry.ids[name]) if limit is None else min(limit, len(entry.ids[name]))
             tokens = entry.ids[name].select(torch.arange(count))
-            splits.append(Split(prefix, corpus.splits[name].first(count), SentenceTokens(tokens)))
+            splits.append(
+                LanguageModelSplit(prefix, corpus.splits[name].first(count), SentenceTokens(tokens))
+            )
         training: TrainingSplit = TrainingExamples(
             train.epoch, SentenceBatches, self.batch_size, self.batch_unit, self.seed
         )
@@ -157,12 +156,8 @@ class LanguageModelTask(Task):
         return self.parts.language_model(self.vocabulary.tokenizer.size)
 
     def load_pretrained(self, model: LanguageModel) -> None:
-        path, tokenizer = self.parts.vectors["target"], self.vocabulary.tokenizer
-        if path is not None:
-            words = read_vectors(path, "embedding.target.path", tokenizer.tokens(range(tokenizer.size)))
-            model.embedding.load_vectors(words, model.scale)
-            covered = coverage(words, self.tokens["train"].tokens.bincount(minlength=tokenizer.size))
-            log.info("embedding.target.path: %s have a vector in %s.", covered, path)
+        tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
+        load_vectors(self.parts, "target", model.embedding, model.scale, tokenizer, tokens)
 
     def describe(self) -> None:
         """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""
@@ -183,7 +178,7 @@ class LanguageModelTask(Task):
         return cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
 
     def evaluator(
-        self, split: Split, model: LanguageModel, compute: Compute, also: Collection[str] = ()
+        self, split: LanguageModelSplit, model: LanguageModel, compute: Compute, also: Collection[str] = ()
     ) -> LanguageModelEvaluator:
         return LanguageModelEvaluator(
             model,

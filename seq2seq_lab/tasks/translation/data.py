@@ -9,7 +9,7 @@ from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
 from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.tasks.translation.evaluation import Split
+from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
 
 
 def evaluation_splits(
@@ -17,16 +17,16 @@ def evaluation_splits(
     validation: TokenizedText,
     tests: Mapping[str, TokenizedText],
     limit: int | None = None,
-) -> list[Split]:
+) -> list[TranslationSplit]:
     """Return the validation split and the test splits; see `prefixes_of_tests`.
 
     Args:
         limit: the number of sentences of each split; None for all.
     """
     language = corpus.target_language
-    splits = [Split("val", corpus.validation, validation, language)]
+    splits = [TranslationSplit("val", corpus.validation, validation, language)]
     for name, prefix in prefixes_of_tests(corpus).items():
-        splits.append(Split(prefix, corpus.tests[name], tests[name], language))
+        splits.append(TranslationSplit(prefix, corpus.tests[name], tests[name], language))
     return splits if limit is None else [_first_sentences(split, limit) for split in splits]
 
 
@@ -64,7 +64,7 @@ def check_lengths(
             )
 
 
-def _first_sentences(split: Split, count: int) -> Split:
+def _first_sentences(split: TranslationSplit, count: int) -> TranslationSplit:
     text = split.text
     columns = {field.name: getattr(text, field.name) for field in fields(text)}
     cut = replace(text, **{name: column and column[:count] for name, column in columns.items()})

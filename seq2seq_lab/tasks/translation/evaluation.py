@@ -14,7 +14,7 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.text import one_line, whitespace_words
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
@@ -37,7 +37,7 @@ from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS, TEXT_METRICS, UNKNOWN_REPLACED
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, moses_languages
 from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -48,11 +48,10 @@ from seq2seq_lab.tasks.translation import loss
 log = logging.getLogger(__name__)
 
 LOSSES = ("teacher_forced", "free_running")
-LINE_BREAKS = str.maketrans("\n\r", "  ")  # a translation is one line, also with a character tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class TranslationSplit:
     """A split to score.
 
     Attributes:
@@ -127,8 +126,8 @@ def _by_similarity(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
     groups: dict[str, list[int]] = {label: [] for label in SIMILARITIES}
     for number, pair in enumerate(outputs.references.pairs):
         groups[labels[pair]].append(number)
-    found = {label: numbers for label, numbers in groups.items() if numbers}
-    return found if len(found) > 1 else None
+    groups = {label: numbers for label, numbers in groups.items() if numbers}
+    return groups if len(groups) > 1 else None
 
 
 BY_SIMILARITY = Grouping(
@@ -188,7 +187,7 @@ class TranslationEvaluator:
     def __init__(
         self,
         model: Seq2Seq | Ensemble,
-        split: Split,
+        split: TranslationSplit,
         tokenizers: TokenizerPair,
         search: Search,
         *,
@@ -221,7 +220,7 @@ class TranslationEvaluator:
         self.also = also
         text, ranks = split.text, compute.ranks
         self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
-        self._batches = [*BatchMaker(split.tokens, compute.device).all(self._plan)]
+        self._batches = [*map(BatchMaker(split.tokens, compute.device), self._plan)]
         self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
         self._references = References(text.target, text.source, multi_reference, text.clusters)
         ambiguous = sum(UNKNOWN in line for line in text.target)
@@ -259,7 +258,7 @@ class TranslationEvaluator:
     def _score(self, batch: Batch, index: Sequence[int], kept: Collection[int], share: _Share) -> None:
         """Translate a batch and add its results to a rank's share."""
         with evaluation_context(batch, self.compute.precision, self.compute.device):
-            model = Encoded(self.model, batch)
+            model = EncodedModel(self.model, batch)
             teacher_forced, weights_BTS = loss.teacher_forced(model, batch, self._gold is not None)
             free_running = loss.free_running(model, batch)
             attention = self.replace_unknown or not set(index).isdisjoint(kept)
@@ -267,10 +266,9 @@ class TranslationEvaluator:
         # Read after the search, which waits for the device anyway.
         share.losses["teacher_forced"] += float(to_host(teacher_forced))
         share.losses["free_running"] += float(to_host(free_running))
-        share.tokens += int(self.split.tokens.units[index].sum())
+        share.tokens += batch.target_tokens
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
-            text = self.tokenizers.target.decode(hypothesis.tokens)
-            share.translations[i] = text.translate(LINE_BREAKS)
+            share.translations[i] = one_line(self.tokenizers.target.decode(hypothesis.tokens))
             if self.replace_unknown:
                 share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
             if i in kept:
@@ -373,11 +371,11 @@ class _GoldAlignments:
 
     def counts(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> dict[int, Counts]:
         """Return the `link_counts` of the sentences of a batch by number, for its attention under teacher forcing."""
-        found = {}
+        counts = {}
         for i, weights_TS in zip(index, weights_BTS, strict=True):
             rows, columns = self._links[i].shape
-            found[i] = link_counts(self._links[i].predict(weights_TS[:rows, :columns]), self._gold[i])
-        return found
+            counts[i] = link_counts(self._links[i].predict(weights_TS[:rows, :columns]), self._gold[i])
+        return counts
 
 
 def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> str:
@@ -395,7 +393,7 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
         raise UserError(
             "replace_unknown (--replace-unknown) needs attention to words, and encoder.outputs=turns has none. Leave it out."
         )
-    return replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens).translate(LINE_BREAKS)
+    return one_line(replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens))
 
 
 def source_lengths_in_words(text: ParallelText) -> list[int]:

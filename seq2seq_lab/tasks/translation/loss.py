@@ -10,11 +10,11 @@ from torch.profiler import record_function
 
 from seq2seq_lab.data.batch import TargetBatch
 from seq2seq_lab.data.tokenizers import PAD
-from seq2seq_lab.models.seq2seq import Encoded, Seq2Seq
+from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing, choose_inputs, until_eos
 
-CACHED_LOGITS = 2**18  # logits computed at a time on a CPU: 1 MiB in float32
+CACHED_LOGITS = 2**18  # logits computed at once on a CPU: 1 MiB in float32
 
 
 class TrainingLoss:
@@ -22,6 +22,7 @@ class TrainingLoss:
 
     With R-Drop (Liang 2021, arXiv:2106.14448, eq. 4) each sentence is read twice in a batch with different dropout masks.
     The loss is half of the paper's: ½ (NLL₁ + NLL₂) + α/4 (KL(p₁‖p₂) + KL(p₂‖p₁)).
+    A penalty is the mean over both readings.
 
     Args:
         r_drop: α; 0 reads each sentence once.
@@ -60,12 +61,14 @@ class TrainingLoss:
         with record_function("loss"):
             outputs_BT = until_eos(inputs_BT, batch.outputs_BT) if self.stop_at_eos else batch.outputs_BT
             loss_sum = cross_entropy(logits_BTV, outputs_BT, self.label_smoothing)
+            penalty = self.penalty(weights_BTS, outputs_BT)
+            if penalty is not None:
+                loss_sum = loss_sum + penalty
             if self.r_drop:
                 one_BTV, other_BTV = logits_BTV.chunk(2)
                 divergence = symmetric_kl(one_BTV, other_BTV, outputs_BT.chunk(2)[0])
                 loss_sum = loss_sum / 2 + divergence * (self.r_drop / 4)
-            penalty = self.penalty(weights_BTS, outputs_BT)
-        return loss_sum if penalty is None else loss_sum + penalty
+        return loss_sum
 
     def penalty(self, weights_BTS: Tensor | None, outputs_BT: Tensor) -> Tensor | None:
         """Return a penalty on the attention weights, summed over the batch, or None.
@@ -183,14 +186,14 @@ def _rows(logits_NV: Tensor) -> list[slice]:
 
 
 def teacher_forced(
-    model: Seq2Seq | Encoded, batch: TargetBatch, with_weights: bool = True
+    model: Seq2Seq | EncodedModel, batch: TargetBatch, with_weights: bool = True
 ) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss with the reference as input, and the attention weights_BTS or None."""
     logits_BTV, weights_BTS = model(batch, batch.inputs_BT, with_weights)
     return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
 
 
-def free_running(model: Seq2Seq | Encoded, batch: TargetBatch) -> Tensor:
+def free_running(model: Seq2Seq | EncodedModel, batch: TargetBatch) -> Tensor:
     """Return the summed loss with the model's arg-max as input.
 
     The number of steps is that of the reference's tokens; predicting `<eos>` does not end it.

@@ -1,9 +1,8 @@
 """The report of translation: tables of the corpus, sample translations, heatmaps of attention, files of translations."""
 
-import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.metrics.alignment import (
     AttentionMap,
     Link,
@@ -29,7 +28,7 @@ from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.translation.data import prefixes_of_tests
 from seq2seq_lab.tasks.translation.evaluation import (
     Evaluation,
-    Split,
+    TranslationSplit,
     source_lengths_in_words,
 )
 from seq2seq_lab.tracking import Tracker
@@ -103,13 +102,13 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
 def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:
     """Print how many pairs of each held-out split are near-duplicates of training pairs, by kind."""
     labels = prefixes_of_tests(corpus)
-    rows, found = [], 0
+    rows, total = [], 0
     for name, text in held_out.items():
         counts = [corpus.counts.get(f"{name}/{kind}", 0) for kind in NEAR_DUPLICATES]
-        found += sum(counts)
+        total += sum(counts)
         cells = (f"{count:,} ({count / len(text):.1%})" if count else "–" for count in counts)
         rows.append([labels.get(name, name), *cells])
-    if found:
+    if total:
         heads = ["split", *(kind.replace("_", " ") for kind in NEAR_DUPLICATES)]
         console.print_and_log(console.sectioned_table("near-duplicates", heads, [rows]))
 
@@ -152,7 +151,7 @@ class TranslationReport(Report):
         self.tracker = tracker
         self.join = join
 
-    def validation(self, split: Split, evaluation: Evaluation, step: int) -> None:
+    def validation(self, split: TranslationSplit, evaluation: Evaluation, step: int) -> None:
         """Show sample translations and draw their attention."""
         text, samples = split.text, evaluation.samples
         rows = [(text.source[i], text.target[i], evaluation.translations[i]) for i in samples]
@@ -173,7 +172,7 @@ class TranslationReport(Report):
         if drawn:
             write_json_lines(self.folder / f"attention/step_{step:08d}.jsonl", drawn)
 
-    def end(self, evaluations: Sequence[tuple[Split, Evaluation]], step: int) -> None:
+    def end(self, evaluations: Sequence[tuple[TranslationSplit, Evaluation]], step: int) -> None:
         """Write the translations, attention weights and scored lines, and draw the attention of the samples."""
         for split, evaluation in evaluations:
             name, text = split.prefix.replace("/", "."), split.text
@@ -188,7 +187,7 @@ class TranslationReport(Report):
             else:
                 self.tracker.log_table(f"{split.prefix}/translations", TRANSLATION_COLUMNS, rows, step)
 
-    def _draw_samples(self, split: Split, evaluation: Evaluation) -> None:
+    def _draw_samples(self, split: TranslationSplit, evaluation: Evaluation) -> None:
         self._show_attention(split.text, evaluation)
         for number, i in enumerate(evaluation.samples, start=1):
             figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
@@ -324,8 +323,3 @@ def write_scored_lines(folder: Path, name: str, evaluation: Evaluation) -> None:
         more = [f"references.{number}" for number in range(2, len(sides))]
         for side, lines in zip(("hypotheses", "references", *more), sides, strict=True):
             write_atomically(folder / f"{name}{kind}.{side}.txt", "".join(f"{line}\n" for line in lines))
-
-
-def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Write a file of one JSON object per line."""
-    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

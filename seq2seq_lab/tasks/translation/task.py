@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
-from seq2seq_lab.data.vectors import coverage, read_vectors
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
@@ -31,16 +29,15 @@ from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
-    Split,
     TranslationEvaluator,
+    TranslationSplit,
     choose_samples,
     groupings,
 )
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.report import TranslationReport, describe
+from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
-
-log = logging.getLogger(__name__)
 
 KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
 
@@ -180,7 +177,7 @@ class TranslationTask(Task):
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
         dataset = self.parts.dataset()
         corpus = load_corpus(dataset, self.corpus_type, self.name)
-        sizes = {name: len(text) for name, text in splits_of(corpus).items()}
+        sizes = {name: len(text) for name, text in corpus.splits.items()}
         if 0 in sizes.values() or not corpus.tests:
             raise UserError(
                 f"The data set has empty splits: {sizes}. The training split, the validation split and at least one test "
@@ -196,7 +193,7 @@ class TranslationTask(Task):
         self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted, source=own)
         held_out = {"validation": self.tokenized.validation, **self.tokenized.tests}
         for name, tokens in held_out.items():
-            check_lengths(name, splits_of(corpus)[name], tokens, self.max_eval_length, dataset)
+            check_lengths(name, corpus.splits[name], tokens, self.max_eval_length, dataset)
         self.corpus = with_near_duplicates(corpus, cache)
         self.tokenizers = self.tokenized.tokenizers
         text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
@@ -234,19 +231,12 @@ class TranslationTask(Task):
         return model
 
     def load_pretrained(self, model: Seq2Seq) -> None:
-        """Set the embedding tables from files of pretrained vectors, and log how much of the text they cover."""
-        tokens, pair = self.tokenized.train, self.tokenizers
+        text, pair = self.tokenized.train, self.tokenizers
         for side, embedding, tokenizer, ids in (
-            ("source", model.source_embedding, pair.source, tokens.source.tokens),
-            ("target", model.target_embedding, pair.target, tokens.target.tokens),
+            ("source", model.source_embedding, pair.source, text.source),
+            ("target", model.target_embedding, pair.target, text.target),
         ):
-            path, key = self.parts.vectors[side], f"embedding.{side}.path"
-            if path is not None:
-                words = read_vectors(path, key, tokenizer.tokens(range(tokenizer.size)))
-                assert embedding is not None
-                embedding.load_vectors(words, model.scale)
-                covered = coverage(words, ids.bincount(minlength=tokenizer.size))
-                log.info("%s: %s have a vector in %s.", key, covered, path)
+            load_vectors(self.parts, side, embedding, model.scale, tokenizer, ids.tokens)
 
     def describe(self) -> None:
         describe(self.corpus, self.tokenized)
@@ -259,7 +249,7 @@ class TranslationTask(Task):
 
     def evaluator(
         self,
-        split: Split,
+        split: TranslationSplit,
         model: Seq2Seq | Ensemble,
         compute: Compute,
         also: Collection[str] = (),
@@ -291,23 +281,18 @@ class TranslationTask(Task):
         return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)
 
 
-def splits_of(corpus: Corpus) -> dict[str, ParallelText]:
-    """Return all splits of a corpus by name."""
-    return {"train": corpus.train, "validation": corpus.validation, **corpus.tests}
-
-
 def corpus_record(corpus: Corpus) -> dict[str, Any]:
     """Return what `run.json` records of a corpus; see `Task.data_record`."""
     hashes = {
         name: hashlib.sha256(Lines.of(text.source).digest() + Lines.of(text.target).digest()).hexdigest()
-        for name, text in splits_of(corpus).items()
+        for name, text in corpus.splits.items()
     }
     digest = hashlib.sha256()
     for name, pairs_hash in hashes.items():
         digest.update(json.dumps([name, pairs_hash]).encode())
     return {
         "fingerprint": digest.hexdigest(),
-        "sizes": {name: len(text) for name, text in splits_of(corpus).items()},
+        "sizes": {name: len(text) for name, text in corpus.splits.items()},
         "tests": {name: hashes[name] for name in corpus.tests},
         "counts": dict(corpus.counts),
     }

@@ -31,7 +31,7 @@ from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
 from seq2seq_lab.tasks.examples import TrainingExamples
-from seq2seq_lab.tasks.translation.evaluation import Split, TranslationEvaluator
+from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tasks.translation.teacher_forcing import _needed
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training import checkpoint, trainer
@@ -203,7 +203,7 @@ def test_an_ensemble_does_not_wait_at_each_step(tokenized: TokenizedCorpus, fake
 
 def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGpu) -> None:
     whole = settings(())
-    split = Split("val", corpus.validation, tokenized.validation, "en")
+    split = TranslationSplit("val", corpus.validation, tokenized.validation, "en")
     search, model = build.search(whole), on_gpu(whole, tokenized)
     evaluate = TranslationEvaluator(
         model,
