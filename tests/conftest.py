@@ -38,8 +38,6 @@ GPU_VARIABLE = "SEQ2SEQ_LAB_GPU_TESTS"
 MARKERS = ("corpora", "gpu", "fake_gpu", "browser")
 # Where Hydra finds the files of a configuration that has no custom components.
 FOLDERS = ["pkg://hydra.conf", str(CONF_DIR), "structured://"]
-# The slowest files run first, so that no worker waits for the last one.
-SLOWEST = ("tests/training/test_trainer.py", "tests/test_run.py", "tests/launching/test_study.py")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -64,7 +62,6 @@ def missing(marker: str) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOWEST))
     reasons = {marker: reason for marker in MARKERS if (reason := missing(marker))}
     for item in items:
         for marker, reason in reasons.items():

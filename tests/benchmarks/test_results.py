@@ -99,7 +99,7 @@ def test_the_header_of_an_experiment_has_its_command_and_score(name: str) -> Non
 
 def test_the_lines_are_sorted_and_unique() -> None:
     assert sorted(LINES, key=lambda line: (line.key, line.superseded)) == LINES
-    assert len({line.key for line in CURRENT}) == len(CURRENT)
+    assert len({json.dumps(line.key) for line in CURRENT}) == len(CURRENT)
     assert {line.experiment for line in CURRENT} - {None} == set(EXPERIMENTS)
 
 
