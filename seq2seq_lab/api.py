@@ -14,7 +14,7 @@ import torch
 
 from seq2seq_lab import build, plots
 from seq2seq_lab.config import compose, extensions
-from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision
+from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
 from seq2seq_lab.data.captions import read_image
@@ -417,7 +417,8 @@ def open_run(
     place = choose_device(_choice(Device, "device", device), gpu)
     with extensions.using(config_dir):
         limit_primitive_cache()
-        config = compose.compose_opened(folder, changes)
+        config = typed(compose.compose_opened(folder, changes))
+        check(config)
         task = open_task(config, folder, kind)
         if wanted is Precision.auto:
             wanted = Precision(read_record(folder)["test_precision"])
@@ -428,7 +429,7 @@ def open_run(
         checkpoints.load_average(weights, model)
     if place.type == "cpu":
         use_recorded_threads(read_record(folder))
-    names = ",".join(path.name for path in weights)
+    names = ",".join(map(checkpoints.name_of, weights))
     return OpenedRun(folder, config, task, model.to(place).eval(), Compute(place, wanted), names)
 
 

@@ -215,11 +215,13 @@ def load(trainer: Trainer, resumed: Path, folder: Path) -> dict[str, Any] | None
     """Load the checkpoint of a resumed run, and return its result if it has finished and need not be trained longer."""
     trainer.load(resumed)
     result = read_finished_result(folder)
-    trainer.compute.ranks.barrier()  # all ranks have read the result, which rank 0 may replace
-    if result is None or not trainer.done:
-        return None
-    log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
-    return result
+    trainer.compute.ranks.barrier()  # all ranks have read checkpoint and result, which rank 0 may replace
+    if result is not None and trainer.done:
+        log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
+        return result
+    if trainer.state.best != resumed.name:  # which has just been checked
+        trainer.replace_lost_best()
+    return None
 
 
 def prepare_machine(

@@ -532,7 +532,7 @@ class TestResume:
         for path in ended.glob("checkpoints/*/manifest.json"):
             path.unlink()
         before = (ended / "result.json").read_bytes()
-        with pytest.raises(UserError, match=r"manifest\.json is missing.*start a new run"):
+        with pytest.raises(UserError, match=r"manifest\.json is missing.*start a new run.*move .* away"):
             go_on(ended)
         assert (ended / "result.json").read_bytes() == before
 
@@ -664,6 +664,17 @@ class TestResume:
             for name in ("whole", "parts")
         ]
         assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+    def test_a_finished_run_keeps_its_lost_best_checkpoint(self, tmp_path: Path) -> None:
+        """Its result is that of the lost checkpoint, which can be restored."""
+        result = start(tmp_path, *self.WORST)
+        lost = tmp_path / "checkpoints" / str(result["best_checkpoint"])
+        lost.rename(tmp_path / "away")
+        assert go_on(tmp_path, *self.WORST)["best_checkpoint"] == lost.name
+        with pytest.raises(UserError, match="is missing"):
+            seq2seq_lab.load(tmp_path)
+        (tmp_path / "away").rename(lost)
+        assert seq2seq_lab.load(tmp_path).checkpoint == result["best_checkpoint"]
 
     def test_a_best_checkpoint_lost_during_training_is_replaced_at_the_end(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

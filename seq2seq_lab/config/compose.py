@@ -279,7 +279,7 @@ def compose_repeated(folder: Path, values: Mapping[str, Any]) -> Composed:
         return Composed(node, to_config(node, ()))
 
 
-def compose_opened(folder: Path, lines: Sequence[str]) -> configuration.Config:
+def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
     """Return the configuration of a run that is loaded, with changes to its search and its data set.
 
     Raises:
@@ -300,7 +300,7 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> configuration.Config:
             if key == group:
                 node[group] = compose([str(change.input_line)])[group]
         update(node, [change for change in changes if "." in change.key_or_group])
-        return to_config(node, changes)
+        return node
 
 
 def update(node: DictConfig, changes: Sequence[Override]) -> None:

@@ -437,12 +437,19 @@ def group_values(group: str) -> list[str]:
 
 def values_with(group: str, key: str, kinds: type | tuple[type, ...] = object) -> list[str]:
     """Return the values of a group in conf/ whose files set a key to a value of one of these types."""
-    found = []
+    values = []
     for path in sorted((CONF_DIR / group).glob("*.yaml")):
-        node: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        node = _with_included(group, path.stem)
         if key in node and isinstance(node[key], kinds):
-            found.append(path.stem)
-    return found
+            values.append(path.stem)
+    return values
+
+
+def _with_included(group: str, choice: str) -> dict[str, Any]:
+    """Return the keys of a file and of the files of its group that it includes."""
+    node: Any = OmegaConf.to_container(_value_node(group, choice), resolve=False)
+    included = [item for item in node.get("defaults", []) if isinstance(item, str) and item != "_self_"]
+    return {**{key: value for item in included for key, value in _with_included(group, item).items()}, **node}
 
 
 def groups() -> list[str]:

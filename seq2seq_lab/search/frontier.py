@@ -61,8 +61,8 @@ class Frontier:
         if self._shortest_B is not None:
             early_A = self._shortest_B[self.sentence_A] > t
             log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
-        log_probs_AKV = log_probs_AKV.repeat(1, width // read_AK.shape[1], 1)
         if t == 0 and width > 1:
+            log_probs_AKV = log_probs_AKV.repeat(1, width, 1)  # not expanded: a search may write to it
             self._state = self._state.select(self.sentence_A.repeat_interleave(width))
         if weights_NS is None:
             return log_probs_AKV, None

@@ -123,10 +123,17 @@ def any_in(folder: Path) -> bool:
     return bool(_by_name(folder))
 
 
+def name_of(checkpoint: Path) -> str:
+    """Return the name of a checkpoint, also of one that `save` has moved."""
+    return checkpoint.name.removeprefix(".").removesuffix(".replaced")
+
+
 def _by_name(folder: Path) -> dict[str, Path]:
     """Return the checkpoints of a run by name, the oldest first, with those that `save` has moved and not replaced."""
-    moved = {path.stem[1:]: path for path in folder.glob(".step_*.replaced")}
-    return dict(sorted((moved | {path.name: path for path in folder.glob("step_*")}).items()))
+    # In this order: `save` may move a checkpoint while this function reads the folder.
+    current = {path.name: path for path in folder.glob("step_*")}
+    moved = {name_of(path): path for path in folder.glob(".step_*.replaced")}
+    return dict(sorted((moved | current).items()))
 
 
 def restore_moved(folder: Path) -> None:

@@ -396,8 +396,6 @@ class Trainer:
         self._pending.restore(
             state.pending_losses, state.pending_counts, state.pending_examples, self.compute.device
         )
-        if state.best != path.name:
-            self.replace_lost_best()
         log.info("Resuming from step %s.", f"{state.step:,}")
         if saved["total"] != self.total:
             log.info(
@@ -428,6 +426,7 @@ class Trainer:
             state.best or "none",
         )
         self._save(self.task.state_dict(self.compute.ranks))
+        self.compute.ranks.barrier()  # the other ranks may read this checkpoint next
 
     def _best_left(self) -> tuple[str | None, float | None]:
         """Return the name and the monitored value of the best checkpoint on disk that is valid and was validated."""

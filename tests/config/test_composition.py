@@ -24,6 +24,7 @@ from seq2seq_lab.config.schema import (
     group_values,
     groups,
     origin,
+    values_with,
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import start
@@ -300,6 +301,13 @@ def test_an_alias_is_logged_by_its_canonical_name() -> None:
     assert origin("teacher_forcing", "half_per_step") == "constant"
     assert origin("teacher_forcing", "linear") == "linear"
     assert canonical("attention", "of_a_folder_of_the_users") == "of_a_folder_of_the_users"
+
+
+def test_settings_of_included_files_are_found() -> None:
+    """For the message about a setting that belongs to another value of a group."""
+    assert {"bigru", "bilstm", "lstm", "rnn"} <= set(values_with("encoder", "bidirectional"))
+    assert "plain" in values_with("decoder", "input_feeding")
+    assert values_with("decoder", "attentional_size", type(None)) == ["plain"]
 
 
 def test_flat_keys() -> None:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from rewriting import rewrite
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
-from seq2seq_lab import build
+from seq2seq_lab import build, run
 from seq2seq_lab.config import compose, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.job_hash import compute_job_hash
@@ -55,7 +55,7 @@ class Program:
 
     def run(self, job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         if job.resume:
-            checkpoint.newest(job.folder / "checkpoints")
+            run.find_checkpoint(job.folder / "checkpoints")
         self.jobs.append(job)
         if job.config.seed in self.failing:
             raise UserError("no such file: x.txt")

@@ -350,6 +350,7 @@ def test_a_reader_between_the_two_renames_of_save_finds_the_old_one_and_does_not
     moved = rename(tmp_path / "step_00000002", tmp_path / ".step_00000002.replaced")
     assert checkpoint.newest(tmp_path) == tmp_path / "step_00000003"
     assert checkpoint.best(tmp_path) == moved
+    assert checkpoint.name_of(moved) == "step_00000002"
 
 
 def test_the_remedy_is_that_of_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
