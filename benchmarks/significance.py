@@ -87,14 +87,15 @@ def measure(groups: Sequence[Group], metric: str, size: int, pairs: int) -> dict
             raise UserError(
                 f"{group.label} has {len(group.runs)} runs. Two groups need {2 * size}: add runs, or set --size lower."
             )
-    if len({run.test_set for group in groups for run in group.runs}) > 1:
+    runs = [run for group in groups for run in group.runs]
+    if len({run.test_set for run in runs}) > 1:
         raise UserError("The runs have different test sets. Give a folder whose runs have the same one.")
-    for run in (run for group in groups for run in group.runs):
+    for run in runs:
         if metric not in run.statistics:
             raise UserError(
                 f"--metric={metric}: {run.folder} has no statistics of it. Choose another metric."
             )
-    clusters = groups[0].runs[0].statistics[CLUSTERS].astype(int)
+    clusters = runs[0].statistics[CLUSTERS].astype(int)
     rates = {}
     for one, other in itertools.combinations_with_replacement(groups, 2):
         first, second = (SECTION.sub("", group.label) for group in (one, other))

@@ -1,6 +1,11 @@
-"""Writes files of run folders as a run does, with their digests."""
+"""Writes files of run folders as a run does, with their digests, and interrupts such writes."""
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from seq2seq_lab.files import write_covered
 
@@ -9,3 +14,18 @@ def rewrite(path: Path, text: str) -> None:
     """Write a file of a run folder and its digest in the manifest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_covered(path.parent, "result" if path.name == "result.json" else "run", path.name, text)
+
+
+@contextmanager
+def crash_at_replacement(number: int) -> Iterator[None]:
+    """Raise KeyboardInterrupt instead of replacing a file, from the replacement of this number on, counted from 0."""
+    replace, numbers = Path.replace, itertools.count()
+
+    def crash(path: Path, target: Path) -> Path:
+        if next(numbers) >= number:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        yield

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rewriting import crash_at_replacement
 
 from seq2seq_lab import files
 from seq2seq_lab.data.tokenizers import WordTokenizer
@@ -56,21 +57,10 @@ def test_a_damaged_result_does_not_keep_a_run_from_being_opened(folder: Path) ->
     assert read_result(folder)["status"] == "damaged"
 
 
-def test_a_crash_within_a_write_leaves_a_valid_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace = Path.replace
+def test_a_crash_within_a_write_leaves_a_valid_folder(folder: Path) -> None:
     seen = set()
     for last in range(4):
-        left = last
-
-        def crash(path: Path, target: Path) -> Path:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-            return replace(path, target)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", crash)
+        with crash_at_replacement(last):
             if last < 3:
                 with pytest.raises(KeyboardInterrupt):
                     write_covered(folder, "run", "config.yaml", f"seed: {last}\n")

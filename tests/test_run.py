@@ -24,7 +24,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 from reports import full_reports
-from rewriting import rewrite
+from rewriting import crash_at_replacement, rewrite
 from rich.console import Console
 from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
@@ -793,24 +793,11 @@ class TestEnd:
         assert text in caplog.text
         assert "resume" not in caplog.text
 
-    def test_a_crash_while_the_result_is_replaced_leaves_a_valid_one(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        rename = Path.replace
+    def test_a_crash_while_the_result_is_replaced_leaves_a_valid_one(self, tmp_path: Path) -> None:
         seen = []
-        for crash_at in range(5):
+        for number in range(5):
             run.write_result(tmp_path, {"status": "failed"})
-            left = crash_at
-
-            def crash(path: Path, target: Path) -> Path:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise KeyboardInterrupt
-                return rename(path, target)
-
-            with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-                patch.setattr(Path, "replace", crash)
+            with suppress(KeyboardInterrupt), crash_at_replacement(number):
                 run.write_result(tmp_path, {"status": "finished"})
             seen.append(read_result(tmp_path)["status"])
         assert seen == ["failed"] * 3 + ["finished"] * 2

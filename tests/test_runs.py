@@ -96,7 +96,7 @@ def test_a_run_that_trains_is_running(tmp_path: Path, capsys: pytest.CaptureFixt
         runs.main([str(tmp_path), "--json"])
     assert json.loads(capsys.readouterr().out)[0]["status"] == "running"
     runs.main([str(folder)])
-    assert "resume=" not in capsys.readouterr().out  # there is no checkpoint
+    assert "resume=" not in capsys.readouterr().out  # a run without a checkpoint cannot be resumed
     (folder / "checkpoints" / "step_00000001").mkdir(parents=True)
     runs.main([str(folder)])
     assert f"resume={folder}" in capsys.readouterr().out

@@ -448,8 +448,11 @@ def values_with(group: str, key: str, kinds: type | tuple[type, ...] = object) -
 def _with_included(group: str, choice: str) -> dict[str, Any]:
     """Return the keys of a file and of the files of its group that it includes."""
     node: Any = OmegaConf.to_container(_value_node(group, choice), resolve=False)
-    included = [item for item in node.get("defaults", []) if isinstance(item, str) and item != "_self_"]
-    return {**{key: value for item in included for key, value in _with_included(group, item).items()}, **node}
+    values: dict[str, Any] = {}
+    for item in node.get("defaults", []):
+        if isinstance(item, str) and item != "_self_":
+            values |= _with_included(group, item)
+    return values | node
 
 
 def groups() -> list[str]:

@@ -123,7 +123,7 @@ def whitespace_words(text: str) -> list[tuple[int, int]]:
 
 
 def one_line(text: str) -> str:
-    """Return a text with spaces in place of line breaks, which a model with a character tokenizer can generate."""
+    """Replace the line breaks of a text by spaces. A model with a character tokenizer can generate line breaks."""
     return text.replace("\n", " ").replace("\r", " ")
 
 

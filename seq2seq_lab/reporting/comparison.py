@@ -17,9 +17,7 @@ from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime import console
 
 SAMPLES = 1000  # of the bootstrap, at least
-SAMPLES_EACH = (
-    200  # of the bootstrap for each comparison, so that a corrected p can be as small as 1 / SAMPLES_EACH
-)
+SAMPLES_EACH = 200  # for each comparison: a corrected p can be as small as 1 / SAMPLES_EACH
 TESTS = ("p", "p, seeds")  # the headings of the p-values: of runs of median score, and of the means of lines
 SPEED = re.compile(r"train/(\w+)_per_second")
 

@@ -204,8 +204,9 @@ function chooseExample() {
   for (const number of [0, 1]) {
     const select = at("map" + number), before = Number(select.value);
     const other = runs.findIndex((run) => groupOf(run) !== groupOf(runs[0]));
+    const second = other < 0 ? Math.min(1, runs.length - 1) : other;
     select.replaceChildren(...runs.map((run) => new Option(data.runs[run], run)));
-    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : number * (other < 0 ? Math.min(1, runs.length - 1) : other);
+    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : number * second;
     select.dataset.set = "true";
   }
   document.querySelectorAll(".map")[1].hidden = runs.length < 2;

@@ -259,9 +259,9 @@ def axes(table: Table) -> list[dict[str, Any]]:
     ]
     keys = dict.fromkeys((*table.groups[0].varies, SEED))
     texts = {key: [settings[key] for settings, _ in scored] for key in keys}
-    made = [axis(key, values) for key, values in texts.items() if len(set(values)) > 1]
+    of_settings = [axis(key, values) for key, values in texts.items() if len(set(values)) > 1]
     scores = [score for _, score in scored]
-    return [*made, {"label": f"test {table.label}", "values": scores, "tickformat": ".4~g"}]
+    return [*of_settings, {"label": f"test {table.label}", "values": scores, "tickformat": ".4~g"}]
 
 
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
