@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 
+import numpy as np
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
@@ -11,7 +12,9 @@ from omegaconf import DictConfig
 from seq2seq_lab import build
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, plain, typed
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.data.batching import BatchMaker
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.models.seq2seq import Seq2Seq
 
 VOCABULARY = 13
@@ -91,19 +94,8 @@ def small_model(config: Config, seed: int = 0, vocabulary: int = VOCABULARY) -> 
 
 def batch_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
     """The batch of these sentences, given without `<sos>` and `<eos>`."""
-    return Batch(
-        index_B=torch.arange(len(sources)),
-        source_BS=_padded(sources),
-        source_lengths=tuple(len(tokens) + 2 for tokens in sources),
-        target_BU=_padded(targets),
-        target_tokens=sum(len(tokens) + 1 for tokens in targets),
-    )
-
-
-def _padded(sentences: Sequence[Sequence[int]]) -> torch.Tensor:
-    width = max(map(len, sentences))
-    rows = [[SOS, *tokens, EOS] + [PAD] * (width - len(tokens)) for tokens in sentences]
-    return torch.tensor(rows)
+    text = TokenizedText(Ragged.of(sources), Ragged.of(targets))
+    return BatchMaker(text, torch.device("cpu"))(np.arange(len(sources)))
 
 
 def random_sentences(lengths: Sequence[int], seed: int, vocabulary: int = VOCABULARY) -> list[list[int]]:

@@ -34,6 +34,8 @@ class Batch:
         source_lengths: the B source lengths without padding, on the host.
         target_BU: target ids, padded; U = T + 1.
         target_tokens: the number of target tokens to predict (with `<eos>`, without `<sos>` and padding), on the host.
+        turn_lengths: the number of tokens of each turn of each source, with its `<eos>`, on the host; None if no source of
+            the split has more than one turn.
     """
 
     index_B: Tensor
@@ -41,6 +43,7 @@ class Batch:
     source_lengths: tuple[int, ...]
     target_BU: Tensor
     target_tokens: int
+    turn_lengths: tuple[tuple[int, ...], ...] | None = None
 
     def twice(self) -> "Batch":
         """Return the batch with each sentence repeated after the last one."""
@@ -50,6 +53,7 @@ class Batch:
             source_lengths=self.source_lengths * 2,
             target_BU=self.target_BU.repeat(2, 1),
             target_tokens=self.target_tokens * 2,
+            turn_lengths=self.turn_lengths and self.turn_lengths * 2,
         )
 
     @property

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
+from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.runtime.device import on_device
 
 Index = npt.NDArray[np.int64]
@@ -159,6 +161,7 @@ class BatchMaker:
         self.pad_to = pad_to
         self._lengths, self._units = text.lengths.numpy(), text.units.numpy()
         self._source, self._target = text.source.to(device), text.target.to(device)
+        self._turns = lengths_of_turns(text.source)
 
     def __call__(self, index: Index) -> Batch:
         """Return the batch of the given sentences, in their order."""
@@ -171,4 +174,19 @@ class BatchMaker:
             source_lengths=tuple(lengths.tolist()),
             target_BU=self._target.padded(index_B, target_width + 1),
             target_tokens=int(units.sum()),
+            turn_lengths=self._turn_lengths(index),
         )
+
+    def _turn_lengths(self, index: Index) -> tuple[tuple[int, ...], ...] | None:
+        if self._turns is None:
+            return None
+        turns = self._turns.select(torch.from_numpy(index))
+        return tuple(tuple(row.tolist()) for row in torch.split(turns.tokens, turns.lengths.tolist()))
+
+
+def lengths_of_turns(source: Ragged) -> Ragged | None:
+    """Return the number of tokens of each turn, with its `<eos>`; None if every sequence is one turn."""
+    ends = (source.tokens == EOS).nonzero()[:, 0]
+    if len(ends) == len(source):
+        return None
+    return Ragged(ends.diff(prepend=ends.new_tensor([-1])).int(), torch.searchsorted(ends, source.offsets))

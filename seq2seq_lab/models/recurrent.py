@@ -12,6 +12,7 @@ from torch.profiler import record_function
 
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, RNN, matrix_dtype
+from seq2seq_lab.runtime.device import on_device
 
 Cell = Literal["rnn", "lstm", "gru"]
 Sequence = TypeVar("Sequence", Tensor, PackedSequence)
@@ -139,12 +140,15 @@ class RecurrentLayers(nn.Module):
         longest = inputs_BTE.shape[1]
         if min(lengths) == longest:
             return self(inputs_BTE, None)
-        packed = pack_padded_sequence(
-            inputs_BTE, torch.tensor(lengths), batch_first=True, enforce_sorted=False
+        # Sorted here: with enforce_sorted=False, pack_padded_sequence makes the host wait for the GPU.
+        sorted_B, order_B = torch.sort(torch.tensor(lengths), descending=True, stable=True)
+        order_B, row_B = (
+            on_device(index_B.numpy(), inputs_BTE.device) for index_B in (order_B, order_B.argsort())
         )
+        packed = pack_padded_sequence(inputs_BTE.index_select(0, order_B), sorted_B, batch_first=True)
         output, final = self(packed, None)
         states_BTH, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
-        return states_BTH, final
+        return states_BTH.index_select(0, row_B), final.select(row_B)
 
     def step(self, input_NE: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Read one input: return (the top layer's state_NH, the state of all layers)."""

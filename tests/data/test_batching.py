@@ -227,6 +227,14 @@ def test_batch_golden() -> None:
     assert batch.source_BS.dtype == batch.target_BU.dtype == torch.int64
     assert batch.inputs_BT.tolist()[1] == [SOS, 9, EOS, PAD]
     assert batch.outputs_BT.tolist()[1] == [9, EOS, PAD, PAD]
+    assert batch.turn_lengths is None
+
+
+def test_the_turns_of_a_batch() -> None:
+    text = text_of([[5, 6], [8, EOS, EOS, 7, 9], []], [[], [], []])
+    batch = BatchMaker(text, torch.device("cpu"))(np.array([1, 0, 2, 1]))
+    assert batch.turn_lengths == ((3, 1, 3), (4,), (2,), (3, 1, 3))
+    assert batch.source_lengths == tuple(map(sum, batch.turn_lengths))
 
 
 @pytest.mark.parametrize("name", ["usual", "one sentence", "one source length", "every length once"])

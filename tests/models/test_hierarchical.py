@@ -109,7 +109,9 @@ def test_outputs_and_gradients_are_those_of_the_equations(
 
 def test_a_source_is_split_after_each_eos() -> None:
     batch = dialogue_batch()
-    source_NW, lengths, turns = split_turns(batch.source_BS, batch.source_lengths)
+    assert batch.turn_lengths == ((5, 2, 3), (4,), (3, 1, 5, 3))
+    assert batch.twice().turn_lengths == batch.turn_lengths * 2
+    source_NW, lengths, turns = split_turns(batch.source_BS, batch.turn_lengths)
     assert turns == [3, 1, 4]
     assert lengths == [5, 2, 3, 4, 3, 1, 5, 3]
     assert source_NW[0].tolist() == [SOS, 5, 6, 7, EOS]

@@ -1,16 +1,17 @@
 """An encoder of dialogues: an RNN over the words of each turn, and an RNN over the turns."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.tokenizers import EOS, PAD
+from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
-from seq2seq_lab.runtime.device import on_device, to_host
+from seq2seq_lab.runtime.device import on_device
 
 
 class HierarchicalEncoder(Encoder):
@@ -57,8 +58,9 @@ class HierarchicalEncoder(Encoder):
         self.sizes = EncoderSizes(output_size, final_size=size, num_layers=recurrent.num_layers)
 
     def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        """Encode the source of a batch, in which `<eos>` ends each turn."""
-        source_NW, lengths, turns = split_turns(batch.source_BS, batch.source_lengths)
+        """Encode the source of a batch, which has `turn_lengths`; without them, each source is one turn."""
+        turn_lengths = batch.turn_lengths or [(length,) for length in batch.source_lengths]
+        source_NW, lengths, turns = split_turns(batch.source_BS, turn_lengths)
         return self(embed(source_NW), lengths, turns)
 
     def forward(
@@ -90,21 +92,18 @@ class HierarchicalEncoder(Encoder):
         return EncoderOutputs(self.encoder_output_dropout(outputs_BSM), tokens_B.tolist(), final)
 
 
-def split_turns(source_BS: Tensor, lengths: Sequence[int]) -> tuple[Tensor, list[int], list[int]]:
+def split_turns(
+    source_BS: Tensor, turn_lengths: Sequence[Sequence[int]]
+) -> tuple[Tensor, list[int], list[int]]:
     """Return the N turns of B dialogues: (source_NW, padded; the tokens per turn; the turns per dialogue).
 
     Args:
-        source_BS: ids; `<eos>` ends each turn.
-        lengths: the number of tokens of each dialogue.
+        turn_lengths: the number of tokens of each turn of each dialogue.
     """
-    token_R = real_positions(torch.tensor(lengths), source_BS.shape[1])
-    # The host reads where turns end, because the shape of the turns depends on it.
-    ends_R = torch.from_numpy(to_host(source_BS.flatten() == EOS))[token_R]
-    ends_N = ends_R.nonzero()[:, 0]
-    lengths_N = ends_N.diff(prepend=ends_N.new_tensor([-1]))
-    turns = [int(part.sum()) for part in torch.split(ends_R, [*lengths])]
-    source_NW = select_rows(source_BS.flatten(), padded(token_R, lengths_N), PAD)
-    return source_NW, lengths_N.tolist(), turns
+    lengths = [*chain.from_iterable(turn_lengths)]
+    token_R = real_positions(torch.tensor([*map(sum, turn_lengths)]), source_BS.shape[1])
+    source_NW = select_rows(source_BS.flatten(), padded(token_R, torch.tensor(lengths)), PAD)
+    return source_NW, lengths, [*map(len, turn_lengths)]
 
 
 def real_positions(lengths_N: Tensor, width: int) -> Tensor:

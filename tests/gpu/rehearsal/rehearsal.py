@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import numpy as np
 import pytest
 import torch
 from fake_cuda import GPU, WORDS, FakeGpu
@@ -21,7 +22,9 @@ from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
-from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, tokenize_corpus
+from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
@@ -56,7 +59,7 @@ TRAININGS = [
     (BF16, "decoder=luong_feeding", "attention=location_sensitive", "model.locked_dropout=true", HALF, "optimizer=sgd",
      "trainer.r_drop=1"),
     (FP16, "decoder=bahdanau", "attention=coverage", "teacher_forcing=linear", "trainer.stop_at_eos=true", "encoder=bilstm"),
-    (BF16, "decoder=bahdanau", "attention=additive", HALF),
+    (BF16, "decoder=bahdanau", "attention=additive", HALF, "trainer.pad_to=16"),
     (FP32, "decoder=tutorial", "attention=location", "teacher_forcing.ratio=0", "model.bridge=mean", "optimizer=adamw"),
     (BF16, "decoder=conditional", "attention=scaled_dot", HALF, "teacher_forcing.scope=sequence", "encoder=birnn",
      "trainer.batch_unit=tokens", "trainer.batch_size=6", "trainer.label_smoothing=0.1"),
@@ -199,6 +202,18 @@ def test_an_ensemble_does_not_wait_at_each_step(tokenized: TokenizedCorpus, fake
         for model in (members[0], Ensemble(members))
     ]
     assert waits[1] < waits[0] + CHECK_EVERY  # it encodes the source twice
+
+
+def test_a_step_on_dialogues_does_not_wait(fake_gpu: FakeGpu) -> None:
+    """The shape of the turns depends on their lengths, which the host has."""
+    whole = settings(("encoder=hierarchical",))
+    model = build.model(whole, 9, 9, joint=False).to(GPU)
+    text = TokenizedText(Ragged.of([[5, EOS, 4, 6], [7]]), Ragged.of([[4], [5, 6]]))
+    make, before = BatchMaker(text, GPU), fake_gpu.waits
+    batch = make(np.array([1, 0]))
+    model(batch, batch.inputs_BT)[0].sum().backward()
+    assert batch.turn_lengths == ((3,), (3, 3))
+    assert fake_gpu.waits == before
 
 
 def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGpu) -> None:
