@@ -142,13 +142,12 @@ class RecurrentLayers(nn.Module):
             return self(inputs_BTE, None)
         # Sorted here: with enforce_sorted=False, pack_padded_sequence makes the host wait for the GPU.
         sorted_B, order_B = torch.sort(torch.tensor(lengths), descending=True, stable=True)
-        order_B, row_B = (
-            on_device(index_B.numpy(), inputs_BTE.device) for index_B in (order_B, order_B.argsort())
-        )
-        packed = pack_padded_sequence(inputs_BTE.index_select(0, order_B), sorted_B, batch_first=True)
+        inverse_B = on_device(order_B.argsort().numpy(), inputs_BTE.device)
+        inputs_BTE = inputs_BTE.index_select(0, on_device(order_B.numpy(), inputs_BTE.device))
+        packed = pack_padded_sequence(inputs_BTE, sorted_B, batch_first=True)
         output, final = self(packed, None)
         states_BTH, _ = pad_packed_sequence(output, batch_first=True, total_length=longest)
-        return states_BTH.index_select(0, row_B), final.select(row_B)
+        return states_BTH.index_select(0, inverse_B), final.select(inverse_B)
 
     def step(self, input_NE: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Read one input: return (the top layer's state_NH, the state of all layers)."""

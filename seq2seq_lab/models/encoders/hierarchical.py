@@ -58,9 +58,10 @@ class HierarchicalEncoder(Encoder):
         self.sizes = EncoderSizes(output_size, final_size=size, num_layers=recurrent.num_layers)
 
     def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        """Encode the source of a batch, which has `turn_lengths`; without them, each source is one turn."""
-        turn_lengths = batch.turn_lengths or [(length,) for length in batch.source_lengths]
-        source_NW, lengths, turns = split_turns(batch.source_BS, turn_lengths)
+        """Encode the source of a batch. If its `turn_lengths` are None, each source is one turn."""
+        if batch.turn_lengths is None:
+            return super().read(batch, embed)
+        source_NW, lengths, turns = split_turns(batch.source_BS, batch.turn_lengths)
         return self(embed(source_NW), lengths, turns)
 
     def forward(

@@ -209,7 +209,8 @@ def test_a_step_on_dialogues_does_not_wait(fake_gpu: FakeGpu) -> None:
     whole = settings(("encoder=hierarchical",))
     model = build.model(whole, 9, 9, joint=False).to(GPU)
     text = TokenizedText(Ragged.of([[5, EOS, 4, 6], [7]]), Ragged.of([[4], [5, 6]]))
-    make, before = BatchMaker(text, GPU), fake_gpu.waits
+    make = BatchMaker(text, GPU)
+    before = fake_gpu.waits
     batch = make(np.array([1, 0]))
     model(batch, batch.inputs_BT)[0].sum().backward()
     assert batch.turn_lengths == ((3,), (3, 3))
