@@ -30,6 +30,7 @@ from seq2seq_lab.files import (
     write_covered,
 )
 from seq2seq_lab.reporting import run_report
+from seq2seq_lab.reporting.score_tables import WORST_OUTPUTS
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import (
@@ -442,7 +443,9 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     others = {
         name: value
         for name, value in result.items()
-        if not name.startswith("val/") and name not in ("provenance", "metrics", "page")
+        if not name.startswith("val/")
+        and name not in ("provenance", "metrics", "page")
+        and not name.endswith(f"/{WORST_OUTPUTS}")
     }
     return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
 

@@ -220,6 +220,7 @@ class TestFolder:
             *(f"attention.{split}.jsonl" for split in ("val", "test", "test.compositional")),
         }
         assert {path.name for path in (folder / "attention").iterdir()} == {
+            *(f"worst_{number}{ending}" for number in (1, 2, 3) for ending in (".png", ".pdf")),
             *(f"step_{step:08d}.jsonl" for step in (STEPS, 2 * STEPS)),
             *(
                 f"sample_{number}{ending}"

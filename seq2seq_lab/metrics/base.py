@@ -41,6 +41,8 @@ class Metric(ABC):
         confidence: whether the final evaluation adds a 95% confidence interval.
         shown: whether it is in the validation line and the closing table.
         compared: whether it is a column of the comparison's table; the CSV file has all metrics.
+        quiet_value: a value that needs no attention, such as 0 for a share of defective outputs. The validation line leaves
+            the metric out while it has this value, and the comparison if all runs have it.
         per_example: whether each row is an example. Rows that are not, such as sums per process, are neither resampled nor
             grouped, and the run folder does not keep them.
         limits: the lowest and the highest value of an axis, both finite; None: chosen from the values.
@@ -55,6 +57,7 @@ class Metric(ABC):
     confidence: bool = False
     shown: bool = True
     compared: bool = True
+    quiet_value: float | None = None
     per_example: bool = True
     limits: tuple[float, float] | None = None
     bounds: Sequence[str] = ()
@@ -264,6 +267,7 @@ class Declaration:
     limits: Sequence[float] | None
     bounds: Sequence[str]
     built_in: bool
+    quiet_value: float | None = None  # earlier runs do not record it
 
     def text(self, value: float | None) -> str:
         """Return a value as text."""

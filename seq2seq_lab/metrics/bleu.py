@@ -75,9 +75,9 @@ def _scorer(effective_order: bool) -> BLEU:
     return BLEU(effective_order=effective_order)
 
 
-def sentence_bleu(hypothesis: str, reference: str) -> float:
+def sentence_bleu(hypothesis: str, *references: str) -> float:
     """Return BLEU of one sentence from 0 to 100, smoothed, with effective order.
 
     For tables and for sorting; a mean of it is not the BLEU of the corpus.
     """
-    return _scorer(effective_order=True).sentence_score(hypothesis, [reference]).score
+    return _scorer(effective_order=True).sentence_score(hypothesis, references).score

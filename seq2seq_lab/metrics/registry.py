@@ -5,6 +5,7 @@ from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.classification import METRICS as CLASSIFICATION_METRICS
+from seq2seq_lab.metrics.degeneration import AtLimit, BrevityPenalty, LengthRatio, Loops
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS
 from seq2seq_lab.metrics.pointing import AttentionInRegion, PointingGame, RegionShare
 from seq2seq_lab.metrics.ter import Ter
@@ -23,11 +24,12 @@ ALIGNMENT_METRICS = (
     AlignmentErrorRate("oracle"),
     AlignmentErrorRate("diagonal"),
 )
+DECODING_METRICS = (Loops(), AtLimit(), LengthRatio(), BrevityPenalty())
 POINTING_METRICS = (PointingGame(), AttentionInRegion(), RegionShare())
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        *(*TEXT_METRICS, *UNKNOWN_REPLACED, *ALIGNMENT_METRICS),
+        *(*TEXT_METRICS, *UNKNOWN_REPLACED, *DECODING_METRICS, *ALIGNMENT_METRICS),
         *(*LANGUAGE_MODEL_METRICS, *POINTING_METRICS, *CLASSIFICATION_METRICS),
     )
 }

@@ -104,6 +104,14 @@ class References:
         np.add.at(sums, self._source_of_pair, rows)
         return sums
 
+    def maximum_of_scored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the greatest of the values of the pairs of each scored translation, from a value for each pair."""
+        if not self._multiple:
+            return values
+        greatest = values[[*self.pairs]]
+        np.maximum.at(greatest, self._source_of_pair, values)
+        return greatest
+
     def padded(self) -> list[list[str]]:
         """Return the streams with the first reference where there is none, to be written to files.
 

@@ -224,12 +224,14 @@ def find_group(groups: Sequence[Group], baseline: str) -> Group:
 
 def columns(table: Table) -> list[Column]:
     """Return the columns for which at least one run has a value."""
-    every = [
-        Column(f"test/{name}", one.label, one.format, one.compared or name == table.metric)
-        for name, one in table.metrics.items()
-    ]
-    every.append(Column("num_parameters", "parameters", ",.0f"))
     results = [run.result for group in table.groups for run in group.runs]
+    every = []
+    for name, one in table.metrics.items():
+        key = f"test/{name}"
+        quiet = all(result.get(key, one.quiet_value) == one.quiet_value for result in results)
+        shown = (one.compared and not quiet) or name == table.metric
+        every.append(Column(key, one.label, one.format, shown))
+    every.append(Column("num_parameters", "parameters", ",.0f"))
     speeds = [SPEED.fullmatch(key) for key in dict.fromkeys(key for result in results for key in result)]
     every += [Column(match[0], f"{match[1].replace('_', ' ')}/s", ",.0f") for match in speeds if match]
     return [column for column in every if any(result.get(column.key) is not None for result in results)]

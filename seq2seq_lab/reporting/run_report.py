@@ -120,6 +120,8 @@ def report_evaluations(
         score_tables.write_statistics(folder / "scored" / f"{name}.npz", evaluation.measurement)
         if prefix != "val":
             tracker.log_metrics(evaluation.values, step)
+            if worst := task_report.worst_outputs(split, evaluation):
+                result[f"{prefix}/{score_tables.WORST_OUTPUTS}"] = worst
     task_report.end(evaluations, step)
     for key, grouping in declared.groupings.items():
         tests = {
@@ -186,9 +188,8 @@ def print_result(
     if sync is not None:
         words = [word.removeprefix(f"{cwd}/") for word in shlex.split(sync)]
         shown_commands["send the record to W&B"] = [*map(shlex.quote, words)]
-    console.print_and_log(
-        console.closing_summary(score_tables.score_tables(result, everything=False), facts, shown_commands)
-    )
+    tables = [*score_tables.worst_table(result), *score_tables.score_tables(result, everything=False)]
+    console.print_and_log(console.closing_summary(tables, facts, shown_commands))
 
 
 def files_of(folder: Path) -> list[tuple[str, str]]:

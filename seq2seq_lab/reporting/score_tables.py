@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with the worst values
 # A recorded run, by python -m benchmarks.results add, whose metrics by group are shown beside those of runs on its test set.
 RECORDED = Path(__file__).with_name("vanilla.json")
+WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
@@ -46,6 +47,20 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
                 console.sectioned_table(title, ["", *columns], [group_rows(grouping, columns)[:shown]])
             )
     return tables
+
+
+def worst_table(result: Mapping[str, Any]) -> list["Table"]:
+    """Return a table of the worst outputs of the first test set: their texts, their defects and their sentence BLEU."""
+    defects = {"loop": "loop", "at_limit": "ended by the length limit"}
+    records = []
+    for row in result.get(f"test/{WORST_OUTPUTS}", ()):
+        about = [
+            *(text for key, text in defects.items() if row[key]),
+            f"sentence BLEU {row['sentence_bleu']:.1f}",
+        ]
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
+        records.append({**texts, "": ", ".join(about)})
+    return [console.records_table("worst outputs of test", records)] if records else []
 
 
 def test_splits(result: Mapping[str, Any]) -> list[str]:
@@ -127,7 +142,7 @@ def values_line(values: Mapping[str, float], prefix: str, declared: Declarations
     return ", ".join(
         f"{one.label} {one.text(values[f'{prefix}/{name}'])}"
         for name, one in declared.metrics.items()
-        if one.shown and f"{prefix}/{name}" in values
+        if one.shown and values.get(f"{prefix}/{name}", one.quiet_value) != one.quiet_value
     )
 
 

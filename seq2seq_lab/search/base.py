@@ -22,12 +22,14 @@ class Hypothesis:
         score: the value that the search ranks by, by default the log-probability.
         weights_TS: the attention weights of each token, and of `<eos>` if the sentence ended with it; None without
             attention or if the caller did not ask for them.
+        ended: whether the sentence ended with `<eos>`, and not at the length limit.
     """
 
     tokens: list[int]
     log_prob: float
     score: float
     weights_TS: npt.NDArray[np.float32] | None
+    ended: bool = True
 
 
 class SearchBatch(Protocol):

@@ -130,6 +130,7 @@ def hypotheses(
                     score=float(scores[i, k]),
                     # A copy, since a view would keep the whole batch.
                     weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]].copy(),
+                    ended=EOS in row,
                 )
                 for k, (row, length) in enumerate(zip(rows, lengths_K, strict=True))
                 if length or (not any(lengths_K) and k == 0)  # NaN log-probabilities, after divergence

@@ -151,6 +151,10 @@ class Report:
     def end(self, evaluations: Sequence[tuple[Any, Any]], step: int) -> None:
         """Report the final evaluations, given as pairs of a split and its evaluation."""
 
+    def worst_outputs(self, split: Any, evaluation: Any) -> list[dict[str, Any]]:
+        """Return the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`."""
+        return []
+
 
 class Part:
     """The constructor of a part, with the settings of its config group bound.

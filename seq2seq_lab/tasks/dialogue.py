@@ -11,6 +11,7 @@ from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.base import Grouping
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
+from seq2seq_lab.metrics.registry import DECODING_METRICS
 from seq2seq_lab.tasks.base import Part, Parts
 from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs
 from seq2seq_lab.tasks.translation.task import TranslationTask
@@ -43,7 +44,7 @@ class DialogueTask(TranslationTask):
     name, corpus_type = "dialogue", DialogueCorpus
     reads = ("tokens", "turns")
     metrics = (
-        *(ExactMatch(), Bleu()),
+        *(ExactMatch(), Bleu(), *DECODING_METRICS),
         MeanLoss("teacher_forced", "teacher-forced loss"),
         MeanLoss("free_running", "free-running loss"),
         Perplexity("teacher_forced", "teacher-forced perplexity"),

@@ -247,6 +247,13 @@ def test_the_metrics_of_a_validation_are_on_one_line() -> None:
     )
 
 
+def test_the_line_of_a_validation_omits_defects_that_no_output_has() -> None:
+    assert "loops" not in values_line({**VALUES, "val/loops": 0.0}, "val", DECLARED)
+    assert "loops 0.40%, at the length limit 1.00%" in values_line(
+        {**VALUES, "val/loops": 0.004, "val/at_limit": 0.01}, "val", DECLARED
+    )
+
+
 VALUES: Mapping[str, float] = {
     "val/loss_teacher_forced": 1.5,
     "val/loss_free_running": 20.0,

@@ -70,6 +70,7 @@ def test_a_beam_of_full_width_finds_what_enumeration_finds(
         assert len(found[row]) == len(expected)
         for hypothesis, (score, output) in zip(found[row], expected, strict=True):
             assert written(hypothesis, output.ended) == output.tokens
+            assert hypothesis.ended == output.ended
             assert hypothesis.score == pytest.approx(score, rel=1e-5)
             assert hypothesis.log_prob == pytest.approx(output.log_prob, rel=1e-5)
             assert output.weights_TS is not None

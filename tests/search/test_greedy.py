@@ -105,6 +105,7 @@ GOLDEN = [
 def test_golden(source: list[int], tokens: list[int], probabilities: list[float]) -> None:
     (found,) = search(source)
     assert found.tokens == tokens
+    assert found.ended == (len(probabilities) > len(tokens))
     assert found.log_prob == pytest.approx(sum(map(math.log, probabilities)), rel=1e-5)
     assert found.weights_TS is not None
     assert found.weights_TS.shape == (len(probabilities), len(source) + 2)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,11 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.metrics.base import Array, Metric, measure
+from seq2seq_lab.metrics.degeneration import DecodedOutputs
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.pointing import pointing_counts
-from seq2seq_lab.metrics.registry import POINTING_METRICS, TEXT_METRICS
-from seq2seq_lab.metrics.texts import References, TextOutputs
+from seq2seq_lab.metrics.registry import DECODING_METRICS, POINTING_METRICS, TEXT_METRICS
+from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -26,6 +28,15 @@ from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import base
 from seq2seq_lab.tasks.captions.data import CaptionBatch, CaptionBatches, CaptionSplit, region_shares
+from seq2seq_lab.tasks.decoded import (
+    Ending,
+    WorstOutput,
+    attend_again,
+    ending,
+    endings,
+    repeats_of,
+    worst_outputs,
+)
 from seq2seq_lab.tasks.translation import loss
 
 LOSSES = ("teacher_forced", "free_running")
@@ -33,6 +44,7 @@ PRIMARY = "bleu"
 METRICS: tuple[Metric, ...] = (
     *(metric for metric in TEXT_METRICS if not metric.lowercased_tokenised),
     ExactMatch(),
+    *DECODING_METRICS,
     *POINTING_METRICS,
     MeanLoss("teacher_forced", "teacher-forced loss"),
     MeanLoss("free_running", "free-running loss"),
@@ -41,7 +53,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionOutputs(TextOutputs):
+class CaptionOutputs(DecodedOutputs):
     """The outputs from which the metrics are computed.
 
     Attributes:
@@ -79,12 +91,14 @@ class Evaluation(base.Evaluation):
     Attributes:
         captions: plain text in the order of the split.
         samples: the numbers of the pairs that the report of a validation shows.
-        hypotheses: the hypotheses of the samples, with their attention weights.
+        hypotheses: the hypotheses of the samples and of the worst captions, with their attention weights.
+        worst: in the final evaluation the worst captions, the worst first.
     """
 
     captions: list[str]
     samples: Sequence[int]
     hypotheses: dict[int, Hypothesis]
+    worst: Sequence[WorstOutput]
 
 
 @dataclass(slots=True)
@@ -94,6 +108,7 @@ class _Share:
     losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     tokens: int = 0
     captions: dict[int, str] = field(default_factory=dict)
+    endings: dict[int, Ending] = field(default_factory=dict)
     kept: dict[int, Hypothesis] = field(default_factory=dict)
     pointing: dict[int, tuple[float, float, float, int]] = field(default_factory=dict)
 
@@ -131,6 +146,7 @@ class CaptionEvaluator:
         self._plan = plan_evaluation(split.examples, batch_size)[ranks.rank :: ranks.size]
         self._batches = CaptionBatches(split.examples, compute.device)
         self._references = References(split.pairs.captions, split.pairs.names, multi_reference)
+        self._reference_repeats = repeats_of(split.examples.captions)
 
     @torch.no_grad()
     def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
@@ -156,6 +172,7 @@ class CaptionEvaluator:
         share.tokens += batch.target_tokens
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
             share.captions[i] = text_of(self.tokenizer, hypothesis)
+            share.endings[i] = ending(hypothesis)
             if i in self.samples:
                 share.kept[i] = hypothesis
         if self.split.pairs.regions is not None and weights_BTS is not None:
@@ -174,10 +191,24 @@ class CaptionEvaluator:
             hypotheses=[captions[i] for i in numbers],
             references=self._references,
             language=self.language,
+            endings=endings(
+                {i: one for share in shares for i, one in share.endings.items()}, self._reference_repeats
+            ),
             losses={
                 kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES
             },
             pointing=None if pointing is None else self._references.sum_of_scored(pointing),
+        )
+        hypotheses = {i: hypothesis for share in shares for i, hypothesis in share.kept.items()}
+        worst = worst_outputs(outputs) if final else []
+        hypotheses |= attend_again(
+            [one.pair for one in worst],
+            outputs.hypotheses,
+            make_batch=self._batches,
+            model=self.model,
+            search=self.search,
+            text_of=partial(text_of, self.tokenizer),
+            compute=self.compute,
         )
         measurement = measure(
             self.metrics,
@@ -192,7 +223,8 @@ class CaptionEvaluator:
             measurement=measurement,
             captions=[*outputs.hypotheses],
             samples=self.samples,
-            hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
+            hypotheses=hypotheses,
+            worst=worst,
         )
 
 

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab import plots
 from seq2seq_lab.data.captions import Box
@@ -74,6 +74,24 @@ class CaptionReport(Report):
                 self.tracker.log_table(f"{split.prefix}/captions", COLUMNS, rows, step)
             if evaluation.samples:
                 self._draw_samples(split, evaluation)
+            if split.prefix == "test":
+                for number, one in enumerate(evaluation.worst, start=1):
+                    if (figure := self._draw(split, evaluation, one.pair)) is not None:
+                        plots.save_figure(figure, self.folder / f"attention/worst_{number}.png")
+
+    def worst_outputs(self, split: CaptionSplit, evaluation: Evaluation) -> list[dict[str, Any]]:
+        """See `Report.worst_outputs`; `attention` has the weights of each word on a grid over the image."""
+        rows: list[dict[str, Any]] = []
+        for one in evaluation.worst:
+            image, reference, caption, _ = self._row(split, evaluation, one.pair)
+            attention = None
+            if (hypothesis := evaluation.hypotheses.get(one.pair)) is not None:
+                drawn = caption_of(hypothesis, self.tokenizer, split.pairs.images[one.pair], split.grid)
+                if drawn.attention_WYX is not None:
+                    attention = {"words": drawn.words, "weights": drawn.attention_WYX.round(3).tolist()}
+            texts = {"image": image, "reference": reference, "caption": caption}
+            rows.append({**texts, **one.record(), "attention": attention})
+        return rows
 
     def _row(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> list[str | float]:
         caption, reference = evaluation.captions[i], split.pairs.captions[i]
@@ -95,7 +113,9 @@ class CaptionReport(Report):
 
         The regions of words are outlined if the caption equals the reference.
         """
-        hypothesis, regions = evaluation.hypotheses[i], split.pairs.regions
+        hypothesis, regions = evaluation.hypotheses.get(i), split.pairs.regions
+        if hypothesis is None:
+            return None
         caption = caption_of(hypothesis, self.tokenizer, split.pairs.images[i], split.grid)
         boxes = regions[i] if regions is not None and caption.text == split.pairs.captions[i] else {}
         return draw_caption(caption, boxes) if caption.words and caption.attention_WYX is not None else None

@@ -33,8 +33,14 @@ from seq2seq_lab.metrics.alignment import (
 )
 from seq2seq_lab.metrics.base import Array, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.degeneration import DecodedOutputs
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
-from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS, TEXT_METRICS, UNKNOWN_REPLACED
+from seq2seq_lab.metrics.registry import (
+    ALIGNMENT_METRICS,
+    DECODING_METRICS,
+    TEXT_METRICS,
+    UNKNOWN_REPLACED,
+)
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, moses_languages
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
@@ -43,6 +49,15 @@ from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import base
+from seq2seq_lab.tasks.decoded import (
+    Ending,
+    WorstOutput,
+    attend_again,
+    ending,
+    endings,
+    repeats_of,
+    worst_outputs,
+)
 from seq2seq_lab.tasks.translation import loss
 
 log = logging.getLogger(__name__)
@@ -66,7 +81,7 @@ class TranslationSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationOutputs(TextOutputs):
+class TranslationOutputs(DecodedOutputs):
     """The outputs from which the metrics of translation are computed.
 
     Attributes:
@@ -83,6 +98,7 @@ class TranslationOutputs(TextOutputs):
 PRIMARY = "bleu"
 METRICS: tuple[Metric, ...] = (
     *TEXT_METRICS,
+    *DECODING_METRICS,
     *ALIGNMENT_METRICS,
     MeanLoss("teacher_forced", "teacher-forced loss"),
     MeanLoss("free_running", "free-running loss"),
@@ -145,24 +161,27 @@ class Evaluation(base.Evaluation):
         samples: the numbers of the sentences that the report of a validation shows.
         hypotheses: the hypotheses of the sentences whose attention is kept, among them the samples.
         scored_lines: in the final evaluation the hypotheses and references of each kind of score; see `TextOutputs.lines`.
+        worst: in the final evaluation the worst outputs, the worst first; their hypotheses are kept.
     """
 
     translations: list[str]
     samples: Sequence[int] = ()
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)
     scored_lines: dict[str, list[list[str]]] = field(default_factory=dict)
+    worst: Sequence[WorstOutput] = ()
 
 
 @dataclass(slots=True)
 class _Share:
     """The results of one rank: summed losses, and results of sentences by their numbers in the split.
 
-    `links` has the `link_counts` by the kind of links.
+    `links` has the `link_counts` by the kind of links, `endings` how the search ended each translation.
     """
 
     losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     tokens: int = 0
     translations: dict[int, str] = field(default_factory=dict)
+    endings: dict[int, Ending] = field(default_factory=dict)
     replaced: dict[int, str] = field(default_factory=dict)
     kept: dict[int, Hypothesis] = field(default_factory=dict)
     links: dict[str, dict[int, Counts]] = field(default_factory=lambda: defaultdict(dict))
@@ -220,9 +239,11 @@ class TranslationEvaluator:
         self.also = also
         text, ranks = split.text, compute.ranks
         self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
-        self._batches = [*map(BatchMaker(split.tokens, compute.device), self._plan)]
+        self._make_batch = BatchMaker(split.tokens, compute.device)
+        self._batches = [*map(self._make_batch, self._plan)]
         self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
         self._references = References(text.target, text.source, multi_reference, text.clusters)
+        self._reference_repeats = repeats_of(split.tokens.target)
         ambiguous = sum(UNKNOWN in line for line in text.target)
         if ambiguous and ranks.main:
             log.warning(
@@ -268,7 +289,8 @@ class TranslationEvaluator:
         share.losses["free_running"] += float(to_host(free_running))
         share.tokens += batch.target_tokens
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
-            share.translations[i] = one_line(self.tokenizers.target.decode(hypothesis.tokens))
+            share.translations[i] = self._text(hypothesis)
+            share.endings[i] = ending(hypothesis)
             if self.replace_unknown:
                 share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
             if i in kept:
@@ -289,6 +311,17 @@ class TranslationEvaluator:
     def _evaluation(self, shares: Sequence[_Share], final: bool) -> Evaluation:
         """Merge the ranks' shares and compute the metrics."""
         outputs = self._outputs(shares)
+        hypotheses = {i: hypothesis for share in shares for i, hypothesis in share.kept.items()}
+        worst = worst_outputs(outputs) if final else []
+        hypotheses |= attend_again(
+            [one.pair for one in worst],
+            outputs.hypotheses,
+            make_batch=self._make_batch,
+            model=self.model,
+            search=self.search,
+            text_of=self._text,
+            compute=self.compute,
+        )
         measurement = measure(
             self.metrics,
             outputs,
@@ -303,9 +336,14 @@ class TranslationEvaluator:
             measurement=measurement,
             translations=[*outputs.hypotheses],
             samples=self.samples,
-            hypotheses={i: hypothesis for share in shares for i, hypothesis in share.kept.items()},
+            hypotheses=hypotheses,
             scored_lines=scored_lines(outputs) if final else {},
+            worst=worst,
         )
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        """Return a translation in plain text."""
+        return one_line(self.tokenizers.target.decode(hypothesis.tokens))
 
     def _outputs(self, shares: Sequence[_Share]) -> TranslationOutputs:
         text, references, language = self.split.text, self._references, self.split.target_language
@@ -332,6 +370,9 @@ class TranslationEvaluator:
             references=references,
             language=language,
             unknown_replaced=unknown_replaced,
+            endings=endings(
+                {i: one for share in shares for i, one in share.endings.items()}, self._reference_repeats
+            ),
             text=text,
             losses={
                 kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES

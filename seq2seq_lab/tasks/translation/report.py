@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
@@ -186,6 +186,26 @@ class TranslationReport(Report):
                 self._draw_samples(split, evaluation)
             else:
                 self.tracker.log_table(f"{split.prefix}/translations", TRANSLATION_COLUMNS, rows, step)
+            if split.prefix == "test":
+                self._draw_worst(split, evaluation)
+
+    def worst_outputs(self, split: TranslationSplit, evaluation: Evaluation) -> list[dict[str, Any]]:
+        """See `Report.worst_outputs`; `attention` has the weights, a row per token of the translation."""
+        rows = []
+        for one in evaluation.worst:
+            i, text = one.pair, split.text
+            drawn = self._attention_rows(
+                text, {i: evaluation.hypotheses[i]} if i in evaluation.hypotheses else {}
+            )
+            texts = {
+                "source": text.source[i],
+                "reference": text.target[i],
+                "hypothesis": evaluation.translations[i],
+            }
+            keys = ("source_tokens", "target_tokens", "weights")
+            attention = {key: drawn[0][key] for key in keys} if drawn else None
+            rows.append({**texts, **one.record(), "attention": attention})
+        return rows
 
     def _draw_samples(self, split: TranslationSplit, evaluation: Evaluation) -> None:
         self._show_attention(split.text, evaluation)
@@ -193,6 +213,13 @@ class TranslationReport(Report):
             figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
             if figure is not None:
                 plots.save_for_print(figure, self.folder / f"attention/sample_{number}.png")
+
+    def _draw_worst(self, split: TranslationSplit, evaluation: Evaluation) -> None:
+        for number, one in enumerate(evaluation.worst, start=1):
+            hypothesis = evaluation.hypotheses.get(one.pair)
+            figure = None if hypothesis is None else self.heatmap(split.text, one.pair, hypothesis, None)
+            if figure is not None:
+                plots.save_for_print(figure, self.folder / f"attention/worst_{number}.png")
 
     def _show_attention(self, text: ParallelText, evaluation: Evaluation) -> None:
         """Print the attention of a sample that is not too wide: of the first correct one if there is one."""

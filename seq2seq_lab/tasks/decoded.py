@@ -1,0 +1,119 @@
+"""What the evaluations of all tasks that decode share: how outputs end, and the worst outputs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from seq2seq_lab.data.batching import Index
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.metrics.bleu import sentence_bleu
+from seq2seq_lab.metrics.degeneration import DecodedOutputs, Endings, longest_repeat
+from seq2seq_lab.models.ensemble import Ensemble
+from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.search.base import Hypothesis, Search
+
+WORST = 3  # outputs shown after a run
+PERFECT = 100 - 1e-6  # sentence BLEU of an output that equals a reference, up to rounding
+
+Ending = tuple[int, bool]
+"""`longest_repeat` of the tokens of an output, and whether it ended with `<eos>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorstOutput:
+    """An output that is among the worst of a split.
+
+    Attributes:
+        pair: its number in the split.
+        loop: whether it is a loop; see `metrics.degeneration.Loops`.
+        at_limit: whether the length limit ended it.
+        sentence_bleu: see `metrics.bleu.sentence_bleu`.
+    """
+
+    pair: int
+    loop: bool
+    at_limit: bool
+    sentence_bleu: float
+
+    def record(self) -> dict[str, Any]:
+        """Return the part of an entry of `PREFIX/worst_outputs` that all tasks share."""
+        return {
+            "number": self.pair,
+            "loop": self.loop,
+            "at_limit": self.at_limit,
+            "sentence_bleu": round(self.sentence_bleu, 2),
+        }
+
+
+def ending(hypothesis: Hypothesis) -> Ending:
+    """Return how an output ended."""
+    return longest_repeat(hypothesis.tokens), hypothesis.ended
+
+
+def endings(of_pairs: Mapping[int, Ending], reference_repeats_N: npt.NDArray[np.int64]) -> Endings:
+    """Return how the outputs of a split ended.
+
+    Args:
+        of_pairs: how each output ended, by the number of its pair.
+        reference_repeats_N: see `repeats_of`.
+    """
+    repeats, ended = zip(*(of_pairs[i] for i in range(len(of_pairs))), strict=True)
+    return Endings(np.array(repeats), reference_repeats_N, np.array(ended))
+
+
+def repeats_of(targets: Ragged) -> npt.NDArray[np.int64]:
+    """Return the `longest_repeat` of N sequences of token ids with `<sos>` and `<eos>`."""
+    ids, offsets = targets.tokens.numpy(), targets.offsets.tolist()
+    return np.array([longest_repeat(ids[start + 1 : end - 1]) for start, end in pairwise(offsets)])
+
+
+def worst_outputs(outputs: DecodedOutputs, count: int = WORST) -> list[WorstOutput]:
+    """Return the worst outputs of a split, the worst first: those that did not end as they should, then by sentence BLEU.
+
+    Outputs that equal a reference are left out, so there may be fewer than `count`.
+    """
+    found = sorted(_wrong(outputs), key=lambda one: (not (one.loop or one.at_limit), one.sentence_bleu))
+    return found[:count]
+
+
+def _wrong(outputs: DecodedOutputs) -> Iterator[WorstOutput]:
+    references = outputs.references
+    states = zip(references.pairs, outputs.scored, outputs.loops_N, outputs.at_limit_N, strict=True)
+    for number, (pair, line, loop, at_limit) in enumerate(states):
+        score = sentence_bleu(line, *references.of(number))
+        if loop or at_limit or score < PERFECT:
+            yield WorstOutput(pair, bool(loop), bool(at_limit), score)
+
+
+def attend_again(
+    pairs: Sequence[int],
+    texts: Sequence[str],
+    *,
+    make_batch: Callable[[Index], Any],
+    model: Seq2Seq | Ensemble,
+    search: Search,
+    text_of: Callable[[Hypothesis], str],
+    compute: Compute,
+) -> dict[int, Hypothesis]:
+    """Repeat the search for some pairs of a split, and return their hypotheses with attention weights by number.
+
+    In a batch of other examples, rounding can change an output: one that differs from the first is left out.
+
+    Args:
+        texts: the outputs of the whole split.
+        make_batch: returns a batch of pairs.
+        text_of: returns the text of a hypothesis.
+    """
+    if not pairs:
+        return {}
+    batch = make_batch(np.array(pairs))
+    with evaluation_context(batch, compute.precision, compute.device):
+        found = search(EncodedModel(model, batch), batch, True)
+    best = {pair: hypothesis for pair, (hypothesis, *_) in zip(pairs, found, strict=True)}
+    return {pair: hypothesis for pair, hypothesis in best.items() if text_of(hypothesis) == texts[pair]}
