@@ -391,14 +391,14 @@ def test_resume_continues_a_run(program: Program, finished: Path) -> None:
 
 
 def test_the_settings_of_the_command_line_are_passed_to_the_job(program: Program, finished: Path) -> None:
-    lines = ("attention=dot", "trainer.max_steps=40")
+    lines = ("attention=linear", "trainer.max_steps=40")
     for line in (lines, ()):
         assert program(*line, f"hydra.run.dir=run_{len(line)}")[0] == 0
         assert program.jobs[-1].overrides == line
-    assert program("-m", "study.name=two", "attention=dot", "seed=1,2")[0] == 0
+    assert program("-m", "study.name=two", "attention=linear", "seed=1,2")[0] == 0
     for seed, job in enumerate(program.jobs[-2:], start=1):
         assert job.overrides is not None
-        assert sorted(job.overrides) == ["attention=dot", f"seed={seed}", "study.name=two"]
+        assert sorted(job.overrides) == ["attention=linear", f"seed={seed}", "study.name=two"]
     # A resumed run adds its changes; the settings of an older run are unknown.
     assert program(f"resume={finished}", "trainer.max_epochs=9")[0] == 0
     assert program.jobs[-1].overrides is None
