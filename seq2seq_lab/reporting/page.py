@@ -18,8 +18,9 @@ from typing import Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
-from seq2seq_lab.reporting.comparison import SPEED, Table, cells, note
-from seq2seq_lab.reporting.runs import ASPECTS, MISSING, SEARCH_SEED, SEED, Group, Run
+from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
+from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
+from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
 
 FILES = Path(__file__).parent  # of page.html, page.css and page.js
 TRAINING_LOSS = "train/loss"
@@ -45,7 +46,7 @@ def page(table: Table, title: str) -> str:
         title=html.escape(title),
         metric=html.escape(table.label),
         table=html_table(heads, rows),
-        note="<br>".join(html.escape(text) for text in (note(table), *table.warnings)),
+        note="<br>".join(html.escape(text) for text in (*legend(table), note(table), *table.warnings)),
         style=(FILES / "page.css").read_text("utf-8"),
         script=(FILES / "page.js").read_text("utf-8"),
         plotly=packed(get_plotlyjs()),
@@ -145,6 +146,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         texts = [run.recorded[aspect] for run in runs]
         add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts, texts)
     add("folder", "fact", MAIN, short_folders(runs))
+    add("overrides", "fact", DIFFERING, [run.recorded["overrides"] for run in runs])
     commands = [shlex.join(["python", "-m", "seq2seq_lab.reproduce", str(run.folder)]) for run in runs]
     add("command to reproduce", "fact", EVERY, commands)
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}

@@ -232,13 +232,51 @@ def test_a_run_from_before_a_setting_existed_is_in_the_group_of_later_ones(
     assert len(group.runs) == 2
 
 
-def test_a_setting_of_the_model_names_groups_before_one_of_the_trainer(tmp_path: Path) -> None:
+def test_settings_that_vary_together_are_all_named(tmp_path: Path) -> None:
     for name, size in (("small", 8), ("large", 16)):
         make_run(tmp_path / name, "dot", 1, 0.5, size=size)
         path = tmp_path / name / "config.yaml"
         rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"batch_size": 4 * size}}))
     groups = group_runs(find_runs([tmp_path])[0])
-    assert [group.varies for group in groups] == [{"model.hidden_size": "16"}, {"model.hidden_size": "8"}]
+    assert [group.varies for group in groups] == [
+        {"model.hidden_size": "16", "trainer.batch_size": "64"},
+        {"model.hidden_size": "8", "trainer.batch_size": "32"},
+    ]
+    table = comparison.compare(groups, None)
+    heads, rows, _ = comparison.cells(table)
+    assert heads[:2] == ["model.hidden_size, trainer.batch_size", "runs"]
+    assert sorted(row[0] for row in rows) == ["16, 64", "8, 32"]
+    warned = "model.hidden_size and trainer.batch_size vary together"
+    csv_text, latex, data = comparison.as_csv(table), comparison.as_latex(table), page.page_data(table)
+    for text in ("\n".join(table.warnings), csv_text, latex.replace("\\_", "_"), page.page(table, "two")):
+        assert warned in text
+    assert csv_text.startswith("model.hidden_size,trainer.batch_size,runs,")
+    assert {"model.hidden_size", "trainer.batch_size"} <= {one["label"] for one in data["columns"]}
+    assert all("trainer.batch_size=" in name for name in data["runs"])
+
+
+def test_many_settings_that_vary_together_are_one_narrow_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, size in (("small", 8), ("large", 16)):
+        make_run(tmp_path / name, "dot", 1, 0.5, size=size)
+        path = tmp_path / name / "config.yaml"
+        trainer = dict.fromkeys(("batch_size", "max_steps", "eval_batch_size", "max_length"), size)
+        rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": trainer}))
+    table = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    heads, rows, _ = comparison.cells(table)
+    assert (heads[:2], [row[0] for row in rows]) == (["A", "runs"], ["A1", "A2"])
+    texts = [f"A{i}: {group.label}" for i, group in enumerate(table.groups, start=1)]
+    assert comparison.legend(table) == texts
+    assert texts[0].count("=") == 5
+    main([str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in texts)
+    assert all(text.replace("_", "\\_") in comparison.as_latex(table) for text in texts)
+    assert all(text in page.page(table, "two") for text in texts)
+    # A setting that is left out by --by is named too.
+    main([str(tmp_path), "--by", "trainer.max_steps"])
+    assert "the runs also differ in model.hidden_size, trainer.batch_size" in capsys.readouterr().out
 
 
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:
