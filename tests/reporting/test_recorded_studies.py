@@ -76,7 +76,7 @@ def test_the_page_shows_each_run_once(recorded: Path) -> None:
     data = page.page_data(found)
     (loss,) = (curve["lines"] for curve in data["curves"] if curve["label"] == "training loss")
     assert len(loss) == len(data["runs"]) == 2
-    assert len(data["examples"]["inputs"]) == 40
+    assert len(data["examples"][0]["inputs"]) == 40
 
 
 def test_the_command_reads_text_with_odd_line_separators(
