@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from seq2seq_lab.tracking.files import METRICS_FILE
 
 FOLDERS = (Path("outputs"), Path("sweeps"))
 FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
+SETTINGS_WIDTH = 60  # letters of a line of the settings of a run in the list
 STATUSES = ("running", "finished", "failed", "preempted", "interrupted", "cut off", "damaged")
 RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the end of a run so far
 
@@ -208,7 +210,11 @@ def print_list(runs: Sequence[ListedRun]) -> None:
     """Print a table of runs."""
     rows = [
         [
-            *(run.folder, run.status, settings),
+            *(
+                run.folder,
+                run.status,
+                textwrap.fill(settings, SETTINGS_WIDTH, break_long_words=False, break_on_hyphens=False),
+            ),
             study.outcome(Path(run.folder), run.status) if run.status in ("finished", "failed") else "–",
             "–" if run.seconds is None else duration(run.seconds),
             f"{age(time.time() - run.ended)} ago",
@@ -234,7 +240,9 @@ def show(run: ListedRun) -> None:
     facts = {
         "status": f"{run.status}, {age(time.time() - run.ended)} ago",
         "error": record.get("error") or result.get("error"),
-        "settings": named_settings([run])[0],
+        "settings": None
+        if run.overrides and run.settings == given(run.overrides)
+        else named_settings([run])[0],
         "overrides": None if run.overrides is None else shlex.join(run.overrides) or "none",
         "steps": result.get("steps"),
         "parameters": f"{result['num_parameters']:,}" if "num_parameters" in result else None,

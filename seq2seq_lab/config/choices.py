@@ -16,7 +16,7 @@ NOT_CHOSEN = "None"  # how Hydra records that a group is null
 
 @functools.cache
 def choices_of(path: Path) -> dict[str, str]:
-    """Return the value of each group that a configuration file chooses, also by the files of its own group."""
+    """Return the value of each group that a configuration file chooses, also by files of its group that it includes."""
     if not path.is_file():  # of a custom component
         return {}
     items: Any = OmegaConf.to_container(OmegaConf.load(path)).get("defaults", [])  # type: ignore[union-attr]

@@ -139,7 +139,10 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         base=base if p or p_seeds else None,
         comparisons=(test.comparisons(len(p)), test.comparisons(len(p_seeds))),
         chosen=baseline is not None,
-        warnings=(*differing(ordered, metric), *confounded(ordered), *unshown(ordered)),
+        warnings=(
+            *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
+            *differing(ordered, metric),
+        ),
     )
 
 
@@ -296,9 +299,9 @@ def legend(table: Table) -> list[str]:
 
 
 def unshown(groups: Sequence[Group]) -> list[str]:
-    """Return a warning if the runs differ in settings that do not separate lines."""
+    """Return a text if the runs differ in settings that do not separate lines."""
     others = groups[0].others
-    return [f"warning: the runs also differ in {', '.join(others)} (not in --by)"] if others else []
+    return [f"the runs also differ in {', '.join(others)} (not in --by)"] if others else []
 
 
 def print_comparison(table: Table) -> None:

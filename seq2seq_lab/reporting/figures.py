@@ -48,7 +48,7 @@ def curve_points(run: Run, key: str) -> list[tuple[float, float]]:
 def curve_series(group: Group, key: str) -> list[Series]:
     """Return the mean of a curve over the runs of a line, at the steps that all runs with the curve have.
 
-    If there are no such steps, each run is a series.
+    Without common steps, each run is a series.
     """
     curves = [dict(points) for run in group.runs if (points := curve_points(run, key))]
     steps = [step for step in curves[0] if all(step in one for one in curves)] if curves else []

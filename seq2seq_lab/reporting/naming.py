@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import compose
 from seq2seq_lab.config.choices import NOT_CHOSEN, changed_choices
-from seq2seq_lab.config.job_hash import without_hydra
+from seq2seq_lab.config.job_hash import RESULT_NEUTRAL, without_hydra
 from seq2seq_lab.config.schema import SLOTS, dotted_settings, group_values
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ TOP_LEVEL = {
     "teacher_forcing.ratio": "teacher_forcing_ratio",
     "teacher_forcing.scope": "teacher_forcing_scope",
 }
+NEUTRAL = tuple(f"trainer.{name}" for name in RESULT_NEUTRAL)
 EVALUATION_KEYS = ("checkpoint", "ensemble", "precision")  # set by the options of an evaluation
 
 
@@ -56,10 +57,8 @@ def name_settings(runs: Sequence["Run"]) -> Naming:
     keys = differing_keys(runs)
     others = [key for key in keys if key != EXPERIMENT]
     experiment = _is_function(EXPERIMENT, others, runs)
-    if (
-        not experiment
-    ):  # equal runs are in one group, whether an experiment or the command line set their values
-        keys = others
+    # Equal runs are in one group, whether an experiment or the command line set their values.
+    keys = keys if experiment else others
     if not keys:
         return Naming([], [frozenset()] * len(runs))
     own = list(_own_settings(runs, keys, experiment))
@@ -228,14 +227,12 @@ def confounded(groups: Sequence["Group"]) -> list[str]:
     for keys in _joint({key: [_value(group, key) for group in groups] for key in compared}):
         left = [key for key in keys if key in hidden]
         if len(left) > 1:
-            texts.append(
-                f"warning: {_listed(left)} vary together: a difference cannot be attributed to one of them"
-            )
+            texts.append(f"{_listed(left)} vary together: a difference cannot be attributed to one of them")
         else:
             alone += left
     if alone:
         texts.append(
-            f"warning: no two lines differ in {_listed(alone, 'or')} alone: a difference cannot be attributed to one setting"
+            f"no two lines differ in {_listed(alone, 'or')} alone: a difference cannot be attributed to one setting"
         )
     return texts
 
@@ -249,8 +246,8 @@ def _value(group: "Group", key: str) -> str:
 
 
 def _compared_keys(groups: Sequence["Group"]) -> list[str]:
-    """Return the keys that name the groups, and "data" if the data differ other than by the settings of the data set."""
-    keys = [key for key in groups[0].varies if key not in DATA]
+    """Return the keys that name the groups and can change results, and "data" if they do not explain how the data differ."""
+    keys = [key for key in groups[0].varies if key not in (*DATA, *NEUTRAL)]
     of_data = [key for key in keys if key.partition(".")[0] in ("dataset", "task", EXPERIMENT)]
     pairs = {(tuple(group.varies[key] for key in of_data), _value(group, "data")) for group in groups}
     return keys if len(pairs) == len({settings for settings, _ in pairs}) else [*keys, "data"]
