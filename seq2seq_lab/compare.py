@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seq2seq_lab.errors import Parser, report_errors
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting import comparison, figures, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 
 
@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write(options.latex, comparison.as_latex(table))
         if options.html:
             write(options.html, page.page(table, title))
+        if options.figures:
+            for path in figures.save_figures(table, options.figures):
+                print(f"written: {path}")
 
 
 def write(path: Path, text: str) -> None:
@@ -72,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="write a page with curves, metrics by group of examples, outputs and attention",
+    )
+    arguments.add_argument(
+        "--figures",
+        type=Path,
+        metavar="FOLDER",
+        help="write curves and metrics by group of examples as PDF, for print",
     )
     return arguments
 

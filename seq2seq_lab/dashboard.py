@@ -10,7 +10,7 @@ from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.files import read_finished_result
 from seq2seq_lab.metrics.base import Declarations
-from seq2seq_lab.reporting.page import TRAINING_LOSS
+from seq2seq_lab.reporting.figures import TRAINING_LOSS
 from seq2seq_lab.tracking.wandb import STEP, has_api_key
 
 if TYPE_CHECKING:

@@ -260,6 +260,7 @@ def write_settings(
     """
     from omegaconf import OmegaConf
 
+    from seq2seq_lab.config.command_line import mask_overrides
     from seq2seq_lab.config.schema import OPENED_GROUPS, plain
 
     settings = (word.partition("=") for word in options.changes)
@@ -280,6 +281,8 @@ def write_settings(
         },
         **origin,
     }
+    if "overrides" in record:
+        noted["overrides"] = [*record["overrides"], *mask_overrides(options.changes)]
     config = OmegaConf.create(plain(OmegaConf.structured(run.config)))
     write_covered(folder, "run", "config.yaml", OmegaConf.to_yaml(config))
     write_covered(folder, "run", "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")

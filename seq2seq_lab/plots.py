@@ -9,6 +9,7 @@ import textwrap
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ MONOSPACE_LETTER = 0.602 * 10 / 72  # inches; the width of a letter of 10 points
 FORMATS = ("png", "pdf", "svg")
 COLORS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
 MARKED_POINTS = 40  # a curve with more points has no markers
+SERIES_LABEL = 80  # letters of a line of the legend of `draw_series`
+STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -412,6 +415,73 @@ def draw_curves(
     left.set_title("loss", fontsize=11)
     left.set_ylabel(f"nats per {unit}")
     right.set_title("score on the validation split", fontsize=11)
+    return figure
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of `draw_series`: its label, and points with the half-widths of their error bars or of the band around them."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    errors: Sequence[float]
+
+
+def draw_series(
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    title: str,
+    *,
+    ticks: Sequence[str] | None = None,
+    ordered: bool = True,
+    limits: Sequence[float] | None = None,
+) -> "Figure":
+    """Draw lines for print, with a legend below. Lines with one label have one color and one entry of the legend.
+
+    Args:
+        ticks: names of the places 0, 1, … on the x-axis; the errors are then error bars, otherwise bands.
+        ordered: whether to connect the places.
+        limits: the range of possible values, to which errors are cut.
+    """
+    from matplotlib.figure import Figure
+
+    labels = list(dict.fromkeys(one.label for one in series))
+    entries = ["\n".join(textwrap.wrap(label, SERIES_LABEL)) for label in labels]
+    rows = sum(1 + entry.count("\n") for entry in entries)
+    width = 6.0 if ticks is None else max(6.0, 0.8 * len(ticks) + 1.0)
+    figure = Figure(figsize=(width, 3.8 + 0.2 * rows), layout="constrained")
+    axes = figure.add_subplot()
+    low, high = limits or (-np.inf, np.inf)
+    for one in series:
+        number = labels.index(one.label)
+        x, y, errors = (np.array(values, float) for values in (one.x, one.y, one.errors))
+        below, above = np.minimum(errors, y - low), np.minimum(errors, high - y)
+        style: dict[str, Any] = {
+            "color": COLORS[number % len(COLORS)],
+            "marker": MARKERS[number % len(MARKERS)] if len(x) <= MARKED_POINTS else None,
+            "markersize": 4,
+            "linestyle": STYLES[number // len(COLORS) % len(STYLES)] if ordered else "none",
+            "linewidth": 1.4,
+            "label": entries[number] if one is next(s for s in series if s.label == one.label) else None,
+        }
+        if ticks is None:
+            axes.plot(x, y, **style)
+            axes.fill_between(x, y - below, y + above, color=style["color"], alpha=0.2, linewidth=0)
+        else:
+            shift = 0.3 * ((number + 0.5) / len(labels) - 0.5)  # keeps the error bars of two lines apart
+            axes.errorbar(x + shift, y, yerr=[below, above], capsize=2, elinewidth=1.0, **style)
+    if ticks is not None:
+        axes.set_xticks(range(len(ticks)), ticks, parse_math=False)
+        axes.set_xlim(-0.5, len(ticks) - 0.5)
+    axes.set_xlabel(x_label, parse_math=False)
+    axes.set_ylabel(y_label, parse_math=False)
+    axes.set_title(title, fontsize=9, parse_math=False)
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    for text in figure.legend(loc="outside lower left", frameon=False, fontsize=9).get_texts():
+        text.set_parse_math(False)
     return figure
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import shlex
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -58,7 +59,7 @@ log = logging.getLogger(__name__)
 RESULT_FORMAT = 1
 DEV_RUN_EXAMPLES = 16
 RECORDS = ("run.json", "result.json", METRICS_FILE)  # uploaded with the best checkpoint
-NO_PROVENANCE = ("format", "choices", "run_id")  # in run.json, not in result.json
+NO_PROVENANCE = ("format", "choices", "overrides", "run_id")  # in run.json, not in result.json
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Job:
         choices: the chosen value of each config group.
         folder: the run folder, which exists and is locked.
         resume: whether to resume from the newest checkpoint in the folder.
+        overrides: the settings of the command line, with secrets masked; None if they are unknown.
     """
 
     config: Config
@@ -78,6 +80,7 @@ class Job:
     choices: dict[str, str]
     folder: Path
     resume: bool
+    overrides: tuple[str, ...] | None = None
 
 
 def run(job: Job, ranks: Ranks) -> dict[str, Any]:
@@ -361,6 +364,8 @@ def tracking(
     tracker.add(logger)
     exit_code = 1
     try:
+        if job.overrides is not None:
+            logger.record_notes(f"overrides: {shlex.join(job.overrides) or 'none'}")
         if not job.resume:
             cover(job.folder, "run", ["config.yaml", *trainer.task.files])
             if changes := git_diff():
@@ -454,9 +459,10 @@ def write_record(job: Job, start_record: Mapping[str, Any], run_id: str | None) 
     """Write `run.json` before the training. A finished run that is not trained longer keeps its own.
 
     Args:
-        start_record: what it records, besides choices and run id.
+        start_record: what it records, besides choices, overrides and run id.
     """
-    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, "run_id": run_id}
+    given = {} if job.overrides is None else {"overrides": job.overrides}
+    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, **given, "run_id": run_id}
     write_covered(job.folder, "run", "run.json", json.dumps(record, indent=2) + "\n")
 
 

@@ -1,9 +1,9 @@
 """`python -m seq2seq_lab.runs [FOLDER…]`: list runs with their status, scores and age, or show one run."""
 
 import argparse
-import functools
 import json
 import shlex
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config.schema import CONF_DIR
+from seq2seq_lab.config.choices import changed_choices
+from seq2seq_lab.config.job_hash import NOT_COMPUTED
 from seq2seq_lab.errors import Parser, UserError, report_errors, require
 from seq2seq_lab.files import find_damage, read_json_object, read_result
 from seq2seq_lab.launching import study
@@ -23,9 +24,8 @@ from seq2seq_lab.runtime import console
 from seq2seq_lab.tracking.files import METRICS_FILE
 
 FOLDERS = (Path("outputs"), Path("sweeps"))
-# Groups whose files choose values of other groups; later ones win.
-BUNDLES = ("task", "model", "pooling", "experiment", "study")
 FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
+SETTINGS_WIDTH = 60  # letters of a line of the settings of a run in the list
 STATUSES = ("running", "finished", "failed", "preempted", "interrupted", "cut off", "damaged")
 RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the end of a run so far
 
@@ -37,7 +37,9 @@ class ListedRun:
     Attributes:
         folder: the folder of the run.
         status: see `study.status`.
-        settings: for a job of a study, the settings that differ between its jobs; for another run, see `changed_groups`.
+        settings: for a job of a study, the settings that differ between its jobs; for another run, those of its command
+            line, or `changed_groups` if they are not recorded.
+        overrides: the settings of its command line; None if they are not recorded.
         scores: the primary metric on validation and test, by label.
         ended: when the run last wrote a file, in seconds since the epoch.
         seconds: the duration of training and validation; None for a run that has not finished.
@@ -46,6 +48,7 @@ class ListedRun:
     folder: str
     status: str
     settings: str
+    overrides: list[str] | None
     scores: dict[str, str]
     ended: float
     seconds: float | None
@@ -130,23 +133,6 @@ def find(folders: Sequence[Path]) -> list[ListedRun]:
     return sorted(found, key=lambda run: run.ended)
 
 
-@functools.cache
-def choices_of(path: Path) -> dict[str, str]:
-    """Return the value of each group that a configuration file chooses, also by the files of its own group."""
-    if not path.is_file():  # of a custom component
-        return {}
-    items: Any = OmegaConf.to_container(OmegaConf.load(path)).get("defaults", [])  # type: ignore[union-attr]
-    chosen: dict[str, str] = {}
-    for item in items:
-        if isinstance(item, str):
-            chosen |= choices_of(path.with_name(f"{item}.yaml"))
-        else:
-            for key, value in item.items():
-                group = key.removeprefix("override ").removeprefix("/").partition("@")[0]
-                chosen[group] = str(value)
-    return chosen
-
-
 def listed(folder: Path, label: str | None) -> ListedRun:
     """Return a run of the list.
 
@@ -154,11 +140,14 @@ def listed(folder: Path, label: str | None) -> ListedRun:
         label: the label of a job of a study.
     """
     result, record = read_result(folder), read_valid_record(folder)
+    overrides = record.get("overrides")
     seconds = [result[key] for key in ("train/seconds", "val/seconds") if key in result]
     return ListedRun(
         folder=str(folder),
         status="damaged" if "error" in record else study.status(folder),
-        settings=label or changed_groups(record.get("choices", {})),
+        settings=label
+        or (changed_groups(record.get("choices", {})) if overrides is None else given(overrides)),
+        overrides=overrides,
         scores=study.primary_values(folder),
         ended=max(
             (path.stat().st_mtime for name in RECORDS if (path := folder / name).is_file()), default=0.0
@@ -176,25 +165,61 @@ def read_valid_record(folder: Path) -> dict[str, Any]:
     return read_json_object(folder / "run.json")
 
 
+def given(overrides: Sequence[str]) -> str:
+    """Return the settings of a command line that change what a run computes, as one text."""
+    kept = [
+        line
+        for line in overrides
+        if line.lstrip("+~").partition("=")[0].partition(".")[0] not in NOT_COMPUTED
+    ]
+    return shlex.join(kept)
+
+
 def changed_groups(choices: Mapping[str, str]) -> str:
     """Return the groups whose values are neither the defaults nor set by another group, such as the experiment."""
-    expected = dict(choices_of(CONF_DIR / "config.yaml"))
-    for group in BUNDLES:
-        expected |= choices_of(CONF_DIR / group / f"{choices.get(group)}.yaml")
-    changed = [f"{group}={value}" for group, value in sorted(choices.items()) if value != expected.get(group)]
-    return " ".join(item for item in changed if not item.startswith("logger="))
+    return " ".join(f"{group}={value}" for group, value in changed_choices(choices).items())
+
+
+def named_settings(runs: Sequence[ListedRun]) -> list[str]:
+    """Return the settings of each run as text. If several have the defaults and these differ, the text names their code."""
+    unnamed = [run for run in runs if not run.settings and run.overrides is not None]
+    configs = {run.folder: computed_config(Path(run.folder)) for run in unnamed}
+    differ = len({json.dumps(config, sort_keys=True) for config in configs.values()}) > 1
+    texts = []
+    for run in runs:
+        text = run.settings
+        if not text and run.overrides is None:
+            text = "not recorded"
+        elif not text:
+            source = read_valid_record(Path(run.folder)).get("source", "unknown")
+            text = f"the defaults of source {source[:7]}" if differ else "the defaults"
+        texts.append(text)
+    return texts
+
+
+def computed_config(folder: Path) -> dict[str, Any]:
+    """Return the sections of `config.yaml` that determine what a run computes; {} if the file is missing or damaged."""
+    path = folder / "config.yaml"
+    if not path.is_file() or find_damage(folder, "run", path.name):
+        return {}
+    config: Any = OmegaConf.to_container(OmegaConf.load(path))
+    return {key: value for key, value in config.items() if key not in NOT_COMPUTED}
 
 
 def print_list(runs: Sequence[ListedRun]) -> None:
     """Print a table of runs."""
     rows = [
         [
-            *(run.folder, run.status, run.settings or "the defaults"),
+            *(
+                run.folder,
+                run.status,
+                textwrap.fill(settings, SETTINGS_WIDTH, break_long_words=False, break_on_hyphens=False),
+            ),
             study.outcome(Path(run.folder), run.status) if run.status in ("finished", "failed") else "–",
             "–" if run.seconds is None else duration(run.seconds),
             f"{age(time.time() - run.ended)} ago",
         ]
-        for run in runs
+        for run, settings in zip(runs, named_settings(runs), strict=True)
     ]
     console.print_table(
         "1 run" if len(runs) == 1 else f"{len(runs)} runs",
@@ -215,7 +240,10 @@ def show(run: ListedRun) -> None:
     facts = {
         "status": f"{run.status}, {age(time.time() - run.ended)} ago",
         "error": record.get("error") or result.get("error"),
-        "settings": run.settings or "the defaults",
+        "settings": None
+        if run.overrides and run.settings == given(run.overrides)
+        else named_settings([run])[0],
+        "overrides": None if run.overrides is None else shlex.join(run.overrides) or "none",
         "steps": result.get("steps"),
         "parameters": f"{result['num_parameters']:,}" if "num_parameters" in result else None,
         "time": None if run.seconds is None else f"{duration(run.seconds)} of training and validation",

@@ -232,6 +232,7 @@ def test_train_and_the_command_line_start_the_same_run(started: list[Job], tmp_p
     called, typed = started
     assert called.plain == typed.plain
     assert called.choices == typed.choices
+    assert called.overrides == typed.overrides == tuple(settings)
     assert called.folder.parts[:-2] == typed.folder.parts[:-2] == (tmp_path / "outputs").parts
     assert (called.folder / "config.yaml").read_text() == (typed.folder / "config.yaml").read_text()
     seq2seq_lab.train(settings, folder="mine")

@@ -12,7 +12,15 @@ from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration, GroupValue
-from seq2seq_lab.plots import draw_attention, draw_attention_maps, draw_curves, draw_groups, save_figure
+from seq2seq_lab.plots import (
+    Series,
+    draw_attention,
+    draw_attention_maps,
+    draw_curves,
+    draw_groups,
+    draw_series,
+    save_figure,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -230,3 +238,27 @@ def test_pyplot_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it raises ImportError
     draw_groups({"x": [GroupValue("all", 1, 5.0)]}, GROUPING)
     draw_attention(uniform(1, 1), ["a"], ["b"], None)
+
+
+def test_errors_of_a_series_stay_within_the_limits() -> None:
+    series = [Series("a $x", [0, 1], [99.0, 1.0], [3.0, 3.0]), Series("b", [1], [50.0], [2.0])]
+    figure = draw_series(series, "words", "BLEU", "title", ticks=["≤6", ">6"], limits=(0, 100))
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["≤6", ">6"]
+    first, second = axes.containers
+    (bars,) = first[2]
+    assert [tuple(line[:, 1]) for line in bars.get_segments()] == [(96.0, 100.0), (0.0, 4.0)]
+    assert first[0].get_xdata()[1] < 1 < second[0].get_xdata()[0]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a $x", "b"]
+
+
+def test_curves_of_one_line_share_a_color_and_have_bands() -> None:
+    series = [Series("a", [1, 2], [3.0, 4.0], [0.5, 1.0]), Series("a", [3], [3.0], [0.0])]
+    series += [Series("b" * 100 + " c", [1, 2], [3.0, 4.0], [0.5, 1.0])]
+    figure = draw_series(series, "step", "loss", "title")
+    (axes,) = figure.axes
+    colors = [line.get_color() for line in axes.get_lines()]
+    assert colors[0] == colors[1] != colors[2]
+    assert [text.get_text().count("b") for text in figure.legends[0].get_texts()] == [0, 100]
+    (lowest, highest) = axes.collections[0].get_paths()[0].get_extents().intervaly
+    assert (lowest, highest) == (2.5, 5.0)

@@ -10,15 +10,15 @@ from PIL import Image
 from rewriting import rewrite
 
 from seq2seq_lab import runs
+from seq2seq_lab.config.choices import choices_of
+from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.files import LOCK, RUN_FORMAT, lock_folder
 from seq2seq_lab.launching.study import Entry, append_entry
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 
 DEFAULTS = {
-    group: value
-    for group, value in runs.choices_of(runs.CONF_DIR / "config.yaml").items()
-    if "hydra" not in group
+    group: value for group, value in choices_of(CONF_DIR / "config.yaml").items() if "hydra" not in group
 }
 
 
@@ -52,6 +52,7 @@ def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "folder": str(tmp_path / "outputs" / "first"),
         "status": "finished",
         "settings": "",
+        "overrides": None,
         "scores": {"val BLEU": "20.00", "test BLEU": "19.50"},
         "ended": 100.0,
         "seconds": 120.0,
@@ -71,6 +72,34 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     for part in ("BLEU", "19.50", "attention=dot", "0:02:00", "c0ffee", "seq2seq_lab.compare", str(folder)):
         assert part in shown
+
+
+def test_the_settings_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {
+        "short": ["trainer.max_steps=40", "dataset.test_compositional=0", "logger=none"],
+        "default": [],
+        "again": ["logger=none"],
+        "unknown": None,
+    }
+    for ended, (name, overrides) in enumerate(lines.items()):
+        folder = run(tmp_path / name, "finished", ended=ended)
+        record = json.loads((folder / "run.json").read_text()) | {"source": f"{name}0000000"}
+        rewrite(
+            folder / "run.json", json.dumps(record | ({} if overrides is None else {"overrides": overrides}))
+        )
+        rewrite(folder / "config.yaml", json.dumps({"trainer": {"max_steps": None}, "logger": {"a": ended}}))
+        os.utime(folder / "run.json", (ended, ended))
+    found = runs.find([tmp_path])
+    short = "trainer.max_steps=40 dataset.test_compositional=0"
+    assert runs.named_settings(found) == [short, "the defaults", "the defaults", "not recorded"]
+    assert [one.overrides for one in found] == [*lines.values()]
+    # Runs with other defaults do not have one name.
+    rewrite(tmp_path / "again" / "config.yaml", json.dumps({"trainer": {"max_steps": 9}}))
+    named = runs.named_settings(found)
+    assert named[1:3] == ["the defaults of source default", "the defaults of source again00"]
+    runs.main([str(tmp_path / "short")])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"overrides {short} logger=none" in shown
 
 
 def test_an_animation_shows_a_sample_at_every_validation(

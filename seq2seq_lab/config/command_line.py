@@ -4,7 +4,7 @@ import argparse
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
@@ -12,6 +12,7 @@ from hydra.errors import OverrideParseException
 
 from seq2seq_lab.config.hydra_adapter import find_config_loader, make_argument_parser
 from seq2seq_lab.config.schema import group_values, groups
+from seq2seq_lab.config.secrets import MASK, URL_CREDENTIALS, mask_secrets
 from seq2seq_lab.errors import UserError, did_you_mean
 
 OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--hydra-help")
@@ -107,6 +108,19 @@ def check_choice(override: Override) -> None:
         raise UserError(
             f"{override.input_line} is not allowed: choose one {group}. Allowed: {', '.join(group_values(group))}."
         )
+
+
+def mask_overrides(lines: Sequence[str]) -> list[str]:
+    """Return settings of a command line with secrets masked; see `mask_secrets`."""
+    masked = []
+    for line in lines:
+        (override,) = parse_overrides([URL_CREDENTIALS.sub(MASK, line)])
+        nested: Any = override.value()
+        for name in reversed(override.key_or_group.split(".")):
+            nested = {name: nested}
+        shown = f"{line.partition('=')[0]}={MASK}" if mask_secrets(nested) != nested else override.input_line
+        masked.append(str(shown))
+    return masked
 
 
 def literal(value: object) -> str:

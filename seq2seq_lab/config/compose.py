@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,12 @@ class Composed:
     Attributes:
         node: as Hydra composed it, with Hydra's section; without it for a recorded run.
         config: the same as dataclasses.
+        overrides: the settings that it was composed with, without Hydra's own and those inherited by `init_from`.
     """
 
     node: DictConfig
     config: configuration.Config
+    overrides: tuple[str, ...] = ()
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -100,7 +102,8 @@ def read_command_line(line: argparse.Namespace) -> Request:
             return Request(inherited, False, [], [])
         if not (line.multirun or first.hydra.mode is RunMode.MULTIRUN):
             refuse_sweeps(overrides)
-            return Request(inherited, False, [], [check_closed(first, overrides)])
+            composed = replace(check_closed(first, overrides), overrides=_without_hydras(line.overrides))
+            return Request(inherited, False, [], [composed])
         cells = expand_cells(first.hydra.sweeper, overrides)
         jobs = [compose_job(settings) for settings in select_jobs_to_check(cells)]
         return Request(inherited, True, find_varying_keys(cells), jobs)
@@ -192,7 +195,7 @@ def compose_run(settings: Sequence[str]) -> Composed:
         raise UserError(
             "hydra.mode=MULTIRUN starts several runs. Use the command line, or start each run separately."
         )
-    return composed
+    return replace(composed, overrides=_without_hydras(settings))
 
 
 def inherit(overrides: Sequence[Override]) -> list[str]:
@@ -238,6 +241,27 @@ def _read_inherited(folder: Path, given: set[str]) -> list[str]:
         *(choice for choice in choices if choice.partition("=")[0] in inherited),
         *inheritance.select_settings(saved, template, given),
     ]
+
+
+def select_given(lines: Sequence[str], node: DictConfig) -> list[str]:
+    """Return the settings that the user or the study gave to a job, without those that the program added.
+
+    Args:
+        lines: the overrides of the job, with those inherited by `init_from`.
+        node: the configuration of the job.
+    """
+    inherited = set[str]()
+    if node.init_from is not None:
+        folder = Path(node.init_from)
+        saved, chosen = configuration.plain(read_config(folder)), read_record(folder)["choices"]
+        inherited = inheritance.list_inheritable(saved, chosen)
+    given = {line.partition("=")[0]: line for line in _without_hydras(lines) if line not in inherited}
+    return [line for key, line in given.items() if key not in configuration.SET_BY_STUDIES]
+
+
+def _without_hydras(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return settings without those of Hydra's own section."""
+    return tuple(line for line in lines if not line.lstrip("+~").startswith(("hydra.", "hydra/")))
 
 
 def select_choices(groups: Mapping[Any, Any]) -> dict[str, str]:

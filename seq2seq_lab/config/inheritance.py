@@ -75,6 +75,13 @@ def select_settings(saved: Mapping[str, Any], template: DictConfig, given: Colle
     return settings
 
 
+def list_inheritable(saved: Mapping[str, Any], chosen: Mapping[str, str]) -> set[str]:
+    """Return every override that can be inherited from a saved run; see `select_choices` and `select_settings`."""
+    used = {name: saved[name] for name in SECTIONS if saved[name] is not None}
+    settings = {f"++{key}={literal(value)}" for key, value in configuration.dotted_settings(used)}
+    return settings | {f"{group}={chosen[group]}" for group in GROUPS if group in chosen}
+
+
 def _is_reference(node: DictConfig, key: str) -> bool:
     """Return whether a key refers to a key of an inherited section."""
     section, _, name = key.rpartition(".")

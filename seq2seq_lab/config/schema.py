@@ -227,6 +227,9 @@ class Config:
     logger: Slot
 
 
+# Settings that the program gives to each job of a study.
+SET_BY_STUDIES = ("study.varies", "study.number")
+
 # Settings that may change when a run is resumed.
 MAY_CHANGE = (
     "trainer.max_epochs",

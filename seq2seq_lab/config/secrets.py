@@ -1,4 +1,4 @@
-"""Secrets in the environment, which no run records."""
+"""Secrets in the environment and in settings, which no run records."""
 
 import os
 import re
@@ -11,6 +11,8 @@ SECRET_NAME = re.compile(
     r"secret|passw|passphrase|credential|bearer|(api|access|private|auth)[_-]?key|token$|(^|[_-])auth$",
     re.IGNORECASE,
 )
+URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+MASK = "***"
 
 
 def environment_secrets() -> dict[str, str]:
@@ -42,3 +44,25 @@ def check_secrets(config: Mapping[str, object]) -> None:
                     )
 
     check("", config)
+
+
+def mask_secrets(config: Mapping[str, object]) -> dict[str, object]:
+    """Mask values whose key or text looks like a secret: by name, by secrets in the environment, and in URLs."""
+    known = environment_secrets().values()
+
+    def mask(key: str, value: object) -> object:
+        if value is None or isinstance(value, bool):
+            return value
+        if SECRET_NAME.search(key):
+            return MASK
+        if isinstance(value, Mapping):
+            return {inner: mask(str(inner), item) for inner, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [mask(key, item) for item in value]
+        if not isinstance(value, str):
+            return value
+        if any(secret in value for secret in known):
+            return MASK
+        return URL_CREDENTIALS.sub(MASK, value)
+
+    return {key: mask(key, value) for key, value in config.items()}

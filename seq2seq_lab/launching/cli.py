@@ -116,7 +116,8 @@ def run_single(composed: Composed) -> None:
         if number is None:
             start.start_run(composed, folder)
         else:
-            start.start_job(node, chosen, folder, study.make_entry(node, chosen, folder, number))
+            entry = study.make_entry(node, chosen, folder, number)
+            start.start_job(node, chosen, folder, entry, composed.overrides)
 
     if number is None:
         start.refuse_existing_run(folder)  # before Hydra writes to it
@@ -170,7 +171,7 @@ class StudyJob:
         entry = study.make_entry(node, chosen, folder, job.job.num)
         with extensions.using(self.config_dir):
             try:
-                return start.start_job(node, chosen, folder, entry)
+                return start.start_job(node, chosen, folder, entry, job.overrides.task)
             except Exception as error:
                 # Hydra continues with the next job and in the end raises the first error only.
                 message = str(error) or type(error).__name__

@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed
+from seq2seq_lab.config.command_line import mask_overrides
+from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
 from seq2seq_lab.errors import UserError, storage_errors
 from seq2seq_lab.files import (
     MANIFEST,
@@ -76,16 +77,19 @@ def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         refuse_existing_run(folder)
-        return _launch(composed.plain, composed.config, composed.choices, folder)
+        return _launch(composed.plain, composed.config, composed.choices, folder, composed.overrides)
 
 
-def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: study.Entry) -> float | None:
+def start_job(
+    node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: study.Entry, overrides: Sequence[str]
+) -> float | None:
     """Run or resume a job of a study, unless it has finished or another process runs it, and return its score.
 
     Args:
         node: its configuration, without Hydra's section.
         chosen: the chosen value of each group.
         folder: the folder of the job, created if it does not exist.
+        overrides: the settings that the job was composed with.
 
     Raises:
         UserError: the configuration is invalid, or the folder contains the run of another job.
@@ -110,7 +114,7 @@ def start_job(node: DictConfig, chosen: Mapping[str, str], folder: Path, entry: 
                 except UserError as error:
                     record_failure(folder, error)
                     raise
-                _launch(plain, config, chosen, folder, resume)
+                _launch(plain, config, chosen, folder, select_given(overrides, node), resume)
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
@@ -133,8 +137,14 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     with lock_folder(folder):
         composed = compose_resumed(folder, changes)
         check_run(composed.config, resumed=True)
-        chosen = read_record(folder)["choices"]
-        return _launch(composed.plain, composed.config, chosen, folder.resolve(), resume=True)
+        record = read_record(folder)
+        overrides = record.get("overrides")
+        if overrides is not None:
+            given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
+            overrides = [*given.values()]
+        return _launch(
+            composed.plain, composed.config, record["choices"], folder.resolve(), overrides, resume=True
+        )
 
 
 def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
@@ -169,7 +179,7 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
     with lock_folder(target):
         refuse_existing_run(target)
         chosen = record["choices"] | {"logger": "none"}
-        return _launch(composed.plain, composed.config, chosen, target)
+        return _launch(composed.plain, composed.config, chosen, target, record.get("overrides"))
 
 
 def _launch(
@@ -177,21 +187,26 @@ def _launch(
     config: configuration.Config,
     chosen: Mapping[str, str],
     folder: Path,
+    overrides: Sequence[str] | None,
     resume: bool = False,
 ) -> dict[str, Any]:
     """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself.
 
     After a rank was killed, the run is resumed at most `trainer.max_restarts` times.
+
+    Args:
+        overrides: the settings of the command line; None if they are unknown.
     """
     restarts = 0
+    masked = None if overrides is None else tuple(mask_overrides(overrides))
     while True:
         if not resume:
             for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
                 (folder / name).unlink(missing_ok=True)
             with storage_errors(folder):
-                write_config(Job(config, plain, dict(chosen), folder, resume))
+                write_config(Job(config, plain, dict(chosen), folder, resume, masked))
         try:
-            return launch(Job(config, plain, dict(chosen), folder, resume))
+            return launch(Job(config, plain, dict(chosen), folder, resume, masked))
         except RankKilledError as error:
             if restarts == config.trainer.max_restarts:
                 raise

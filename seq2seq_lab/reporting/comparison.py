@@ -5,6 +5,7 @@ import io
 import math
 import re
 import statistics
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import Array, hierarchical_bootstrap, holm, paired_bootstrap
+from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, differing
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime import console
@@ -19,6 +21,8 @@ from seq2seq_lab.runtime import console
 SAMPLES = 1000  # of the bootstrap, at least
 SAMPLES_EACH = 200  # for each comparison: a corrected p can be as small as 1 / SAMPLES_EACH
 TESTS = ("p", "p, seeds")  # the headings of the p-values: of runs of median score, and of the means of lines
+JOINT_WIDTH = 50  # characters of the names of settings in one heading
+FACTS = ("data", *ASPECTS, "overrides")  # of the runs, in the CSV file
 SPEED = re.compile(r"train/(\w+)_per_second")
 
 
@@ -135,7 +139,10 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         base=base if p or p_seeds else None,
         comparisons=(test.comparisons(len(p)), test.comparisons(len(p_seeds))),
         chosen=baseline is not None,
-        warnings=tuple(differing(ordered, metric)),
+        warnings=(
+            *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
+            *differing(ordered, metric),
+        ),
     )
 
 
@@ -239,12 +246,12 @@ def columns(table: Table) -> list[Column]:
 
 def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
     """Return the table as texts: heads, rows, and the number of its last columns that are numbers."""
-    keys = list(table.groups[0].varies)
+    named = settings_columns(table)
     shown = [column for column in columns(table) if column.shown]
-    heads = [*keys, "runs", *(column.head for column in shown), *table.tests]
+    heads = [*(column.head for column in named), "runs", *(column.head for column in shown), *table.tests]
     rows = [
         [
-            *line.group.varies.values(),
+            *(column.texts[number] for column in named),
             str(len(line.group.runs)),
             *(console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown),
             *(
@@ -253,9 +260,50 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
                 if count
             ),
         ]
-        for line in table.lines
+        for number, line in enumerate(table.lines)
     ]
-    return heads, rows, len(heads) - len(keys)
+    return heads, rows, len(heads) - len(named)
+
+
+@dataclass(frozen=True)
+class SettingsColumn:
+    """A column of settings that vary together: its heading, the text of each line, and what codes stand for."""
+
+    head: str
+    texts: list[str]
+    legend: dict[str, str]
+
+
+def settings_columns(table: Table) -> list[SettingsColumn]:
+    """Return the columns of the settings that name the lines, one for each set of settings that vary together.
+
+    A set whose names take more than `JOINT_WIDTH` characters has a letter as heading, and codes such as A1 as texts.
+    """
+    made = []
+    letters = iter(string.ascii_uppercase)
+    for keys in joint_settings(table.groups):
+        values = [[group.varies[key] for key in keys] for group in table.groups]
+        texts, head, legend = [", ".join(one) for one in values], ", ".join(keys), {}
+        if len(keys) > 1 and len(head) > JOINT_WIDTH and (letter := next(letters, None)):
+            codes = {text: f"{letter}{number}" for number, text in enumerate(dict.fromkeys(texts), start=1)}
+            for text, one in zip(texts, values, strict=True):
+                legend[codes[text]] = ", ".join(
+                    f"{key}={value}" for key, value in zip(keys, one, strict=True)
+                )
+            texts, head = [codes[text] for text in texts], letter
+        made.append(SettingsColumn(head, texts, legend))
+    return made
+
+
+def legend(table: Table) -> list[str]:
+    """Return what the codes in the columns of settings stand for, one text for each code."""
+    return [f"{code}: {text}" for column in settings_columns(table) for code, text in column.legend.items()]
+
+
+def unshown(groups: Sequence[Group]) -> list[str]:
+    """Return a text if the runs differ in settings that do not separate lines."""
+    others = groups[0].others
+    return [f"the runs also differ in {', '.join(others)} (not in --by)"] if others else []
 
 
 def print_comparison(table: Table) -> None:
@@ -263,7 +311,7 @@ def print_comparison(table: Table) -> None:
     heads, rows, numeric = cells(table)
     runs = sum(len(group.runs) for group in table.groups)
     console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, numeric)
-    for text in (note(table), *table.warnings):
+    for text in (*legend(table), note(table), *table.warnings):
         console.console().print(text, soft_wrap=True, markup=False)
 
 
@@ -335,7 +383,8 @@ def as_csv(table: Table) -> str:
         "p over seeds",
         f"test/{table.metric} signature",
     ]
-    writer.writerow([*heads, *(f"recorded {aspect}" for aspect in ("data", *ASPECTS))])
+    warnings = " | ".join(confounded(table.groups))
+    writer.writerow([*heads, *(f"recorded {aspect}" for aspect in FACTS), "not attributable"])
     for line in table.lines:
         numbers: list[object] = []
         for key in keys:
@@ -349,10 +398,12 @@ def as_csv(table: Table) -> str:
             " | ".join(dict.fromkeys(texts))
             for texts in (
                 [run.signature(table.metric) for run in runs],
-                *([run.recorded[aspect] for run in runs] for aspect in ("data", *ASPECTS)),
+                *([run.recorded[aspect] for run in runs] for aspect in FACTS),
             )
         ]
-        writer.writerow([*line.group.varies.values(), len(line.group.runs), *numbers, *p_values, *facts])
+        writer.writerow(
+            [*line.group.varies.values(), len(line.group.runs), *numbers, *p_values, *facts, warnings]
+        )
     return out.getvalue()
 
 
@@ -372,6 +423,7 @@ def as_latex(table: Table) -> str:
             *(" & ".join(line) + r" \\" for line in lines),
             r"\bottomrule",
             r"\end{tabular}",
+            *(f"\n{_latex(text)}" for text in (*legend(table), *confounded(table.groups))),
             "",
         ]
     )

@@ -316,15 +316,23 @@ function marked(text, other) {
   return words.flatMap((word, i) => [found.has(i) ? element("mark", { textContent: word }) : word, " "]);
 }
 
+function chooseSet() {
+  const { runs, second } = data.examples[at("set").value], names = runs.map((run) => data.runs[run]);
+  fill(at("left"), names);
+  fill(at("right"), names, second);
+  batches = 1;
+  showOutputs();
+}
+
 function showOutputs() {
-  const { inputs, outputs, scores, total, score, note } = data.examples;
+  const { runs, inputs, outputs, scores, total, score, note } = data.examples[at("set").value];
   const one = Number(at("left").value), other = Number(at("right").value), words = at("words").value.toLowerCase();
   const found = inputs.map((_, i) => i).filter((i) =>
     [...inputs[i], outputs[one][i], outputs[other][i]].some((text) => text.toLowerCase().includes(words)));
   const gain = (i) => scores[one][i] - scores[other][i];
   const orders = { better: (i) => -gain(i), worse: gain, low: (i) => scores[one][i] }, order = orders[at("order").value];
   if (order) found.sort((i, j) => order(i) - order(j));
-  const labels = ["input", "reference", data.runs[one], data.runs[other]];
+  const labels = ["input", "reference", data.runs[runs[one]], data.runs[runs[other]]];
   const rows = found.slice(0, batches * BATCH).map((i) => {
     const output = (run, rival) => [
       ...marked(outputs[run][i], at("mark").value === "other" ? outputs[rival][i] : inputs[i][1]),
@@ -390,15 +398,16 @@ async function start() {
     chooseExample();
   } else empty("attention", "These runs have no attention weights.");
 
-  if (data.examples) {
-    fill(at("left"), data.runs);
-    fill(at("right"), data.runs, data.examples.second);
+  if (data.examples.length) {
+    fill(at("set"), data.examples.map((one) => one.label));
+    at("sets").hidden = data.examples.length < 2;
+    on(["set"], "change", chooseSet);
     const first = () => { batches = 1; showOutputs(); };
     on(["left", "right", "order", "mark"], "change", first);
     on(["words"], "input", first);
     on(["more"], "click", () => { batches++; showOutputs(); });
-    showOutputs();
-  } else empty("outputs", "These runs have no outputs for the same test examples.");
+    chooseSet();
+  } else empty("outputs", "These runs have no outputs.");
 
   document.head.append(element("script", { textContent: await unpack("plotly") }));
   drawFigures();

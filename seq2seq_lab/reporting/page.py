@@ -18,11 +18,12 @@ from typing import Any
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
-from seq2seq_lab.reporting.comparison import SPEED, Table, cells, note
-from seq2seq_lab.reporting.runs import ASPECTS, MISSING, SEARCH_SEED, SEED, Group, Run
+from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
+from seq2seq_lab.reporting.figures import curve_labels
+from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
+from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
 
 FILES = Path(__file__).parent  # of page.html, page.css and page.js
-TRAINING_LOSS = "train/loss"
 MAX_POINTS = 200  # of a curve
 MAX_ROWS = 20_000  # outputs on the page
 MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
@@ -45,7 +46,7 @@ def page(table: Table, title: str) -> str:
         title=html.escape(title),
         metric=html.escape(table.label),
         table=html_table(heads, rows),
-        note="<br>".join(html.escape(text) for text in (note(table), *table.warnings)),
+        note="<br>".join(html.escape(text) for text in (*legend(table), note(table), *table.warnings)),
         style=(FILES / "page.css").read_text("utf-8"),
         script=(FILES / "page.js").read_text("utf-8"),
         plotly=packed(get_plotlyjs()),
@@ -145,6 +146,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         texts = [run.recorded[aspect] for run in runs]
         add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts, texts)
     add("folder", "fact", MAIN, short_folders(runs))
+    add("overrides", "fact", DIFFERING, [run.recorded["overrides"] for run in runs])
     commands = [shlex.join(["python", "-m", "seq2seq_lab.reproduce", str(run.folder)]) for run in runs]
     add("command to reproduce", "fact", EVERY, commands)
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
@@ -197,11 +199,8 @@ def curves(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
     The metric of the comparison comes first.
     """
     rows = [run.metrics() for run in runs]
-    labels = {f"val/{name}": f"validation {one.label}" for name, one in table.metrics.items()}
-    first = f"val/{table.metric}"
-    labels = {first: labels[first], **labels, TRAINING_LOSS: "training loss"}
     made = []
-    for key, label in labels.items():
+    for key, label in curve_labels(table).items():
         points = [
             thinned([(row["step"], row[key]) for row in one if math.isfinite(row.get(key, math.nan))])
             for one in rows
@@ -280,20 +279,35 @@ def is_number(text: str) -> bool:
         return False
 
 
-def examples(groups: Sequence[Group], runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Return the outputs of every run, example by example; None if the test sets differ."""
-    if len({run.test_set for run in runs}) > 1 or not all(run.examples for run in runs):
-        return None
-    rows = runs[0].examples
-    shown = max(20, MAX_ROWS // len(runs))
-    entry = runs[0].result["page"]["examples"]
+def examples(groups: Sequence[Group], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the outputs on each test set, example by example; runs without outputs are left out.
+
+    A set has the numbers of its "runs", and for each of them "outputs" and "scores".
+    """
+    sets: dict[str, list[int]] = {}
+    for number, run in enumerate(runs):
+        if run.examples:
+            sets.setdefault(run.test_set, []).append(number)
+    group_of = [number for number, group in enumerate(groups) for _ in group.runs]
+    shown = max(20, MAX_ROWS // max(1, sum(map(len, sets.values()))))
+    return [_example_set(name, numbers, group_of, runs, shown) for name, numbers in sets.items()]
+
+
+def _example_set(
+    name: str, numbers: Sequence[int], group_of: Sequence[int], runs: Sequence[Run], shown: int
+) -> dict[str, Any]:
+    own = [runs[number] for number in numbers]
+    rows, entry = own[0].examples, own[0].result["page"]["examples"]
+    others = [place for place, number in enumerate(numbers) if group_of[number] != group_of[numbers[0]]]
     return {
+        "label": f"{name}: {len(rows):,} examples, {len(own)} {'run' if len(own) == 1 else 'runs'}",
+        "runs": list(numbers),
         "total": len(rows),
         # The first run of another group is shown beside the first run at the start.
-        "second": len(groups[0].runs) if len(groups) > 1 else min(1, len(runs) - 1),
+        "second": others[0] if others else min(1, len(own) - 1),
         "inputs": [[row["input"], row["reference"]] for row in rows[:shown]],
-        "outputs": [[row["output"] for row in run.examples[:shown]] for run in runs],
-        "scores": [[row["score"] for row in run.examples[:shown]] for run in runs],
+        "outputs": [[row["output"] for row in run.examples[:shown]] for run in own],
+        "scores": [[row["score"] for row in run.examples[:shown]] for run in own],
         "score": entry["columns"]["score"].replace("_", " "),
         "note": entry.get("note", ""),
     }

@@ -1,13 +1,15 @@
 """Finished runs, read from their folders, and groups of runs that differ only in the seed."""
 
 import functools
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
 from seq2seq_lab.config.schema import ADDED, canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -19,12 +21,17 @@ from seq2seq_lab.files import (
     read_result,
 )
 from seq2seq_lab.metrics.base import Array, Declarations
+from seq2seq_lab.reporting.naming import (
+    EXPERIMENT,
+    SEARCH_SEED,
+    SEED,
+    name_settings,
+    setting_value,
+    text_of,
+)
 from seq2seq_lab.reporting.score_tables import read_statistics
 from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
-SEED = "seed"
-SEARCH_SEED = "search.seed"
-MISSING = "–"  # the value of a setting that a run does not have
 ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
 # Folders in a run folder that are not searched for runs.
@@ -72,7 +79,7 @@ class Run:
 
     @functools.cached_property
     def recorded(self) -> dict[str, str]:
-        """A summary of what its values depend on besides its settings: its data and each of `ASPECTS`."""
+        """A summary of its data, each of `ASPECTS` and the settings of its command line, "overrides"."""
         record = {**self.record, **self.result["provenance"]}
         commit = record["commit"]
         code = [
@@ -87,6 +94,7 @@ class Run:
             "code": ", ".join(code),
             "custom components": ", ".join(components) or "none",
             "precision": record["test_precision"],
+            "overrides": shlex.join(record["overrides"]) or "none" if "overrides" in record else "unknown",
             "machine": "; then ".join(
                 f"{one['device_name']}, {one['threads']} threads, torch {one['torch']}" for one in machines
             ),
@@ -150,10 +158,14 @@ class Group:
     Attributes:
         varies: the settings in which it differs from the other groups.
         runs: sorted by seed.
+        own: those of these settings that the commands of its runs set; the others follow from them.
+        others: settings that differ between runs and do not separate groups.
     """
 
     varies: dict[str, str]
     runs: tuple[Run, ...]
+    own: frozenset[str] = frozenset()
+    others: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -247,14 +259,15 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     config: Any = OmegaConf.to_container(OmegaConf.merge(saved, ADDED, saved))  # in the order of the file
     record = read_json_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
-    settings = {k: _text(v) for k, v in flat_keys(config, record["choices"]).items()}
+    settings = {EXPERIMENT: record["choices"].get(EXPERIMENT, NOT_CHOSEN)}
+    settings |= {k: text_of(v) for k, v in flat_keys(config, record["choices"]).items()}
     if "search" in record["choices"]:
         settings["search"] = canonical("search", record["choices"]["search"])
     evaluation = record.get("evaluation", {})
     settings["checkpoint"] = evaluation.get("checkpoint") or "best"
     settings["ensemble"] = "+".join(Path(member).name for member in evaluation.get("ensemble", ())) or "no"
     settings["precision"] = evaluation.get("precision", "auto")
-    settings |= {key: _text(value) for key, value in dotted_settings(computed)}
+    settings |= {key: text_of(value) for key, value in dotted_settings(computed)}
     if settings.get(SEARCH_SEED) == settings[SEED]:
         settings[SEARCH_SEED] = "seed"  # the default: it differs whenever the seeds of the runs do
     return Run(folder, settings, result, record, find_damage(folder, "result"))
@@ -264,7 +277,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     """Return the runs in groups, in the order of their first runs. Runs of one group have the same test set and data.
 
     Args:
-        by: the keys that distinguish the groups; none for all keys that differ, except the seed.
+        by: the keys that distinguish the groups; none for those that `name_settings` returns.
 
     Raises:
         UserError: no run has such a key.
@@ -273,15 +286,23 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
     for key in by:
         if key not in known:
             raise UserError(f"--by={key}: no run has this setting.{did_you_mean(key, known)}")
-    keys = list(by) or distinguishing_keys(runs, known)
+    naming = name_settings(runs)
+    keys = list(by) or naming.keys
+    own_of = {id(run): own for run, own in zip(runs, naming.own, strict=True)}
+    others = tuple(key for key in naming.keys if key not in keys)
     groups = [
-        Group(dict(zip(keys, values, strict=True)), tuple(members))
+        Group(
+            dict(zip(keys, values, strict=True)),
+            tuple(members),
+            frozenset().union(*(own_of[id(run)] for run in members)),
+            others,
+        )
         for values, members in _runs_by(runs, lambda run: _values(run, keys)).items()
     ]
     groups = _split(groups, "test set", lambda run: run.test_set)
     groups = _split(groups, "data", lambda run: run.recorded["data"])
     return [
-        Group(group.varies, tuple(sorted(group.runs, key=lambda run: _order(run.seed)))) for group in groups
+        replace(group, runs=tuple(sorted(group.runs, key=lambda run: _order(run.seed)))) for group in groups
     ]
 
 
@@ -311,21 +332,6 @@ def differing(groups: Sequence[Group], metric: str) -> list[str]:
     return warnings
 
 
-def distinguishing_keys(runs: Sequence[Run], known: Sequence[str]) -> list[str]:
-    """Return the keys other than the seed that distinguish the runs, in their order.
-
-    A key that adds no distinction to those before it is left out.
-    """
-    keys: list[str] = []
-    for key in known:
-        if key == SEED:
-            continue
-        before = len({_values(run, keys) for run in runs})
-        if len({_values(run, [*keys, key]) for run in runs}) > before:
-            keys.append(key)
-    return keys
-
-
 def _runs_by(runs: Iterable[Run], value_of: Callable[[Run], Value]) -> dict[Value, list[Run]]:
     runs_of: dict[Value, list[Run]] = {}
     for run in runs:
@@ -338,7 +344,7 @@ def _split(groups: Sequence[Group], name: str, value_of: Callable[[Run], str]) -
     if all(len({value_of(run) for run in group.runs}) == 1 for group in groups):
         return list(groups)
     return [
-        Group({**group.varies, name: value}, tuple(members))
+        replace(group, varies={**group.varies, name: value}, runs=tuple(members))
         for group in groups
         for value, members in _runs_by(group.runs, value_of).items()
     ]
@@ -351,14 +357,8 @@ def _named_runs(runs: Sequence[Run]) -> str:
 
 
 def _values(run: Run, keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(run.settings.get(key, MISSING) for key in keys)
+    return tuple(setting_value(run, key) for key in keys)
 
 
 def _order(seed: str) -> tuple[int, str]:
     return (int(seed) if seed.isdigit() else 0, seed)
-
-
-def _text(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -34,6 +34,9 @@ class Tracker:
     ) -> None:
         """Record files and folders of the run folder, for example the best checkpoint."""
 
+    def record_notes(self, text: str) -> None:
+        """Record a text about the run: the settings of its command line."""
+
     def record_summary(self, values: Mapping[str, object]) -> None:
         """Record the final values of the run."""
 
@@ -94,6 +97,10 @@ class Trackers(Tracker):
     ) -> None:
         for tracker in self._trackers:
             tracker.log_artifact(name, kind, parts, metadata)
+
+    def record_notes(self, text: str) -> None:
+        for tracker in self._trackers:
+            tracker.record_notes(text)
 
     def record_summary(self, values: Mapping[str, object]) -> None:
         for tracker in self._trackers:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from omegaconf import OmegaConf
 
-from seq2seq_lab.config.secrets import SECRET_NAME, environment_secrets
+from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder, read_manifest, write_manifest
 from seq2seq_lab.runtime.connectivity import find_connection_problem
@@ -29,15 +29,13 @@ Mode = Literal["auto", "online", "offline", "disabled"]
 
 STEP = "trainer/step"
 
-_MASK = "***"
-
 
 class WandbTracker(Logger):
     """Logs one run to Weights & Biases, with the optimizer step as the x-axis of every chart.
 
     A problem with the service neither stops nor delays a run: if it cannot be reached, the run is recorded in
     `folder`/wandb with a warning, and if W&B's background process dies, training continues without it. W&B prints
-    nothing and never prompts. The environment and the command line are not recorded.
+    nothing and never prompts. The environment is not recorded; of the command line only the settings, in the notes.
 
     Args:
         mode: "auto" uses W&B's own setting (WANDB_MODE, `wandb offline`), by default online, and changes to offline if
@@ -76,7 +74,7 @@ class WandbTracker(Logger):
         session = _session(mode)
         self._log_artifact = log_artifact
         self._folder = folder
-        self._config = _mask_secrets(config)
+        self._config = mask_secrets(config)
         # The service may know the id already when an online start fails, so the offline start uses it too.
         self.run_id: str = run_id or session.run_id or secrets.token_hex(4)
         run = _start(
@@ -91,7 +89,7 @@ class WandbTracker(Logger):
             id=self.run_id,
             resume="allow" if run_id else None,
             reinit="finish_previous",
-            config={"config": self._config, **_mask_secrets(flat), "git_commit": git_commit()},
+            config={"config": self._config, **mask_secrets(flat), "git_commit": git_commit()},
             settings=_run_settings(init_timeout, finish_timeout),
         )
         self._run: wandb.Run | None = run
@@ -178,6 +176,14 @@ class WandbTracker(Logger):
         # Without "immutable", W&B copies each checkpoint to its folder in the user's home.
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
         self._send(lambda run: run.log_artifact(artifact))
+
+    def record_notes(self, text: str) -> None:
+        """Set the notes of the run."""
+
+        def note(run: "wandb.Run") -> None:
+            run.notes = text
+
+        self._send(note)
 
     def record_summary(self, values: Mapping[str, object]) -> None:
         """Set values of the run's summary."""
@@ -345,25 +351,3 @@ def _define_metrics(run: "wandb.Run") -> None:
     run.define_metric(STEP, hidden=True)
     for part in ("train", "val", "test"):
         run.define_metric(f"{part}/*", step_metric=STEP)
-
-
-def _mask_secrets(config: Mapping[str, object]) -> dict[str, object]:
-    """Mask values whose key or text looks like a secret: by name, by secrets in the environment, and in URLs."""
-    known = environment_secrets().values()
-
-    def mask(key: str, value: object) -> object:
-        if value is None or isinstance(value, bool):
-            return value
-        if SECRET_NAME.search(key):
-            return _MASK
-        if isinstance(value, Mapping):
-            return {inner: mask(str(inner), item) for inner, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [mask(key, item) for item in value]
-        if not isinstance(value, str):
-            return value
-        if any(secret in value for secret in known):
-            return _MASK
-        return re.sub(r"(?<=://)[^/@\s]+(?=@)", _MASK, value)
-
-    return {key: mask(key, value) for key, value in config.items()}

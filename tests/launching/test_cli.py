@@ -390,6 +390,24 @@ def test_resume_continues_a_run(program: Program, finished: Path) -> None:
     assert OmegaConf.load(finished / "config.yaml").trainer.max_epochs != 9
 
 
+def test_the_settings_of_the_command_line_are_passed_to_the_job(program: Program, finished: Path) -> None:
+    lines = ("attention=linear", "trainer.max_steps=40")
+    for line in (lines, ()):
+        assert program(*line, f"hydra.run.dir=run_{len(line)}")[0] == 0
+        assert program.jobs[-1].overrides == line
+    assert program("-m", "study.name=two", "attention=linear", "seed=1,2")[0] == 0
+    for seed, job in enumerate(program.jobs[-2:], start=1):
+        assert job.overrides is not None
+        assert sorted(job.overrides) == ["attention=linear", f"seed={seed}", "study.name=two"]
+    # A resumed run adds its changes; the settings of an older run are unknown.
+    assert program(f"resume={finished}", "trainer.max_epochs=9")[0] == 0
+    assert program.jobs[-1].overrides is None
+    record = json.loads((finished / "run.json").read_text())
+    rewrite(finished / "run.json", json.dumps({**record, "overrides": ["seed=5", "trainer.max_epochs=7"]}))
+    assert program(f"resume={finished}", "trainer.max_epochs=9", "trainer.patience=null")[0] == 0
+    assert program.jobs[-1].overrides == ("seed=5", "trainer.max_epochs=9", "trainer.patience=null")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -642,7 +642,11 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     assert "Jobs without a result:\n  trainer.max_length=1 in sweeps/side/" in said.err
     (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
     assert "results" in (folder / "console.log").read_text("utf-8")
-    assert json.loads((folder / "run.json").read_text("utf-8"))["choices"]["logger"] == "none"
+    record = json.loads((folder / "run.json").read_text("utf-8"))
+    assert record["choices"]["logger"] == "none"
+    kept = [word for word in settings if not word.startswith("hydra")]
+    assert sorted(record["overrides"]) == sorted([*kept, "trainer.max_length=50"])
+    assert "overrides" not in json.loads((folder / "result.json").read_text("utf-8"))["provenance"]
     assert [entry.number for entry in read_index(tmp_path / "sweeps" / "side")] == [0, 1]
     assert program(*settings, "-m", "trainer.max_length=50") == []
     again = capsys.readouterr().out

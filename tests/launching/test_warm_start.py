@@ -229,6 +229,10 @@ def test_every_job_of_a_study_inherits_and_has_its_folder_by_what_it_computes(
     for job in jobs:
         assert job.plain["attention"] == settings(here / "RUN")["attention"]
         assert job.folder.name == compute_job_hash(job.plain)
+        # The settings of the run that it starts from are not its own.
+        kept = (f"model.dropout={job.config.model.dropout}", f"study.name={job.config.study.name}")
+        assert job.overrides is not None
+        assert sorted(job.overrides) == sorted([*given, *kept])
     # A launcher that starts a command for each job hands over the settings as they have become.
     with compose.composer():
         inherited = compose.inherit(parse_overrides(given))

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,7 +29,7 @@ from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.significance import hierarchical_bootstrap, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
-from seq2seq_lab.reporting import comparison, page
+from seq2seq_lab.reporting import comparison, figures, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.tasks.translation.report import PAGE
@@ -232,13 +233,51 @@ def test_a_run_from_before_a_setting_existed_is_in_the_group_of_later_ones(
     assert len(group.runs) == 2
 
 
-def test_a_setting_of_the_model_names_groups_before_one_of_the_trainer(tmp_path: Path) -> None:
+def test_settings_that_vary_together_are_all_named(tmp_path: Path) -> None:
     for name, size in (("small", 8), ("large", 16)):
         make_run(tmp_path / name, "dot", 1, 0.5, size=size)
         path = tmp_path / name / "config.yaml"
         rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"batch_size": 4 * size}}))
     groups = group_runs(find_runs([tmp_path])[0])
-    assert [group.varies for group in groups] == [{"model.hidden_size": "16"}, {"model.hidden_size": "8"}]
+    assert [group.varies for group in groups] == [
+        {"model.hidden_size": "16", "trainer.batch_size": "64"},
+        {"model.hidden_size": "8", "trainer.batch_size": "32"},
+    ]
+    table = comparison.compare(groups, None)
+    heads, rows, _ = comparison.cells(table)
+    assert heads[:2] == ["model.hidden_size, trainer.batch_size", "runs"]
+    assert sorted(row[0] for row in rows) == ["16, 64", "8, 32"]
+    warned = "model.hidden_size and trainer.batch_size vary together"
+    csv_text, latex, data = comparison.as_csv(table), comparison.as_latex(table), page.page_data(table)
+    for text in ("\n".join(table.warnings), csv_text, latex.replace("\\_", "_"), page.page(table, "two")):
+        assert warned in text
+    assert csv_text.startswith("model.hidden_size,trainer.batch_size,runs,")
+    assert {"model.hidden_size", "trainer.batch_size"} <= {one["label"] for one in data["columns"]}
+    assert all("trainer.batch_size=" in name for name in data["runs"])
+
+
+def test_many_settings_that_vary_together_are_one_narrow_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, size in (("small", 8), ("large", 16)):
+        make_run(tmp_path / name, "dot", 1, 0.5, size=size)
+        path = tmp_path / name / "config.yaml"
+        trainer = dict.fromkeys(("batch_size", "max_steps", "eval_batch_size", "max_length"), size)
+        rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": trainer}))
+    table = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
+    heads, rows, _ = comparison.cells(table)
+    assert (heads[:2], [row[0] for row in rows]) == (["A", "runs"], ["A1", "A2"])
+    texts = [f"A{i}: {group.label}" for i, group in enumerate(table.groups, start=1)]
+    assert comparison.legend(table) == texts
+    assert texts[0].count("=") == 5
+    main([str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in texts)
+    assert all(text.replace("_", "\\_") in comparison.as_latex(table) for text in texts)
+    assert all(text in page.page(table, "two") for text in texts)
+    # A setting that is left out by --by is named too.
+    main([str(tmp_path), "--by", "trainer.max_steps"])
+    assert "the runs also differ in model.hidden_size, trainer.batch_size" in capsys.readouterr().out
 
 
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:
@@ -535,7 +574,31 @@ def test_runs_of_one_name_and_runs_without_outputs(study: Path, tmp_path: Path) 
     assert f"attention=none, seed 1 ({tmp_path / 'none1'})" in names
     (tmp_path / "none1" / "translations.test.jsonl").unlink()
     found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert page.page_data(found)["examples"] is None
+    assert page.page_data(found)["examples"] == []
+
+
+def test_a_run_on_another_test_set_does_not_hide_the_outputs_of_the_others(
+    study: Path, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "other", "dot", 1, 0.5, word="prince")
+    (study / "additive2" / "translations.test.jsonl").rename(tmp_path / "kept")
+    try:
+        found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
+        data = page.page_data(found)
+    finally:
+        (tmp_path / "kept").rename(study / "additive2" / "translations.test.jsonl")
+    without, other = (
+        next(i for i, name in enumerate(data["runs"]) if part in name)
+        for part in ("additive, seed 2", "attention=dot")
+    )
+    large, small = sorted(data["examples"], key=lambda one: -len(one["runs"]))
+    assert large["runs"] == [number for number in range(10) if number not in (without, other)]
+    assert small["runs"] == [other]
+    assert [len(one["outputs"]) for one in (large, small)] == [8, 1]
+    assert any("prince" in text for text, _ in small["inputs"])
+    assert not any("prince" in text for text, _ in large["inputs"])
+    first, second = large["runs"][0], large["runs"][large["second"]]
+    assert data["runs"][first].split(",")[0] != data["runs"][second].split(",")[0]
 
 
 def test_the_command_prints_and_writes_tables(
@@ -571,6 +634,53 @@ def test_the_command_prints_and_writes_tables(
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_figures_are_written_as_pdf_with_embedded_fonts(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(study), "--figures", str(tmp_path / "figures")])
+    names = ("val_bleu", "val_ter", "train_loss", "test_bleu_by_length")
+    paths = [tmp_path / "figures" / f"{name}.pdf" for name in names]
+    assert [*map(str, paths)] == re.findall(r"written: (.*)", capsys.readouterr().out)
+    for path in paths:
+        content = path.read_bytes()
+        assert content.startswith(b"%PDF")
+        assert b"/Image" not in content.split(b"/ProcSet")[0]
+        assert b"/FontFile2" in content
+        assert b"/Type3" not in content
+
+
+def test_a_curve_of_a_line_is_the_mean_at_the_steps_that_its_runs_share(study: Path, tmp_path: Path) -> None:
+    curves = ({1: 2.0, 2: 5.0, 4: 1.0}, {2: 1.0, 3: 7.0, 4: 2.0})
+    for seed, curve in enumerate(curves, start=1):
+        shutil.copytree(study / f"none{seed}", tmp_path / str(seed))
+        tracker = FileTracker(tmp_path / str(seed), None)
+        for step, value in curve.items():
+            tracker.log_metrics({"val/bleu": value}, step)
+        tracker.finish(0)
+    (group,) = group_runs(find_runs([tmp_path])[0])
+    (series,) = figures.curve_series(group, "val/bleu")
+    assert ([*series.x], [*series.y]) == ([2, 4], [3.0, 1.5])
+    assert series.errors == pytest.approx([8**0.5, 0.5**0.5])
+    assert figures.curve_series(group, "val/chrf") == []
+    # Without a common step each run is a series.
+    tracker = FileTracker(tmp_path / "1", None)
+    tracker.log_metrics({"val/bleu": 9.0}, 9)
+    tracker.finish(0)
+    (group,) = group_runs(find_runs([tmp_path])[0])
+    assert [one.y for one in figures.curve_series(group, "val/bleu")] == [[9.0], [1.0, 7.0, 2.0]]
+
+
+def test_groups_of_examples_have_deviations_over_runs_or_the_intervals_of_one() -> None:
+    rows = [
+        *({"group": "a", "value": value, "count": 3, "confidence": 9.0} for value in (1.0, 3.0)),
+        {"group": "b", "value": None, "count": 0},
+        {"group": "c", "value": 4.0, "count": 1, "confidence": 0.5},
+    ]
+    series = figures.grouping_series("x", rows, ["a", "b", "c"])
+    assert (series.x, series.y) == ([0, 2], [2.0, 4.0])
+    assert series.errors == pytest.approx([2**0.5, 0.5])
+
+
 def test_the_page_needs_nothing_else(study: Path) -> None:
     text = page.page(comparison.compare(group_runs(find_runs([study])[0]), None), "a < b")
     assert "<title>a &lt; b</title>" in text
@@ -593,8 +703,9 @@ def test_the_data_of_the_page(study: Path) -> None:
     lines = data["curves"][2]["lines"]
     assert len(lines) == 9
     assert all(150 < len(line["x"]) < 260 and line["x"][-1] == 499 for line in lines)
-    assert len(data["examples"]["outputs"][0]) == len(data["examples"]["inputs"]) == 60
-    assert data["examples"]["score"] == "sentence bleu"
+    (examples,) = data["examples"]
+    assert len(examples["outputs"][0]) == len(examples["inputs"]) == 60
+    assert examples["score"] == "sentence bleu"
     (bars,) = data["groupings"]
     assert bars["label"] == "BLEU by words"
     assert [row["group"] for row in bars["bars"][0]] == ["≤10", ">10"]
@@ -670,6 +781,7 @@ async function click() {
   seen.queens = texts("#texts tbody tr").every((text) => text.includes("queen"));
   seen.marked = different("a b c d".split(" "), "a c x d".split(" ")).size;
   choose("order", 1);
+  seen.sets = at("sets").hidden;
   choose("left", 4);
   seen.left = document.querySelector("#texts th:nth-child(3)").textContent;
   document.title = "SEEN " + JSON.stringify(seen);
@@ -679,12 +791,10 @@ click().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: St
 """
 
 
-@pytest.mark.browser
-def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
-    found = comparison.compare(group_runs(find_runs([study])[0]), None)
-    text = page.page(found, "a study").replace("</body>", f"{CLICKS}</body>")
-    (tmp_path / "page.html").write_text(text)
-    (tmp_path / "frame.html").write_text(
+def open_page(browser: str, folder: Path, text: str, script: str) -> Any:
+    """Return what a script on the page, in a window of the width of a phone, writes to the title after "SEEN "."""
+    (folder / "page.html").write_text(text.replace("</body>", f"{script}</body>"))
+    (folder / "frame.html").write_text(
         "<iframe src='page.html' width='400' height='800' onload='setInterval(() => "
         "{ document.title = this.contentDocument.title; }, 20)'></iframe>"
     )
@@ -694,11 +804,11 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
         "--disable-gpu",
         "--allow-file-access-from-files",
         "--virtual-time-budget=20000",
-        f"--user-data-dir={tmp_path}",
+        f"--user-data-dir={folder}",
         "--dump-dom",
     )
     ended = subprocess.run(
-        [browser, *options, f"file://{tmp_path}/frame.html"],
+        [browser, *options, f"file://{folder}/frame.html"],
         capture_output=True,
         text=True,
         check=True,
@@ -707,6 +817,13 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
     title = ended.stdout.split("<title>SEEN ")[1].split("</title>")[0]
     seen = json.loads(html.unescape(title))
     assert "error" not in seen, seen["error"]
+    return seen
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
+    found = comparison.compare(group_runs(find_runs([study])[0]), None)
+    seen = open_page(browser, tmp_path, page.page(found, "a study"), CLICKS)
     assert seen["overflow"] is False
     assert (seen["traces"], seen["single"], seen["axis"]) == (
         9,
@@ -724,3 +841,30 @@ def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> Non
     assert (seen["slider"], seen["step"]) == ([False, "200"], "100")
     assert (seen["rows"], seen["more"], seen["queens"], seen["marked"]) == (50, 60, True, 1)
     assert seen["left"] == "attention=multiplicative, seed 2"
+    assert seen["sets"] is True
+
+
+SETS = """
+<script>
+async function look() {
+  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+  const seen = [];
+  for (const set of [0, 1]) {
+    at("set").selectedIndex = set;
+    at("set").onchange();
+    const words = at("texts").textContent;
+    seen.push([at("sets").hidden, at("left").options.length, words.includes("king"), words.includes("prince")]);
+  }
+  document.title = "SEEN " + JSON.stringify({ sets: seen });
+}
+look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
+</script>
+"""
+
+
+@pytest.mark.browser
+def test_the_outputs_of_each_test_set_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
+    make_run(tmp_path / "other", "additive", 4, 0.01, word="prince")
+    found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
+    seen = open_page(browser, tmp_path, page.page(found, "two test sets"), SETS)
+    assert seen["sets"] == [[False, 9, True, False], [False, 1, False, True]]

@@ -76,7 +76,7 @@ def test_the_page_shows_each_run_once(recorded: Path) -> None:
     data = page.page_data(found)
     (loss,) = (curve["lines"] for curve in data["curves"] if curve["label"] == "training loss")
     assert len(loss) == len(data["runs"]) == 2
-    assert len(data["examples"]["inputs"]) == 40
+    assert len(data["examples"][0]["inputs"]) == 40
 
 
 def test_the_command_reads_text_with_odd_line_separators(
@@ -97,7 +97,10 @@ def test_evaluations_are_compared_when_named(recorded: Path, capsys: pytest.Capt
     evaluate.main([str(first), "--checkpoint", "last:1", "--precision", "bf16"])
     assert len(find_runs([recorded / "sweeps"])[0]) == 2
     greedy, beam = group_runs(find_runs([first, first / "evaluations" / "1"])[0])
-    assert (greedy.varies, beam.varies) == ({"search": "greedy"}, {"search": "beam"})
+    assert (greedy.varies, beam.varies) == (
+        {"search": "greedy", "search.size": "–"},
+        {"search": "beam", "search.size": "2"},
+    )
     found = comparison.compare([greedy, beam], "greedy")
     assert found.base is greedy
     assert [line.p is None for line in found.lines].count(True) == 1

@@ -179,7 +179,7 @@ def test_the_page_shows_the_overlays(whole: Path) -> None:
     assert example["title"].startswith("validation 0: a ")
     (shown,) = example["maps"].values()
     assert base64.b64decode(shown["picture"]).startswith(b"\x89PNG")
-    assert len(data["examples"]["inputs"]) == 6
+    assert len(data["examples"][0]["inputs"]) == 6
 
 
 def save_images(folder: Path) -> list[Path]:

@@ -89,7 +89,7 @@ def test_it_learns_and_reports_its_metrics(run: Path) -> None:
 def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> None:
     alone = page.page_data(comparison.compare(group_runs(find_runs([run])[0]), None))
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
-    shown = alone["examples"]
+    (shown,) = alone["examples"]
     assert [text for text, _ in shown["inputs"]] == [row["sentence"] for row in rows]
     assert shown["scores"] == [[row["log_probability"] for row in rows]]
     table = comparison.compare(group_runs(find_runs([run, carried])[0]), None)
@@ -97,7 +97,7 @@ def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> Non
     means = [line.group.values("test/perplexity_per_word")[0] for line in table.lines]
     assert means == sorted(means)  # lower is better
     both = page.page_data(table)
-    assert len(both["examples"]["outputs"]) == 2
+    assert len(both["examples"][0]["outputs"]) == 2
     assert "validation perplexity per word" in [curve["label"] for curve in both["curves"]]
     assert both["groupings"]
 

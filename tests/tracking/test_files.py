@@ -159,6 +159,7 @@ def test_several_trackers_get_everything_in_order() -> None:
         ("log_images", "val/attention", [Path("a.png")], ["a"], 2),
         ("log_table", "val/translations", ["source"], [["x"]], 3),
         ("log_artifact", "best", "model", [Path("best")], {"bleu": 1.0}),
+        ("record_notes", "overrides: seed=2"),
         ("record_summary", {"test/bleu": 1.0}),
         ("finish", 0),
     ]

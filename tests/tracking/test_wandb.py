@@ -16,6 +16,7 @@ import pytest
 from omegaconf import OmegaConf
 from rewriting import rewrite
 
+from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracking import wandb as tracker_module
 from seq2seq_lab.tracking.git import git_commit
@@ -100,6 +101,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         (best / "model.bin").write_bytes(b"weights")
         rewrite(folder / "run.json", "{}")
 
+        tracker.record_notes("overrides: seed=3")
         tracker.declare_metrics({"bleu": "max", "loss_free_running": "min", "aer": "min", "loss": "min"})
         for step, (bleu, loss) in enumerate([(10.0, 3.0), (15.0, 1.0), (12.0, 2.0)], start=1):
             tracker.log_metrics({"train/loss": loss}, step)
@@ -122,6 +124,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
 
 def test_record_of_the_run_itself(recorded: tuple[Path, OfflineRun]) -> None:
     _, run = recorded
+    assert run.notes == "overrides: seed=3"
     assert (run.run_id, run.project, run.group, run.job_type, run.tags, run.exit_code) == (
         "abcd1234",
         "seq2seq_lab",
@@ -489,7 +492,7 @@ def test_secrets_are_mask_secrets(
     key: str, value: object, logged: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_SECRET", SECRET)
-    assert tracker_module._mask_secrets({key: value}) == {key: logged}
+    assert mask_secrets({key: value}) == {key: logged}
 
 
 def test_the_yaml_file_has_every_default() -> None:
