@@ -41,10 +41,11 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
         if columns:
             columns |= recorded_groups(result, key)
             title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
-            shown = None if everything or grouping.ordered else SHOWN_GROUPS
-            tables.append(
-                console.sectioned_table(title, ["", *columns], [group_rows(grouping, columns)[:shown]])
-            )
+            rows = group_rows(grouping, columns)
+            if not everything and not grouping.ordered and len(rows) > SHOWN_GROUPS:
+                title += f", the {SHOWN_GROUPS} worst of {len(rows)}"
+                rows = rows[:SHOWN_GROUPS]
+            tables.append(console.sectioned_table(title, ["", *columns], [rows]))
     return tables
 
 
