@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +24,13 @@ from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.metrics.base import Array, Metric, digest
+from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.classification.baselines import class_shares, fit_naive_bayes
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
     LabelledTokens,
@@ -41,8 +43,10 @@ from seq2seq_lab.tasks.classification.evaluation import (
     METRICS,
     PRIMARY,
     ClassificationEvaluator,
+    ClassificationOutputs,
     Prediction,
     classify,
+    measure_texts,
 )
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
@@ -81,6 +85,7 @@ class ClassificationTask(Task):
 
     tokens: dict[str, Ragged]
     vocabulary: Vocabulary
+    labelled: dict[str, LabelledTokens]
 
     def __init__(
         self,
@@ -151,7 +156,7 @@ class ClassificationTask(Task):
                 raise UserError(
                     f"{line!r} of the split {name} has no token. Remove it, or use another tokenizer."
                 )
-        labelled = {
+        labelled = self.labelled = {
             name: LabelledTokens(self.tokens[name], self.vocabulary.numbers(text.labels, name))
             for name, text in corpus.splits.items()
         }
@@ -234,6 +239,21 @@ class ClassificationTask(Task):
             metrics=self.metrics,
             also=also,
         )
+
+    def baselines(self, split: ClassificationSplit) -> Iterator[Baseline]:
+        """Yield the results of the most frequent class and, with scikit-learn, of naive Bayes."""
+        labels, classes = split.tokens.labels.numpy(), self.vocabulary.classes
+        metrics = [metric for metric in self.metrics if type(metric) in (Accuracy, MacroF1)]
+
+        def result(name: str, label: str, probabilities_NC: Array) -> Baseline:
+            outputs = ClassificationOutputs(classes, labels, probabilities_NC, [], None, {})
+            return Baseline(name, label, measure_texts(metrics, outputs, split.text, final=True))
+
+        shares_C = class_shares(self.labelled["train"].labels, len(classes))
+        yield result("most_frequent", "most frequent class", np.tile(shares_C, (len(labels), 1)))
+        if (bayes := fit_naive_bayes(self.labelled["train"], self.labelled["validation"])) is not None:
+            probabilities_NC = bayes.probabilities(split.tokens.tokens, len(classes))
+            yield result("naive_bayes", bayes.label, probabilities_NC)
 
     def predict(self, model: Classifier, lines: Sequence[str], compute: Compute) -> list[Prediction]:
         """Return the class of each text.
