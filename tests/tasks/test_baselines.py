@@ -59,7 +59,7 @@ def corpus_of(*settings: str) -> Any:
 
 def sentences(seed: int, count: int) -> list[list[int]]:
     rng = np.random.default_rng(seed)
-    # Frequent and rare tokens, some of which are not in every sample; short sentences too.
+    # Frequent and rare tokens; short sentences too.
     shares = np.array([0.05, 0.5, 0.25, 0.15, 0.05])
     return [[*map(int, rng.choice([0, 4, 5, 6, 7], size, p=shares))] for size in rng.integers(0, 7, count)]
 
@@ -158,7 +158,9 @@ def test_naive_bayes_chooses_its_order_by_validation() -> None:
     pytest.importorskip("sklearn")
     bayes = fit_naive_bayes(labelled(1, 80), labelled(2, 40))
     assert bayes is not None
-    assert bayes.order == 2  # single tokens do not distinguish the classes, and a higher order is no better
+    assert (
+        bayes.order == 2
+    )  # single tokens do not distinguish the classes; a higher order does not increase the accuracy
     held_out = labelled(3, 20)
     probabilities_NC = bayes.probabilities(held_out.tokens, 3)
     assert (probabilities_NC.argmax(1) == held_out.labels.numpy()).all()

@@ -17,7 +17,7 @@ from seq2seq_lab.tasks.classification.data import LabelledTokens
 
 log = logging.getLogger(__name__)
 
-# The settings of naive Bayes, of which the validation split chooses.
+# The settings of naive Bayes; the validation accuracy chooses among them.
 MAX_ORDER = 5
 SMOOTHING = (1.0, 0.3, 0.1, 0.03)
 

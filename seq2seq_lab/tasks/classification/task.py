@@ -286,7 +286,7 @@ def weighted_cross_entropy(
     """Return the sum of the cross-entropies of B texts, each times its weight; None: every weight is 1.
 
     Without label smoothing this is the sum of `torch.nn.functional.cross_entropy` with class weights. With it, the weight of
-    the text multiplies the whole loss; torch multiplies the smoothing term of each class by the weight of that class.
+    the text multiplies the whole loss; in torch, the smoothing term of each class has the weight of that class.
     """
     reduction = "sum" if weight_B is None else "none"
     loss = functional.cross_entropy(

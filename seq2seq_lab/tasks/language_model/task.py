@@ -211,8 +211,7 @@ class LanguageModelTask(Task):
             nats_of_wrong = model.nats(sentences.wrong.tokens) if len(sentences.wrong.tokens) else np.zeros(0)
             outputs = sentences.outputs(model.nats(split.tokens.tokens), nats_of_wrong)
             metrics = [metric for metric in self.metrics if is_built_in(metric)]
-            label = f"{name} model of tokens, Kneser-Ney"
-            yield Baseline(name, label, measure_sentences(metrics, outputs, final=True))
+            yield Baseline(name, f"{name} model of tokens", measure_sentences(metrics, outputs, final=True))
 
     def report(self, folder: Path, tracker: Tracker) -> LanguageModelReport:
         return LanguageModelReport(folder, tracker)
