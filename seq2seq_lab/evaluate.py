@@ -154,7 +154,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     from seq2seq_lab.config import extensions
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.metrics.base import Declarations
-    from seq2seq_lab.reporting import run_report, score_tables
+    from seq2seq_lab.reporting import baselines, run_report, score_tables
     from seq2seq_lab.run import RESULT_FORMAT, write_result
     from seq2seq_lab.runtime import console
     from seq2seq_lab.runtime.compute import Compute
@@ -185,6 +185,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     scores = run_report.report_evaluations(
         run.task.report(folder, trackers), evaluations, declared, folder, trackers, 0
     )
+    scores |= baselines.measured(run.task, [split for split in splits if split.prefix != "val"])
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
         "status": "finished",

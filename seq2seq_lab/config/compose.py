@@ -358,7 +358,8 @@ def read_config(folder: Path) -> DictConfig:
     read_record(folder)  # refuses another format, whose config.yaml may have other keys
     try:
         schema = OmegaConf.structured(configuration.Config)
-        node = OmegaConf.merge(schema, configuration.ADDED, OmegaConf.load(path))
+        saved = OmegaConf.load(path)
+        node = OmegaConf.merge(schema, configuration.added_settings(saved), saved)
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {explain(error, ())}") from error

@@ -56,8 +56,9 @@ def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[s
         varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
     sections = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
-    for section in configuration.ADDED.keys() & sections.keys():
-        added = configuration.ADDED[section]
+    for section, added in configuration.added_settings(config).items():
+        if section not in sections:
+            continue
         sections[section] = {
             name: value
             for name, value in sections[section].items()

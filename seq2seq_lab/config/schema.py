@@ -254,6 +254,24 @@ OPENED_KEYS = (
 
 # Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
 ADDED: dict[str, Any] = {"trainer": {"pad_to": None}}
+# The same for the settings of a class that an open slot names.
+ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
+    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"}
+}
+
+
+def added_settings(config: Any) -> dict[str, Any]:
+    """Return the settings of `ADDED` and `ADDED_TO_CLASS` that apply to a configuration, by section.
+
+    Args:
+        config: the configuration, unchecked: plain values or a node of OmegaConf.
+    """
+    slots = {name: config.get(name) for name in SLOTS} if isinstance(config, Mapping) else {}
+    targets = {name: slot.get("_target_") for name, slot in slots.items() if isinstance(slot, Mapping)}
+    return ADDED | {
+        name: ADDED_TO_CLASS[target] for name, target in targets.items() if target in ADDED_TO_CLASS
+    }
+
 
 SLOTS = tuple(
     name for name, kind in Config.__annotations__.items() if kind in (Slot, OptionalSlot) and name != "metric"

@@ -71,10 +71,12 @@ class DialogueText(ParallelText):
 
     `distances[i]` is the number of turns from the turn that decides the response to the end of the context: 0 for the last
     turn of the context. None if the data set does not provide it. `clusters[i]` is the number of the dialogue in a file;
-    a generated dialogue has one response.
+    a generated dialogue has one response. `last_turns` are the last turns of the contexts without the names of speakers;
+    None if the contexts have no such names.
     """
 
     distances: Sequence[int] | None = None
+    last_turns: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,22 @@ class Example(NamedTuple):
     response: str
     distance: int
     phenomenon: str
+
+
+class Turn(NamedTuple):
+    """A turn of a dialogue in a file.
+
+    Attributes:
+        number: the number of the dialogue.
+        context: the turns before it, with the names of their speakers.
+        response: its text.
+        before: the text of the last turn of the context.
+    """
+
+    number: int
+    context: str
+    response: str
+    before: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +155,10 @@ class Dialogue:
         if self.path is not None:
             turns = [*read_dialogues(find_split(Path(self.path).expanduser(), name))]
             return DialogueText(
-                [context for _, context, _ in turns],
-                [response for _, _, response in turns],
-                clusters=[number for number, _, _ in turns],
+                [turn.context for turn in turns],
+                [turn.response for turn in turns],
+                clusters=[turn.number for turn in turns],
+                last_turns=[turn.before for turn in turns],
             )
         random = Random(f"{self.seed} {name}")  # so that the size of one split does not change the others
         examples = [self.draw(random) for _ in range(getattr(self, name))]
@@ -188,8 +207,8 @@ def find_split(folder: Path, name: str) -> Path:
     )
 
 
-def read_dialogues(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (number of the dialogue, context, response) for each turn but the first of each dialogue.
+def read_dialogues(path: Path) -> Iterator[Turn]:
+    """Yield each turn but the first of each dialogue.
 
     Each line of the file is a dialogue: a JSON array of at least two turns. A turn is a text, or an object with the text as
     `text` and the name of its speaker as `speaker`, which then precedes the text in contexts: "ann: how are you?".
@@ -209,7 +228,7 @@ def read_dialogues(path: Path) -> Iterator[tuple[int, str, str]]:
             )
         context = [f"{speaker}: {text}" if speaker else text for speaker, text in turns]
         for end in range(1, len(turns)):
-            yield number, TURN.join(context[:end]), turns[end][1]
+            yield Turn(number, TURN.join(context[:end]), turns[end][1], turns[end - 1][1])
 
 
 def parse(line: str) -> list[tuple[str, str]]:

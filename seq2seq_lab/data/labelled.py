@@ -1,7 +1,7 @@
 """The result of a data set for classification: texts with labels, in splits."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.text import SPLITS, SplitName
@@ -39,12 +39,14 @@ class LabelledCorpus:
 
     Attributes:
         language: the code of the language; "und" if the texts are in several languages.
+        counts: numbers of special texts, by name; `NAME/CLASS` is the number of one class.
     """
 
     language: str
     train: LabelledText
     validation: LabelledText
     test: LabelledText
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def splits(self) -> Mapping[str, LabelledText]:
@@ -61,8 +63,13 @@ Example = tuple[str, str, frozenset[int] | None]
 """A text, its label and the numbers of its deciding words."""
 
 
-def collect_labelled(language: str, examples: Iterable[tuple[SplitName, Example]]) -> LabelledCorpus:
+def collect_labelled(
+    language: str, examples: Iterable[tuple[SplitName, Example]], counts: Mapping[str, int] | None = None
+) -> LabelledCorpus:
     """Return the corpus of examples, given with the names of their splits.
+
+    Args:
+        counts: see `LabelledCorpus`; complete when the examples have been read.
 
     Raises:
         UserError: a split has no example.
@@ -75,7 +82,8 @@ def collect_labelled(language: str, examples: Iterable[tuple[SplitName, Example]
             f"No texts for {', '.join(empty)}. Give the data set more texts, or increase the shares, for example "
             f"dataset.validation_share=0.2 dataset.test_share=0.2."
         )
-    return LabelledCorpus(language, *map(_labelled, (parts["train"], parts["validation"], parts["test"])))
+    train, validation, test = (_labelled(parts[split]) for split in SPLITS)
+    return LabelledCorpus(language, train, validation, test, dict(counts or {}))
 
 
 def _labelled(examples: Sequence[Example]) -> LabelledText:

@@ -1,5 +1,6 @@
 """Names with the language that they come from: generated names of invented languages, or files of names."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from seq2seq_lab.data.text import (
     check_shares,
     find_problem,
     list_folder,
-    new_counts,
     read_lines,
     split_by_hash,
 )
@@ -102,10 +102,19 @@ class Names:
         require(self.names >= 1, "dataset.names", self.names, "1 or more")
 
     def load(self) -> LabelledCorpus:
-        """Read or generate the names. Raises `UserError` for files that cannot be used."""
-        examples = self._generated() if self.path is None else self._read(Path(self.path).expanduser())
+        """Read or generate the names. Raises `UserError` for files that cannot be used.
+
+        Besides what `read_lines` counts, the corpus of files counts
+
+        - `dropped_duplicates`: lines that repeat a name of the same language; `dropped_duplicates/LANGUAGE` by language
+        - `names_of_several_languages`: names that more than one language has
+        """
+        counts = Counter[str]()
+        examples = (
+            self._generated() if self.path is None else self._read(Path(self.path).expanduser(), counts)
+        )
         shares = self.validation_share, self.test_share
-        return collect_labelled("und", ((split_by_hash(one[0], *shares), one) for one in examples))
+        return collect_labelled("und", ((split_by_hash(one[0], *shares), one) for one in examples), counts)
 
     def _generated(self) -> Iterator[Example]:
         for language, spelling in LANGUAGES.items():
@@ -124,20 +133,28 @@ class Names:
                     found.add(name)
                     yield name, language, None
 
-    def _read(self, folder: Path) -> Iterator[Example]:
+    def _read(self, folder: Path, counts: Counter[str]) -> Iterator[Example]:
         files = sorted(folder.glob("*.txt"))
         if len(files) < 2:
             raise UserError(
                 f"dataset.path={self.path} needs a file LANGUAGE.txt for each of at least two languages; "
                 f"{list_folder(folder)}. Give another folder, or dataset.path=null for generated names."
             )
+        counts["dropped_duplicates"] = 0
+        languages = Counter[str]()  # the number of languages of each name
         for file in files:
             names = [
                 (number, line.strip(), problem)
-                for number, (line, problem) in enumerate(read_lines(file, new_counts()), 1)
+                for number, (line, problem) in enumerate(read_lines(file, counts), 1)
             ]
             for number, name, problem in names:
                 if reason := problem or find_problem(name):
                     raise UserError(f"{file} line {number}: {reason}. Correct or remove the line.")
-            for name in dict.fromkeys(name for _, name, _ in names):
+            distinct = dict.fromkeys(name for _, name, _ in names)
+            languages.update(distinct.keys())
+            if dropped := len(names) - len(distinct):
+                counts["dropped_duplicates"] += dropped
+                counts[f"dropped_duplicates/{file.stem}"] = dropped
+            for name in distinct:
                 yield name, file.stem, None
+        counts["names_of_several_languages"] = sum(number > 1 for number in languages.values())

@@ -8,7 +8,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, get_args
@@ -41,6 +41,13 @@ def new_counts() -> Counter[str]:
     removed = ("dropped_pairs", "pairs_over_max_tokens")
     return Counter(
         dict.fromkeys((*changed, *removed, "duplicate_pairs", "leaked_pairs", "leaked_sources"), 0)
+    )
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return the counts that are not 0 as text, without those of one split or class (`NAME/OF`); empty if there are none."""
+    return ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count and "/" not in name
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import Array, hierarchical_bootstrap, holm, paired_bootstrap
+from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, differing
 from seq2seq_lab.reporting.score_tables import CLUSTERS
@@ -323,6 +324,7 @@ def note(table: Table) -> str:
             "Means ± standard deviations over the runs of a line.",
             *([f"{table.label}: {signatures.pop()}."] if len(signatures) == 1 else []),
             *bound_notes(table),
+            *baselines.notes([run.result for group in table.groups for run in group.runs], table.metrics),
         ]
     )
     if table.base is None:

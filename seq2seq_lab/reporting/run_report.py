@@ -12,7 +12,7 @@ from torch import nn
 from seq2seq_lab import plots
 from seq2seq_lab.config import extensions
 from seq2seq_lab.metrics.base import Declarations
-from seq2seq_lab.reporting import score_tables
+from seq2seq_lab.reporting import baselines, score_tables
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Report, Task, TaskData
@@ -62,6 +62,7 @@ class RunReport:
     """
 
     def __init__(self, task: Task, data: TaskData, folder: Path, tracker: Tracker) -> None:
+        self.task = task
         self.splits = (data.validation, *data.tests)
         self.folder = folder
         self.tracker = tracker
@@ -83,6 +84,7 @@ class RunReport:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
         pairs = list(zip(self.splits, evaluations, strict=True))
         result = report_evaluations(self.task_report, pairs, self.declared, self.folder, self.tracker, step)
+        result |= baselines.measured(self.task, self.splits[1:])
         rows = read_sound_metrics(self.folder / METRICS_FILE)
 
         def curve(name: str) -> list[plots.Point]:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
-from seq2seq_lab.config.schema import ADDED, canonical, dotted_settings, flat_keys
+from seq2seq_lab.config.schema import added_settings, canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import (
     find_damage,
@@ -256,7 +256,8 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
         result: the contents of its `result.json`.
     """
     saved = OmegaConf.load(folder / "config.yaml")
-    config: Any = OmegaConf.to_container(OmegaConf.merge(saved, ADDED, saved))  # in the order of the file
+    complete = OmegaConf.merge(saved, added_settings(saved), saved)  # in the order of the file
+    config: Any = OmegaConf.to_container(complete)
     record = read_json_object(folder / "run.json")
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {EXPERIMENT: record["choices"].get(EXPERIMENT, NOT_CHOSEN)}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
+from seq2seq_lab.reporting import baselines
 from seq2seq_lab.runtime import console
 
 if TYPE_CHECKING:
@@ -37,15 +38,17 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
         and any(f"{split}/{name}" in result for split in splits)
     ]
     tables = [console.sectioned_table("results", ["± 95% interval", *splits], [rows])]
+    tables += baselines.tables(result, declared.metrics, splits)
     for key, grouping in declared.groupings.items():
         columns = {split: result[f"{split}/{key}"] for split in splits if f"{split}/{key}" in result}
         if columns:
             columns |= recorded_groups(result, key)
             title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
-            shown = None if everything or grouping.ordered else SHOWN_GROUPS
-            tables.append(
-                console.sectioned_table(title, ["", *columns], [group_rows(grouping, columns)[:shown]])
-            )
+            rows = group_rows(grouping, columns)
+            if not everything and not grouping.ordered and len(rows) > SHOWN_GROUPS:
+                title += f", the {SHOWN_GROUPS} worst of {len(rows)}"
+                rows = rows[:SHOWN_GROUPS]
+            tables.append(console.sectioned_table(title, ["", *columns], [rows]))
     return tables
 
 

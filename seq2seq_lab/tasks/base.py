@@ -4,7 +4,7 @@ The trainer, checkpoints, studies and the comparison use only what this module d
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -120,6 +120,21 @@ class Evaluation:
     """
 
     values: dict[str, float]
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The result of a trivial baseline on a test split, to read a model's result by.
+
+    Attributes:
+        name: its name in `result.json`: the key of a metric is `baseline/NAME/test/METRIC`.
+        label: its name in tables.
+        measurement: metrics of the task, computed as those of the model, on the same examples.
+    """
+
+    name: str
+    label: str
     measurement: Measurement
 
 
@@ -326,6 +341,13 @@ class Task(ABC):
         Args:
             also: names of metrics of the final evaluation to compute at each validation; see `measure`.
         """
+
+    def baselines(self, split: Any) -> Iterable[Baseline]:
+        """Return the results of trivial baselines on a test split. Only rank 0 calls it, once per split after the training.
+
+        A baseline is fitted on the training split; its settings are chosen on the validation split.
+        """
+        return ()
 
     def report(self, folder: Path, tracker: Tracker) -> Report:
         """Return what the task adds to the report of a run."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.dialogue import DialogueCorpus, DialogueText
-from seq2seq_lab.data.tokenizers.turns import TurnTokenizer
+from seq2seq_lab.data.tokenizers.turns import TURN, TurnTokenizer
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.base import Grouping
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import DECODING_METRICS
-from seq2seq_lab.tasks.base import Part, Parts
-from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs
+from seq2seq_lab.tasks.base import Baseline, Part, Parts
+from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs, TranslationSplit
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 
@@ -67,6 +67,13 @@ class DialogueTask(TranslationTask):
             Grouping("distance", "distance of the deciding turn", ExactMatch(), _by_distance),
             BY_PHENOMENON,
         )
+
+    def baselines(self, split: TranslationSplit) -> list[Baseline]:
+        """Return the result of the last turns of the contexts as responses."""
+        text = split.text
+        turns = text.last_turns if isinstance(text, DialogueText) else None
+        turns = turns or [context.rpartition(TURN)[2] for context in text.source]
+        return [self.text_baseline("last_turn", "last turn", turns, text)]
 
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:
         """Return the numbers of evenly spaced examples."""

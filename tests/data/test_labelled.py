@@ -82,6 +82,21 @@ def test_names_of_files_are_split_by_name(tmp_path: Path) -> None:
     assert sum(map(len, seen)) == len(set.union(*seen))  # a name is in one split
 
 
+def test_dropped_duplicates_and_names_of_several_languages_are_counted(tmp_path: Path) -> None:
+    shared = [f"Same{i}" for i in range(60)]
+    (tmp_path / "Dutch.txt").write_text("\n".join([*shared, "Aalders", "Aalders ", "Aalders"]), "utf-8")
+    (tmp_path / "Czech.txt").write_text("\n".join([*shared, "Z\u030cák", "Žák", "Same3"]), "utf-8")
+    (tmp_path / "Irish.txt").write_text("\n".join([*shared[:5], "Byrne"]), "utf-8")
+    assert names(tmp_path).load().counts == {
+        "composed_lines": 1,
+        "dropped_duplicates": 4,
+        "dropped_duplicates/Dutch": 2,
+        "dropped_duplicates/Czech": 2,
+        "names_of_several_languages": 60,
+    }
+    assert names().load().counts == {}
+
+
 def test_a_folder_without_languages_and_bad_lines_are_refused(tmp_path: Path) -> None:
     (tmp_path / "Dutch.txt").write_text("Aalders\n")
     with pytest.raises(UserError, match=r"dataset\.path"):

@@ -11,16 +11,23 @@ from typing import Any
 import command_line
 import numpy as np
 import pytest
+import torch
 from forked_ranks import forked_ranks
+from omegaconf import OmegaConf
+from rewriting import rewrite
+from torch.nn import functional
 from tracking.offline_record import read_offline_run
 
 from seq2seq_lab import api, compare, predict, translate
+from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.classification import METRICS
 from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
+from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.tasks.classification.data import Vocabulary
+from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.trainer import Trainer
 
@@ -84,6 +91,77 @@ def test_it_trains_and_writes_its_files(run: Path) -> None:
         assert (run / name).is_file()
     by_class = {row["group"]: row["count"] for row in result["test/accuracy_by_class"]}
     assert sum(by_class.values()) == len(rows)
+
+
+def test_the_worst_classes_of_the_closing_table_are_called_so(run: Path) -> None:
+    result = result_of(run)
+    titles = [str(table.title) for table in score_tables(result, everything=False)]
+    assert "accuracy by true class (number of examples), the 3 worst of 8" in titles
+    assert "accuracy by true class (number of examples)" in [
+        str(table.title) for table in score_tables(result, everything=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Names of two languages of different sizes, with duplicates."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "Dutch.txt").write_text("\n".join(f"{a}{b}ers" for a in "ABCDE" for b in "abcdef"), "utf-8")
+    czech = [f"{a}{b}vak" for a in "ABCDEFGHIJ" for b in "abcdefghij"]
+    (folder / "Czech.txt").write_text("\n".join([*czech, *czech[:7]]), "utf-8")
+    return folder
+
+
+def test_balanced_weights_and_dropped_duplicates(files: Path, tmp_path: Path) -> None:
+    settings = (*(word for word in LINE if not word.startswith("dataset.names")), f"dataset.path={files}")
+    folders = [tmp_path / name for name in ("none", "balanced")]
+    for folder in folders:
+        weights = f"task.class_weights={folder.name}"
+        assert command_line.run(*settings, weights, "logger=none", f"hydra.run.dir={folder}") == 0
+    assert losses_of(folders[0]) != losses_of(folders[1])
+    counts = json.loads((folders[0] / "run.json").read_text("utf-8"))["data"]["counts"]
+    assert counts == {"dropped_duplicates": 7, "dropped_duplicates/Czech": 7, "names_of_several_languages": 0}
+    log = (folders[0] / "run.log").read_text("utf-8")
+    row = next(line for line in log.splitlines() if line.startswith("│ Czech"))
+    assert [cell.strip() for cell in row.split("│")[2:6]] == ["82", "9", "9", "7"]
+    assert "Counted in the corpus: 7 dropped duplicates." in log
+
+
+def test_the_balanced_loss_is_that_of_torch_and_of_a_loop() -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.tensor([0, 0, 0, 0, 0, 2, 2, 1])
+    logits_BC = torch.randn(8, 4, generator=generator)
+    weight_C = balanced_weights(labels, 4)
+    assert weight_C.tolist() == pytest.approx([8 / (3 * 5), 8 / (3 * 1), 8 / (3 * 2), 0])
+    weight_B = weight_C[labels]
+    assert weight_B.mean().item() == pytest.approx(1)
+    ours = weighted_cross_entropy(logits_BC, labels, weight_B, 0.0)
+    torch_sum = functional.cross_entropy(logits_BC, labels, weight=weight_C, reduction="sum")
+    torch_mean = functional.cross_entropy(logits_BC, labels, weight=weight_C)
+    assert ours.item() == pytest.approx(torch_sum.item(), rel=1e-6)
+    assert ours.item() / 8 == pytest.approx(torch_mean.item(), rel=1e-6)  # the loss per text
+    total = 0.0
+    for row_C, label, weight in zip(logits_BC.double(), labels, weight_B, strict=True):
+        log_probs = row_C - row_C.exp().sum().log()
+        total += float(weight * (0.9 * -log_probs[label] + 0.1 * -log_probs.mean()))
+    smoothed = weighted_cross_entropy(logits_BC, labels, weight_B, 0.1)
+    assert smoothed.item() == pytest.approx(total, rel=1e-5)
+
+
+def test_a_run_from_before_class_weights_opens_and_its_study_continues(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    config = (folder / "config.yaml").read_text("utf-8")
+    assert "  class_weights: none\n" in config
+    rewrite(folder / "config.yaml", config.replace("  class_weights: none\n", ""))
+    assert api.load_classifier(folder).predict(["Alu"])
+    (found,) = find_runs([folder])[0]
+    assert found.settings["task.class_weights"] == "none"
+    before: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    after: Any = OmegaConf.to_container(OmegaConf.create(config))
+    assert compute_job_hash(before) == compute_job_hash(after)
+    balanced = after | {"task": {**after["task"], "class_weights": "balanced"}}
+    assert compute_job_hash(before) != compute_job_hash(balanced)
 
 
 def test_the_record_has_its_metrics_tables_and_pictures(run: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +24,12 @@ from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
+from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, refuse_dropout
 from seq2seq_lab.tasks.captions.data import (
     CaptionBatch,
     CaptionBatches,
@@ -38,6 +40,7 @@ from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, Caption, Cap
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.text_baselines import text_baseline
 from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
@@ -265,6 +268,14 @@ class CaptionTask(Task):
             for i, (best, *_) in zip(index.tolist(), hypotheses, strict=True):
                 captions[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
         return [captions[i] for i in range(len(image_NCHW))]
+
+    def baselines(self, split: CaptionSplit) -> list[Baseline]:
+        """Return the result of the most frequent training caption (of equally frequent ones the first) for every image."""
+        ((caption, _),) = Counter(self.corpus.train.captions).most_common(1)
+        pairs = split.pairs
+        references = References(pairs.captions, pairs.names, self.multi_reference)
+        lines = [caption] * len(pairs)
+        return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
         return CaptionReport(folder, self.tokenizer, tracker)

@@ -66,10 +66,15 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTokens:
-    """The token ids of N texts, without `<sos>` and `<eos>`, and the numbers of their classes."""
+    """The token ids of N texts, without `<sos>` and `<eos>`, and the numbers of their classes.
+
+    Attributes:
+        weights: the weight of each text in the training loss: float32, N. None: every weight is 1.
+    """
 
     tokens: Ragged
     labels: Tensor
+    weights: Tensor | None = None
 
     @property
     def lengths(self) -> Tensor:
@@ -90,11 +95,13 @@ class TextBatch:
         source_BS: token ids, padded if the lengths differ.
         source_lengths: the real lengths, on the host.
         label_B: the numbers of the classes.
+        weight_B: see `LabelledTokens.weights`.
     """
 
     source_BS: Tensor
     source_lengths: tuple[int, ...]
     label_B: Tensor
+    weight_B: Tensor | None = None
 
 
 class TextBatches:
@@ -104,13 +111,15 @@ class TextBatches:
         self.device = device
         self._lengths = texts.lengths.numpy()
         self._tokens, self._labels = texts.tokens.to(device), texts.labels.to(device)
+        self._weights = None if texts.weights is None else texts.weights.to(device)
 
     def __call__(self, index: Index) -> TextBatch:
         """Return the batch of the given texts, in their order."""
         index_B = on_device(index, self.device)
         lengths = self._lengths[index]
         source_BS = self._tokens.padded(index_B, int(lengths.max()))
-        return TextBatch(source_BS, tuple(lengths.tolist()), self._labels[index_B])
+        weight_B = None if self._weights is None else self._weights[index_B]
+        return TextBatch(source_BS, tuple(lengths.tolist()), self._labels[index_B], weight_B)
 
 
 @dataclass(frozen=True, slots=True)

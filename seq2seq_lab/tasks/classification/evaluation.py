@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.metrics.base import Array, Grouping, Metric, digest, measure
+from seq2seq_lab.data.labelled import LabelledText
+from seq2seq_lab.metrics.base import Array, Grouping, Measurement, Metric, digest, measure
 from seq2seq_lab.metrics.classification import METRICS as CLASS_METRICS
 from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
@@ -119,6 +120,25 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
     ]
 
 
+def measure_texts(
+    metrics: Sequence[Metric],
+    outputs: ClassificationOutputs,
+    text: LabelledText,
+    final: bool,
+    also: Collection[str] = (),
+) -> Measurement:
+    """Compute the metrics of a split; see `measure`."""
+    return measure(
+        metrics,
+        outputs,
+        clusters=np.arange(len(text)),
+        examples=digest([*text.texts, *text.labels]),
+        groupings=GROUPINGS,
+        final=final,
+        also=also,
+    )
+
+
 class ClassificationEvaluator:
     """Evaluates a model on a split. Each rank classifies its share of the batches; all return the same evaluation.
 
@@ -180,14 +200,6 @@ class ClassificationEvaluator:
                 "penalized": np.array([[loss_sum + sum(one.penalty for one in classified), len(text)]]),
             },
         )
-        measurement = measure(
-            self.metrics,
-            outputs,
-            clusters=np.arange(len(text)),
-            examples=digest([*text.texts, *text.labels]),
-            groupings=GROUPINGS,
-            final=final,
-            also=self.also,
-        )
+        measurement = measure_texts(self.metrics, outputs, text, final, self.also)
         values = {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
         return Evaluation(values, measurement, outputs)

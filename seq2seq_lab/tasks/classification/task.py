@@ -1,11 +1,13 @@
 """Classification as a task: texts with labels, an encoder with a pooling, accuracy."""
 
 import hashlib
+import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,14 +20,17 @@ from seq2seq_lab.data.labelled import LabelledCorpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.metrics.base import Array, Metric, digest
+from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, refuse_dropout
+from seq2seq_lab.tasks.classification.baselines import class_shares, fit_naive_bayes
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
     LabelledTokens,
@@ -38,15 +43,21 @@ from seq2seq_lab.tasks.classification.evaluation import (
     METRICS,
     PRIMARY,
     ClassificationEvaluator,
+    ClassificationOutputs,
     Prediction,
     classify,
+    measure_texts,
 )
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
 
+log = logging.getLogger(__name__)
+
 PREFIXES = {"validation": "val", "test": "test"}
+ClassWeights = Literal["none", "balanced"]
+DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
 
 
 class ClassificationTask(Task):
@@ -58,6 +69,7 @@ class ClassificationTask(Task):
         batch_size: number of texts of an optimizer step.
         label_smoothing: see `torch.nn.CrossEntropyLoss`.
         samples: number of validation texts that are shown at each validation.
+        class_weights: `balanced`: the loss of a text has the weight of its class; see `balanced_weights`.
     """
 
     uses = frozenset(("dataset", "tokenizer", "encoder", "attention", "pooling", "readout", "initialization"))
@@ -73,6 +85,7 @@ class ClassificationTask(Task):
 
     tokens: dict[str, Ragged]
     vocabulary: Vocabulary
+    labelled: dict[str, LabelledTokens]
 
     def __init__(
         self,
@@ -83,6 +96,7 @@ class ClassificationTask(Task):
         label_smoothing: float,
         eval_batch_size: int,
         samples: int,
+        class_weights: ClassWeights,
     ) -> None:
         self.parts = parts
         self.seed = seed
@@ -90,6 +104,7 @@ class ClassificationTask(Task):
         self.label_smoothing = label_smoothing
         self.eval_batch_size = eval_batch_size
         self.samples = samples
+        self.class_weights: ClassWeights = class_weights
 
     @cached_property
     def corpus(self) -> LabelledCorpus:
@@ -113,7 +128,7 @@ class ClassificationTask(Task):
             "fingerprint": digest(hashes.items()),
             "sizes": {name: len(text) for name, text in corpus.splits.items()},
             "tests": {"test": hashes["test"]},
-            "counts": {},
+            "counts": dict(corpus.counts),
         }
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
@@ -141,14 +156,16 @@ class ClassificationTask(Task):
                 raise UserError(
                     f"{line!r} of the split {name} has no token. Remove it, or use another tokenizer."
                 )
-        labelled = {
+        labelled = self.labelled = {
             name: LabelledTokens(self.tokens[name], self.vocabulary.numbers(text.labels, name))
             for name, text in corpus.splits.items()
         }
         validation, test = (self._split(name, labelled[name], limit) for name in PREFIXES)
-        train = TrainingExamples(
-            lambda epoch: labelled["train"], TextBatches, self.batch_size, "sentences", self.seed
-        )
+        training = labelled["train"]
+        if self.class_weights == "balanced":
+            weights = balanced_weights(training.labels, len(self.vocabulary.classes))[training.labels]
+            training = replace(training, weights=weights)
+        train = TrainingExamples(lambda epoch: training, TextBatches, self.batch_size, "sentences", self.seed)
         return TaskData(train, validation, [test], self.data_record(), {"the data or the tokenizer": key})
 
     def _fit(self, corpus: LabelledCorpus) -> Vocabulary:
@@ -184,20 +201,28 @@ class ClassificationTask(Task):
         load_vectors(self.parts, "source", model.embedding, model.scale, tokenizer, tokens)
 
     def describe(self) -> None:
-        """Print the number of texts of each class and split, and the share of unknown tokens."""
-        splits = self.corpus.splits
-        counted = [Counter(text.labels) for text in splits.values()]
-        counts = [[name, *(f"{labels[name]:,}" for labels in counted)] for name in self.vocabulary.classes]
-        total = ["all", *(f"{len(text):,}" for text in splits.values())]
+        """Print the number of texts of each class and split, dropped duplicates, and the share of unknown tokens."""
+        splits, corpus_counts = self.corpus.splits, self.corpus.counts
+        columns = {name: Counter(text.labels) for name, text in splits.items()}
+        if corpus_counts.get(DROPPED):
+            columns[DROPPED.replace("_", " ")] = Counter(
+                {name: corpus_counts.get(f"{DROPPED}/{name}", 0) for name in self.vocabulary.classes}
+            )
+        counts = [
+            [name, *(f"{column[name]:,}" for column in columns.values())] for name in self.vocabulary.classes
+        ]
+        total = ["all", *(f"{column.total():,}" for column in columns.values())]
         unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
+        unknown += [""] * (len(columns) - len(unknown))
         rows = [counts, [total, ["unknown tokens", *unknown]]]
-        console.print_and_log(console.sectioned_table("texts by class", ["class", *splits], rows))
+        console.print_and_log(console.sectioned_table("texts by class", ["class", *columns], rows))
+        if described := describe_counts(corpus_counts):
+            log.info("Counted in the corpus: %s.", described)
 
     def loss(self, model: Classifier, batch: TextBatch, step: StepInfo) -> Tensor:
+        """See `Task.loss`. The penalty of the pooling is not weighted."""
         logits_BC, _, penalty_B = model(batch)
-        loss = functional.cross_entropy(
-            logits_BC.float(), batch.label_B, reduction="sum", label_smoothing=self.label_smoothing
-        )
+        loss = weighted_cross_entropy(logits_BC, batch.label_B, batch.weight_B, self.label_smoothing)
         if penalty_B is None or not model.pooling.penalizes(step.step):
             return loss
         return loss + penalty_B.sum()
@@ -214,6 +239,21 @@ class ClassificationTask(Task):
             metrics=self.metrics,
             also=also,
         )
+
+    def baselines(self, split: ClassificationSplit) -> Iterator[Baseline]:
+        """Yield the results of the most frequent class and, with scikit-learn, of naive Bayes."""
+        labels, classes = split.tokens.labels.numpy(), self.vocabulary.classes
+        metrics = [metric for metric in self.metrics if type(metric) in (Accuracy, MacroF1)]
+
+        def result(name: str, label: str, probabilities_NC: Array) -> Baseline:
+            outputs = ClassificationOutputs(classes, labels, probabilities_NC, [], None, {})
+            return Baseline(name, label, measure_texts(metrics, outputs, split.text, final=True))
+
+        shares_C = class_shares(self.labelled["train"].labels, len(classes))
+        yield result("most_frequent", "most frequent class", np.tile(shares_C, (len(labels), 1)))
+        if (bayes := fit_naive_bayes(self.labelled["train"], self.labelled["validation"])) is not None:
+            probabilities_NC = bayes.probabilities(split.tokens.tokens, len(classes))
+            yield result("naive_bayes", bayes.label, probabilities_NC)
 
     def predict(self, model: Classifier, lines: Sequence[str], compute: Compute) -> list[Prediction]:
         """Return the class of each text.
@@ -238,3 +278,33 @@ class ClassificationTask(Task):
 
     def report(self, folder: Path, tracker: Tracker) -> ClassificationReport:
         return ClassificationReport(folder, self.vocabulary, tracker, self.samples)
+
+
+def weighted_cross_entropy(
+    logits_BC: Tensor, label_B: Tensor, weight_B: Tensor | None, label_smoothing: float
+) -> Tensor:
+    """Return the sum of the cross-entropies of B texts, each times its weight; None: every weight is 1.
+
+    Without label smoothing this is the sum of `torch.nn.functional.cross_entropy` with class weights. With it, the weight of
+    the text multiplies the whole loss; in torch, the smoothing term of each class has the weight of that class.
+    """
+    reduction = "sum" if weight_B is None else "none"
+    loss = functional.cross_entropy(
+        logits_BC.float(), label_B, reduction=reduction, label_smoothing=label_smoothing
+    )
+    return loss if weight_B is None else loss @ weight_B
+
+
+def balanced_weights(labels: Tensor, classes: int) -> Tensor:
+    """Return the weight n / (K n_k) of each class, as `class_weight="balanced"` in scikit-learn: float32, `classes`.
+
+    n is the number of texts, n_k that of class k, and K the number of classes that occur. Every class has the same total
+    weight, and the mean weight of the n texts is 1: the loss per text keeps its unit.
+
+    Args:
+        labels: the numbers of the classes of the training texts.
+        classes: the number of classes; one without a text has the weight 0.
+    """
+    count_C = torch.bincount(labels, minlength=classes).float()
+    weight_C = len(labels) / (count_C.count_nonzero() * count_C)
+    return weight_C.where(count_C > 0, 0.0)

@@ -13,7 +13,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import PAD, SOS, Tokenizer
-from seq2seq_lab.metrics.base import Array, Metric, digest, measure
+from seq2seq_lab.metrics.base import Array, Measurement, Metric, digest, measure
 from seq2seq_lab.metrics.language_model import MINIMAL_PAIRS
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
@@ -137,6 +137,60 @@ def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
     return one_line(tokenizer.decode(tokens))
 
 
+class ScoredSentences:
+    """What the metrics of a split need besides the probabilities of its sentences.
+
+    Attributes:
+        wrong: the ungrammatical forms of the sentences that have one.
+    """
+
+    def __init__(self, split: LanguageModelSplit, tokenizer: Tokenizer) -> None:
+        self.split = split
+        contrasts = split.text.contrasts or [None] * len(split.text)
+        self._phenomena = [None if one is None else one.phenomenon for one in contrasts]
+        self._paired = [number for number, one in enumerate(contrasts) if one is not None]
+        wrong = [one.ungrammatical for one in contrasts if one is not None]
+        wrong_ids = tokenizer.encode(wrong)
+        self.wrong = SentenceTokens(Ragged.of(wrong_ids))
+        right = tokenizer.encode([split.text.lines[number] for number in self._paired])
+        self._equal = [
+            number for number, one, other in zip(self._paired, right, wrong_ids, strict=True) if one == other
+        ]
+
+    def outputs(self, nats: Array, nats_of_wrong: Array) -> LanguageModelOutputs:
+        """Return what the metrics are computed from.
+
+        Args:
+            nats: the negative log-probability of each sentence.
+            nats_of_wrong: that of each sentence of `wrong`.
+        """
+        wrong_nats = np.full(len(nats), np.nan)
+        wrong_nats[self._paired] = nats_of_wrong
+        wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
+        return LanguageModelOutputs(
+            nats=nats,
+            tokens=self.split.tokens.units.numpy().astype(np.float64),
+            lines=self.split.text.lines,
+            phenomena=self._phenomena,
+            wrong_nats=wrong_nats,
+        )
+
+
+def measure_sentences(
+    metrics: Sequence[Metric], outputs: LanguageModelOutputs, final: bool, also: Collection[str] = ()
+) -> Measurement:
+    """Compute the metrics of a split; see `measure`."""
+    return measure(
+        metrics,
+        outputs,
+        clusters=np.arange(len(outputs.lines)),
+        examples=digest(outputs.lines),
+        groupings=(MINIMAL_PAIRS,),
+        final=final,
+        also=also,
+    )
+
+
 class LanguageModelEvaluator:
     """Evaluates a model on a split; all ranks return the same evaluation.
 
@@ -165,44 +219,21 @@ class LanguageModelEvaluator:
         self.model, self.split, self.tokenizer, self.search = model, split, tokenizer, search
         self.batch_size, self.samples, self.length = batch_size, samples, length
         self.compute, self.metrics, self.also = compute, metrics, also
-        contrasts = split.text.contrasts or [None] * len(split.text)
-        self._phenomena = [None if one is None else one.phenomenon for one in contrasts]
-        self._paired = [number for number, one in enumerate(contrasts) if one is not None]
-        wrong = [one.ungrammatical for one in contrasts if one is not None]
-        wrong_ids = tokenizer.encode(wrong)
-        self._wrong = SentenceTokens(Ragged.of(wrong_ids))
-        right = tokenizer.encode([split.text.lines[number] for number in self._paired])
-        self._equal = [
-            number for number, one, other in zip(self._paired, right, wrong_ids, strict=True) if one == other
-        ]
+        self.sentences = ScoredSentences(split, tokenizer)
 
     def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
         """Evaluate the split; see `tasks.base.Evaluator`."""
         self.model.eval()
         nats = sentence_nats(self.model, self.split.tokens, self.batch_size, self.compute, counted)
-        wrong_nats = np.full(len(nats), np.nan)
-        if self._paired:
-            wrong_nats[self._paired] = sentence_nats(self.model, self._wrong, self.batch_size, self.compute)
-            wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
-        outputs = LanguageModelOutputs(
-            nats=nats,
-            tokens=self.split.tokens.units.numpy().astype(np.float64),
-            lines=self.split.text.lines,
-            phenomena=self._phenomena,
-            wrong_nats=wrong_nats,
-        )
+        wrong = self.sentences.wrong
+        nats_of_wrong: Array = np.zeros(0)
+        if len(wrong.tokens):
+            nats_of_wrong = sentence_nats(self.model, wrong, self.batch_size, self.compute)
+        outputs = self.sentences.outputs(nats, nats_of_wrong)
         return self.compute.ranks.broadcast(lambda: self._evaluation(outputs, final))
 
     def _evaluation(self, outputs: LanguageModelOutputs, final: bool) -> Evaluation:
-        measurement = measure(
-            self.metrics,
-            outputs,
-            clusters=np.arange(len(outputs.lines)),
-            examples=digest(outputs.lines),
-            groupings=(MINIMAL_PAIRS,),
-            final=final,
-            also=self.also,
-        )
+        measurement = measure_sentences(self.metrics, outputs, final, self.also)
         values = {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
         generated = []
         if self.samples:

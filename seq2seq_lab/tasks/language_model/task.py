@@ -1,10 +1,11 @@
 """Language modeling as a task: the next token of sentences of one language."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,13 +15,13 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.metrics.base import Metric, digest
+from seq2seq_lab.metrics.base import Metric, digest, is_built_in
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData, TrainingSplit
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, TrainingSplit
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.language_model.carry import CarriedState, TrainingStreams
 from seq2seq_lab.tasks.language_model.data import (
@@ -31,11 +32,19 @@ from seq2seq_lab.tasks.language_model.data import (
     Vocabulary,
     tokenize,
 )
-from seq2seq_lab.tasks.language_model.evaluation import LanguageModelEvaluator, LanguageModelSplit
+from seq2seq_lab.tasks.language_model.evaluation import (
+    LanguageModelEvaluator,
+    LanguageModelSplit,
+    ScoredSentences,
+    measure_sentences,
+)
+from seq2seq_lab.tasks.language_model.ngrams import KneserNey
 from seq2seq_lab.tasks.language_model.report import LanguageModelReport
 from seq2seq_lab.tasks.translation.loss import cross_entropy
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
+
+NGRAMS = {"unigram": 1, "trigram": 3}  # the order of each baseline
 
 
 class LanguageModelTask(Task):
@@ -192,6 +201,17 @@ class LanguageModelTask(Task):
             metrics=self.metrics,
             also=also,
         )
+
+    def baselines(self, split: LanguageModelSplit) -> Iterator[Baseline]:
+        """Yield the results of n-gram models of the tokens that the model reads; see `KneserNey`."""
+        tokenizer, sentences = self.vocabulary.tokenizer, ScoredSentences(split, self.vocabulary.tokenizer)
+        for name, order in NGRAMS.items():
+            # <pad> and <sos> are never predicted.
+            model = KneserNey(order, tokenizer.size, tokenizer.size - 2, self.tokens["train"])
+            nats_of_wrong = model.nats(sentences.wrong.tokens) if len(sentences.wrong.tokens) else np.zeros(0)
+            outputs = sentences.outputs(model.nats(split.tokens.tokens), nats_of_wrong)
+            metrics = [metric for metric in self.metrics if is_built_in(metric)]
+            yield Baseline(name, f"{name} model of tokens", measure_sentences(metrics, outputs, final=True))
 
     def report(self, folder: Path, tracker: Tracker) -> LanguageModelReport:
         return LanguageModelReport(folder, tracker)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.text import describe_counts, whitespace_words
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically, write_json_lines
@@ -114,13 +114,8 @@ def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText])
 
 
 def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> None:
-    counts = [
-        f"{count:,} {name.replace('_', ' ')}"
-        for name, count in corpus.counts.items()
-        if count and "/" not in name
-    ]
-    if counts:
-        log.info("Counted in the corpus: %s.", ", ".join(counts))
+    if counts := describe_counts(corpus.counts):
+        log.info("Counted in the corpus: %s.", counts)
     leaks = corpus.counts.get("leaked_pairs", 0)
     if leaks and not corpus.counts.get("dropped_leaks", 0):
         log.warning(

@@ -20,11 +20,13 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
+from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.text_baselines import text_baseline
 from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
@@ -276,6 +278,15 @@ class TranslationTask(Task):
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:
         """Return the numbers of examples of a split whose attention is kept; see `evaluation.choose_samples`."""
         return choose_samples(text, count)
+
+    def baselines(self, split: TranslationSplit) -> list[Baseline]:
+        """Return the result of the source sentences as translations."""
+        return [self.text_baseline("copy", "copy of the source", split.text.source, split.text)]
+
+    def text_baseline(self, name: str, label: str, lines: Sequence[str], text: ParallelText) -> Baseline:
+        """Return the result of lines, one for each pair of a split; see `tasks.text_baselines`."""
+        references = References(text.target, text.source, self.multi_reference, text.clusters)
+        return text_baseline(name, label, lines, references, self.metrics)
 
     def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
         return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)

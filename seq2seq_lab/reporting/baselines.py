@@ -1,0 +1,106 @@
+"""The results of trivial baselines, recorded and shown beside those of a model.
+
+In `result.json`, `baseline/NAME/label` is the name of a baseline in tables, and `baseline/NAME/test/METRIC` a metric on the
+test set whose metrics of the model are `test/METRIC`; the same with `test/OTHER` for further test sets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seq2seq_lab.metrics.base import Declaration
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.heartbeat import heartbeat
+from seq2seq_lab.tasks.base import Task
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PREFIX, LABEL = "baseline/", "/label"
+
+
+def measured(task: Task, splits: Sequence[Any]) -> dict[str, Any]:
+    """Compute the baselines of a task on test splits; return the entries of `result.json`."""
+    result: dict[str, Any] = {}
+    for split in splits:
+        heartbeat.beat("computing the baselines")
+        for one in task.baselines(split):
+            key = f"{PREFIX}{one.name}"
+            result |= {f"{key}{LABEL}": one.label, **one.measurement.result(f"{key}/{split.prefix}")}
+    return result
+
+
+def labels(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the label of each baseline of a `result.json` by the start of its keys, `baseline/NAME`."""
+    return {
+        key.removesuffix(LABEL): text
+        for key, text in result.items()
+        if key.startswith(PREFIX) and key.endswith(LABEL)
+    }
+
+
+def tables(
+    result: Mapping[str, Any], metrics: Mapping[str, Declaration], splits: Sequence[str]
+) -> Iterator["Table"]:
+    """Yield a table of the metrics that the baselines have: of the model, and of each baseline. None without baselines.
+
+    Args:
+        metrics: the declarations of the metrics, by name.
+        splits: the prefixes of the test sets.
+    """
+    baselines = labels(result)
+    shown = [
+        name
+        for name, one in metrics.items()
+        if one.shown and any(f"{key}/{split}/{name}" in result for key in baselines for split in splits)
+    ]
+    rows = []
+    for split in splits:
+        suffix = "" if len(splits) == 1 else f", {split}"
+        for start, label in {
+            "": "this model",
+            **{f"{key}/": label for key, label in baselines.items()},
+        }.items():
+            cells = [_cell(result, f"{start}{split}/{name}", metrics[name]) for name in shown]
+            if any(f"{start}{split}/{name}" in result for name in shown):
+                rows.append([f"{label}{suffix}", *cells])
+    if baselines and shown:
+        yield console.sectioned_table(
+            "compared with trivial baselines", ["", *(metrics[name].label for name in shown)], [rows]
+        )
+
+
+def _cell(result: Mapping[str, Any], key: str, one: Declaration) -> str:
+    text, confidence = one.text(result.get(key)), result.get(f"{key}_confidence")
+    return text if confidence is None else f"{text} ± {one.text(confidence)}"
+
+
+def notes(results: Sequence[Mapping[str, Any]], metrics: Mapping[str, Declaration]) -> Iterator[str]:
+    """Yield a line with the baselines of runs for each first test set.
+
+    A baseline that depends on a setting in which the runs differ, such as the tokenizer, has the range of its values.
+
+    Args:
+        results: the contents of the runs' `result.json`.
+        metrics: the declarations of the metrics, by name.
+    """
+    sets = list(dict.fromkeys(result["test/examples"] for result in results))
+    for test_set in sets:
+        members = [result for result in results if result["test/examples"] == test_set]
+        found = {label: key for result in members for key, label in labels(result).items()}
+        texts = []
+        for label, key in found.items():
+            of_label = [result for result in members if result.get(f"{key}{LABEL}") == label]
+            values = [
+                f"{one.label} {_range(one, [result.get(f'{key}/test/{name}') for result in of_label])}"
+                for name, one in metrics.items()
+                if one.compared and any(f"{key}/test/{name}" in result for result in of_label)
+            ]
+            texts.append(f"{label}: {', '.join(values)}")
+        if texts:
+            where = f" of test set {test_set}" if len(sets) > 1 else ""
+            yield f"Trivial baselines{where}: {'; '.join(texts)}."
+
+
+def _range(one: Declaration, values: Sequence[float | None]) -> str:
+    texts = list(dict.fromkeys(one.text(value) for value in sorted(v for v in values if v is not None)))
+    return " to ".join((texts[0], texts[-1])) if len(texts) > 1 else "".join(texts) or "–"
