@@ -384,17 +384,18 @@ def data_record(config: Config) -> dict[str, Any]:
 
 
 def monitored(config: Config, task: Task) -> Metric:
-    """Return the metric of `trainer.monitor`; null is the primary metric of the task.
+    """Return the metric of `trainer.monitor`; null is the task's `default_monitor`.
 
     Raises:
         UserError: the task has no such metric.
     """
     metrics = {f"val/{metric.name}": metric for metric in task.metrics}
-    monitor = config.trainer.monitor or f"val/{task.primary}"
+    default = f"val/{task.default_monitor or task.primary}"
+    monitor = config.trainer.monitor or default
     if monitor not in metrics:
         raise UserError(
             f"trainer.monitor={monitor} is not a metric of {type(task).__name__}.{did_you_mean(monitor, metrics)} Values: "
-            f"null (val/{task.primary}), {', '.join(metrics)}."
+            f"null ({default}), {', '.join(metrics)}."
         )
     return metrics[monitor]
 
@@ -403,11 +404,13 @@ def trainer_settings(config: Config, task: Task) -> TrainerSettings:
     """Return the settings of the trainer."""
     trainer, metric = config.trainer, monitored(config, task)
     automatic = trainer.monitor_mode is MonitorMode.auto
+    losses = [f"val/{other.name}" for other in task.metrics if other.is_loss and other is not metric]
     names = [field.name for field in fields(TrainerSettings)]
     values = {
         **{name: value for name, value in vars(trainer).items() if name in names},
         "monitor": f"val/{metric.name}",
         "higher_is_better": metric.higher_is_better if automatic else trainer.monitor_mode is MonitorMode.max,
+        "tie_breaker": losses[0] if losses else None,
         "validate_by_epoch": trainer.validate_unit is ValidateUnit.epoch,
     }
     return TrainerSettings(**values)

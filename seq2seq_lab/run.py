@@ -311,6 +311,9 @@ def make_trainer(
         return evaluation.values
 
     profiled = job.config.trainer.profile and compute.ranks.main
+    settings = build.trainer_settings(job.config, task)
+    # What `trainer.monitor=null` means can depend on the data.
+    monitor = {} if task.default_monitor is None else {"trainer.monitor": json.dumps(settings.monitor)}
     return Trainer(
         task=task,
         model=model,
@@ -318,13 +321,14 @@ def make_trainer(
         validate=validate,
         optimizer=build.optimizer(job.config, model),
         schedule=build.schedule(job.config),
-        settings=build.trainer_settings(job.config, task),
+        settings=settings,
         tracker=report.tracker,
         folder=job.folder / "checkpoints",
         seed=job.config.seed,
         identity={
             **data.identity,
             **computed_settings(job.plain),
+            **monitor,
             "trainer.precision": compute.precision.value,
         },
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
@@ -418,6 +422,7 @@ def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[s
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
+        "monitor": trainer.settings.monitor,
         **({"lost_checkpoints": state.lost} if state.lost else {}),
         "steps": state.step,
         "train/skipped_steps": state.skipped,

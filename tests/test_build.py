@@ -6,6 +6,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -176,6 +177,32 @@ def test_tied_tables_need_one_vocabulary(config: Config) -> None:
 
 def test_every_setting_that_translation_reads_is_refused_for_other_tasks() -> None:
     assert set(TASK_SETTINGS) == set(TranslationTask.settings) - {"monitor"}
+
+
+@pytest.mark.parametrize(
+    ("words", "monitor", "tie_breaker"),
+    [
+        ((), "val/bleu", "val/loss_teacher_forced"),
+        (("trainer.monitor=val/ter",), "val/ter", "val/loss_teacher_forced"),
+        (("trainer.monitor=val/loss_teacher_forced",), "val/loss_teacher_forced", "val/loss_free_running"),
+        (("task=captions",), "val/bleu", "val/loss_teacher_forced"),
+        (("task=dialogue",), "val/accuracy", "val/loss_teacher_forced"),
+        (("task=classification",), "val/accuracy", "val/loss_classification"),
+        (("task=language_model",), "val/perplexity_per_word", "val/loss"),
+    ],
+)
+def test_the_first_other_loss_of_a_task_is_the_tie_breaker(
+    words: tuple[str, ...], monitor: str, tie_breaker: str
+) -> None:
+    (job,) = command_line.check(*words).jobs
+    settings = build.trainer_settings(job.config, build.task(job.config))
+    assert (settings.monitor, settings.tie_breaker) == (monitor, tie_breaker)
+
+
+def test_a_task_without_a_loss_has_no_tie_breaker(config: Config) -> None:
+    task = build.task(config)
+    task.metrics = [metric for metric in task.metrics if not metric.is_loss]
+    assert build.trainer_settings(config, task).tie_breaker is None
 
 
 def test_the_metrics_of_a_validation_can_be_monitored(config: Config, tmp_path: Path) -> None:

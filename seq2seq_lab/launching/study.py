@@ -334,10 +334,11 @@ def score(folder: Path, monitor: str | None) -> float | None:
     """Return the monitored metric of a finished job's best checkpoint; None for other jobs.
 
     Args:
-        monitor: the name of the metric; None for the primary metric on the validation split.
+        monitor: the configured name of the metric. The result contains the name that null means; that of an earlier version
+            does not, and null is the primary metric.
     """
     result = read_finished_result(folder)
     if result is None:
         return None
-    value = result.get(monitor or f"val/{Declarations.read(result).primary}")
+    value = result.get(result.get("monitor") or monitor or f"val/{Declarations.read(result).primary}")
     return None if value is None else float(value)

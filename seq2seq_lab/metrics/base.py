@@ -47,6 +47,8 @@ class Metric(ABC):
             grouped, and the run folder does not keep them.
         limits: the lowest and the highest value of an axis, both finite; None: chosen from the values.
         bounds: names of metrics that bound or anchor this one, such as `aer_oracle`; tables print them in parentheses.
+        is_loss: whether it is a mean loss, which is drawn beside the training loss. The first one of a task decides between
+            checkpoints with the same value of the monitored metric.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Metric(ABC):
     per_example: bool = True
     limits: tuple[float, float] | None = None
     bounds: Sequence[str] = ()
+    is_loss: bool = False
 
     @abstractmethod
     def rows(self, outputs: Any) -> Array:

@@ -76,7 +76,7 @@ class _PerUnit(Metric):
 class NatsPerUnit(_PerUnit):
     """The mean negative log-probability in nats."""
 
-    format, compared = ".3f", False
+    format, compared, is_loss = ".3f", False, True
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""

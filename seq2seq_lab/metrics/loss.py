@@ -26,7 +26,7 @@ class MeanLoss(Metric):
     """
 
     prefix = "loss"
-    higher_is_better, format, compared, per_example = False, ".3f", False, False
+    higher_is_better, format, compared, per_example, is_loss = False, ".3f", False, False, True
 
     def __init__(self, kind: str, label: str) -> None:
         self.kind = kind
@@ -43,9 +43,18 @@ class MeanLoss(Metric):
 
 
 class Perplexity(MeanLoss):
-    """e to the mean loss."""
+    """e to the mean loss.
 
-    prefix, format, shown = "perplexity", ".2f", False
+    Args:
+        kind: see `MeanLoss`; also `label`.
+        shown: see `Metric`.
+    """
+
+    prefix, format, is_loss = "perplexity", ".2f", False
+
+    def __init__(self, kind: str, label: str, shown: bool = False) -> None:
+        super().__init__(kind, label)
+        self.shown = shown
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""

@@ -69,6 +69,7 @@ class RunReport:
         self.task_report = task.report(folder, tracker)
         self.unit = task.unit.removesuffix("s").replace("_", " ")
         self.declared = Declarations.of(task.metrics, task.groupings, task.primary)
+        self.losses = [metric for metric in task.metrics if metric.is_loss]
 
     def validation(self, evaluation: Any, step: int) -> None:
         """Log the metrics of a validation and show them on one line."""
@@ -91,9 +92,7 @@ class RunReport:
             return [(row["step"], row[name]) for row in rows if name in row]
 
         losses = {"training loss": curve("train/loss")}
-        for name, metric in self.declared.metrics.items():
-            if name == "loss" or name.startswith("loss_"):
-                losses[f"validation, {metric.label}"] = curve(f"val/{name}")
+        losses |= {f"validation, {metric.label}": curve(f"val/{metric.name}") for metric in self.losses}
         primary = self.declared.metrics[self.declared.primary].label
         scores = {primary: curve(f"val/{self.declared.primary}")}
         curves = plots.draw_curves(losses, scores, self.unit)

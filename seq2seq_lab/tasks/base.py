@@ -254,7 +254,9 @@ class Task(ABC):
         settings: the settings of the `trainer` section that the constructor takes.
         metrics: the metrics of an evaluation.
         groupings: the metrics by group of examples.
-        primary: the name of the metric that `trainer.monitor=null` means.
+        primary: the name of the metric that the comparison sorts and tests by.
+        default_monitor: the name of the metric that `trainer.monitor=null` means; None for the primary one. `load` can set
+            it, if it depends on the data.
         unit: the name of what `EpochPlan.count` counts, as in `train/UNIT_per_second`.
         files: names of the files and folders of a run folder that `save` writes.
         commands: commands suggested after a run, as pairs of their purpose and the program with its arguments, in which
@@ -266,6 +268,7 @@ class Task(ABC):
     metrics: Sequence[Metric]
     groupings: Sequence[Grouping] = ()
     primary: str
+    default_monitor: str | None = None
     unit: str = "examples"
     files: tuple[str, ...] = ()
     commands: Mapping[str, tuple[str, ...]] = {}

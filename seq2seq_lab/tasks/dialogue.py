@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.data.corpus import ParallelText
@@ -12,18 +13,22 @@ from seq2seq_lab.metrics.base import Grouping
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import DECODING_METRICS
-from seq2seq_lab.tasks.base import Baseline, Part, Parts
+from seq2seq_lab.tasks.base import Baseline, Part, Parts, TaskData
 from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs, TranslationSplit
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
 
+def _distances(text: ParallelText) -> Sequence[int] | None:
+    return text.distances if isinstance(text, DialogueText) else None
+
+
 def _by_distance(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | None:
-    text = outputs.text
-    if not isinstance(text, DialogueText) or text.distances is None:
+    distances = _distances(outputs.text)
+    if distances is None:
         return None
     groups: dict[int, list[int]] = {}
     for number, pair in enumerate(outputs.references.pairs):
-        groups.setdefault(text.distances[pair], []).append(number)
+        groups.setdefault(distances[pair], []).append(number)
     return {str(distance): groups[distance] for distance in sorted(groups)}
 
 
@@ -32,6 +37,9 @@ class DialogueTask(TranslationTask):
 
     The source is the context: the tokens of all turns, with `<eos>` between two turns. Every encoder reads it; those that
     read `turns` split it again. Everything else is the same as in translation.
+
+    `trainer.monitor=null` means exact match if the data have deciding turns (`DialogueText.distances`). Other dialogues have
+    many good responses, and exact match can be 0 at every validation: null then means the teacher-forced perplexity.
 
     Args:
         parts: see `TranslationTask`.
@@ -47,7 +55,7 @@ class DialogueTask(TranslationTask):
         *(ExactMatch(), Bleu(), *DECODING_METRICS),
         MeanLoss("teacher_forced", "teacher-forced loss"),
         MeanLoss("free_running", "free-running loss"),
-        Perplexity("teacher_forced", "teacher-forced perplexity"),
+        Perplexity("teacher_forced", "teacher-forced perplexity", shown=True),
     )
     primary = "accuracy"
     commands = {  # noqa: RUF012  (a constant)
@@ -67,6 +75,12 @@ class DialogueTask(TranslationTask):
             Grouping("distance", "distance of the deciding turn", ExactMatch(), _by_distance),
             BY_PHENOMENON,
         )
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        data = super().load(cache, saved, limit)
+        if _distances(self.corpus.validation) is None:
+            self.default_monitor = "perplexity_teacher_forced"
+        return data
 
     def baselines(self, split: TranslationSplit) -> list[Baseline]:
         """Return the result of the last turns of the contexts as responses."""

@@ -1,26 +1,44 @@
 """Learning-rate schedules: a factor on the optimizer's rate, as a function of the step.
 
-A schedule has no state: `Plateau` reads the history of the monitored metric, which the trainer keeps.
+A schedule has no state: `Plateau` reads the scores of the validations, which the trainer keeps.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 from seq2seq_lab.errors import require
+
+
+class Score(NamedTuple):
+    """The score of a validation. Scores are compared as tuples; the greater one is better.
+
+    Attributes:
+        value: the monitored metric, negated if a smaller value is better.
+        negative_loss: the task's validation loss, negated, which decides between equal values; −∞ if it is unknown.
+    """
+
+    value: float
+    negative_loss: float
+
+    @classmethod
+    def of(cls, value: float, loss: float | None) -> Self:
+        """Return the score of a signed value of the monitored metric and a loss, None if it is unknown."""
+        return cls(value, -math.inf if loss is None else -loss)
 
 
 class Schedule(ABC):
     """The factor on the learning rate at an optimizer step."""
 
     @abstractmethod
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         """Return the factor.
 
         Args:
             step: optimizer steps completed.
             total: steps of the whole run.
-            history: the monitored metric at each validation so far, negated if a smaller value is better.
+            history: the score of each validation so far.
         """
 
     def momentum(self, step: int, total: int) -> float | None:
@@ -31,7 +49,7 @@ class Schedule(ABC):
 class Constant(Schedule):
     """A constant rate: the factor is 1."""
 
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         return 1.0
 
 
@@ -42,7 +60,7 @@ class Warmup(Schedule):
         require(warmup_steps >= 0, "schedule.warmup_steps", warmup_steps, "0 or more")
         self.warmup_steps = warmup_steps
 
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         return min(1.0, (step + 1) / (self.warmup_steps + 1))
 
 
@@ -53,7 +71,7 @@ class InverseSquareRoot(Schedule):
         require(warmup_steps >= 1, "schedule.warmup_steps", warmup_steps, "1 or more")
         self.warmup_steps = warmup_steps
 
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         return min((step + 1) / self.warmup_steps, math.sqrt(self.warmup_steps / (step + 1)))
 
 
@@ -64,7 +82,7 @@ class Cosine(Schedule):
         self.warmup_share = _share("schedule.warmup_share", warmup_share)
         self.final_factor = _factor("schedule.final_factor", final_factor)
 
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         warmup = self.warmup_share * total
         if step < warmup:
             return (step + 1) / (warmup + 1)
@@ -97,7 +115,7 @@ class OneCycle(Schedule):
         )
         self.momentum_bounds = None if momentum is None else (momentum[0], momentum[1])
 
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         return self._cycle(step, total, self.initial_factor, 1.0, self.final_factor)
 
     def momentum(self, step: int, total: int) -> float | None:
@@ -114,7 +132,7 @@ class OneCycle(Schedule):
 
 
 class Plateau(Schedule):
-    """Multiplies by `factor` whenever the monitored metric has not improved for more than `patience` validations."""
+    """Multiplies by `factor` whenever the score has not improved for more than `patience` validations."""
 
     def __init__(self, factor: float, patience: int) -> None:
         require(0 < factor < 1, "schedule.factor", factor, "a number above 0 and below 1")
@@ -122,11 +140,11 @@ class Plateau(Schedule):
         self.reduction = factor
         self.patience = patience
 
-    def factor(self, step: int, total: int, history: Sequence[float]) -> float:
-        best, waited, factor = float("-inf"), 0, 1.0
-        for value in history:
-            waited = 0 if value > best else waited + 1
-            best = max(best, value)
+    def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
+        best, waited, factor = Score(-math.inf, -math.inf), 0, 1.0
+        for score in history:
+            waited = 0 if score > best else waited + 1
+            best = max(best, score)
             if waited > self.patience:
                 factor, waited = factor * self.reduction, 0
         return factor

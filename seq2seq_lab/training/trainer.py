@@ -34,7 +34,7 @@ from seq2seq_lab.tasks.base import Counted, EpochPlan, StepInfo, Task, TrainingS
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import STEP, Profile
-from seq2seq_lab.training.schedules import Schedule
+from seq2seq_lab.training.schedules import Schedule, Score
 from seq2seq_lab.training.update import decides_on_device, digest, start_momentum, state_tensors, step_if
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class TrainerSettings:
         validate_by_epoch: whether `validate_every` counts epochs instead of steps.
         monitor: the name of the monitored metric, with the prefix of the validation split.
         higher_is_better: whether a greater value of the monitored metric is better.
+        tie_breaker: the name of the validation loss that decides between equal values of the monitored metric; None if the
+            task has no other loss.
     """
 
     max_epochs: int
@@ -61,6 +63,7 @@ class TrainerSettings:
     validate_by_epoch: bool
     monitor: str
     higher_is_better: bool
+    tie_breaker: str | None
     patience: int | None
     checkpoint_every_steps: int | None
     checkpoint_every_minutes: float | None
@@ -79,8 +82,11 @@ class TrainState:
         step: optimizer steps completed.
         position: optimizer steps completed in the current epoch.
         history: the monitored metric at each validation, negated if a smaller value is better.
+        losses: the loss `TrainerSettings.tie_breaker` at each validation; None if it is unknown or not finite. It is unknown
+            for the validations of earlier versions.
         best: the name of the best checkpoint.
         best_value: its entry in `history`.
+        best_loss: its entry in `losses`.
         lost: the names of checkpoints that were the best and are missing or damaged.
         pending_losses: summed loss of each step since the last log line; None if it is not finite.
         pending_counts: units of each of these steps on all ranks.
@@ -96,8 +102,10 @@ class TrainState:
     epoch: int = 0
     position: int = 0
     history: list[float] = field(default_factory=list)
+    losses: list[float | None] = field(default_factory=list)
     best: str | None = None
     best_value: float | None = None
+    best_loss: float | None = None
     lost: list[str] = field(default_factory=list)
     pending_losses: list[float | None] = field(default_factory=list)
     pending_counts: list[int] = field(default_factory=list)
@@ -110,6 +118,14 @@ class TrainState:
     skipped: int = 0
     skipped_in_a_row: int = 0
     scaler: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.losses = [*[None] * (len(self.history) - len(self.losses)), *self.losses]
+
+    @property
+    def scores(self) -> list[Score]:
+        """The score of each validation."""
+        return [Score.of(value, loss) for value, loss in zip(self.history, self.losses, strict=True)]
 
     @property
     def units_per_second(self) -> float:
@@ -245,6 +261,24 @@ class Trainer:
                 self.settings.monitor,
                 self.settings.patience,
             )
+        self._report_constant_metric()
+
+    def _report_constant_metric(self) -> None:
+        """Log a warning if the monitored metric had the same value at every validation."""
+        history, loss = self.state.history, self.settings.tie_breaker
+        if len(history) < 2 or min(history) != max(history):
+            return
+        if loss is None or all(one is None for one in self.state.losses):
+            instead = "The best checkpoint is the last one. Set trainer.monitor to another metric."
+        else:
+            instead = f"The best checkpoint has the lowest {loss}. To monitor it: trainer.monitor={loss}"
+        log.warning(
+            "%s was %g at each of the %s validations. %s",
+            self.settings.monitor,
+            history[0] if self.settings.higher_is_better else -history[0],
+            len(history),
+            instead,
+        )
 
     def _best_score(self) -> str:
         """Return the best value of the monitored metric with its name; empty before the first validation."""
@@ -418,7 +452,7 @@ class Trainer:
         if problem is None:
             return
         state.lost.append(lost.name)
-        state.best, state.best_value = self.compute.ranks.broadcast(self._best_left)
+        state.best, state.best_value, state.best_loss = self.compute.ranks.broadcast(self._best_left)
         log.warning(
             "The best checkpoint %s cannot be used (%s). Of the validated checkpoints that are left, %s is the best.",
             lost,
@@ -428,16 +462,18 @@ class Trainer:
         self._save(self.task.state_dict(self.compute.ranks))
         self.compute.ranks.barrier()  # the other ranks may read this checkpoint next
 
-    def _best_left(self) -> tuple[str | None, float | None]:
-        """Return the name and the monitored value of the best checkpoint on disk that is valid and was validated."""
-        left = {}
+    def _best_left(self) -> tuple[str | None, float | None, float | None]:
+        """Return name, monitored value and loss of the best checkpoint on disk that is valid and was validated."""
+        left: dict[str, TrainState] = {}
         for path in sorted(self.folder.glob("step_*")):
             if checkpoint.damage(path) is None:
                 saved = TrainState(**checkpoint.load_state(path)["train_state"])
                 if saved.validated == saved.step:
-                    left[path.name] = saved.history[-1]
-        best = max(left, key=left.__getitem__, default=None)
-        return best, left.get(best) if best else None
+                    left[path.name] = saved
+        if not left:
+            return None, None, None
+        best = max(left, key=lambda name: (left[name].scores[-1], name))  # of equal ones, the last
+        return best, left[best].history[-1], left[best].losses[-1]
 
     def _timed_step(self, position: int) -> None:
         start = time.perf_counter()
@@ -455,8 +491,8 @@ class Trainer:
             self.state.counted_units += units
 
     def _set_rate(self) -> None:
-        step, history = self.state.step, self.state.history
-        factor = self.schedule.factor(step, self.total, history)
+        step = self.state.step
+        factor = self.schedule.factor(step, self.total, self.state.scores)
         momentum = self.schedule.momentum(step, self.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
@@ -585,11 +621,19 @@ class Trainer:
         if not math.isfinite(values[monitor]):
             raise self._diverged(f"{monitor}={values[monitor]}")
         value = values[monitor] if self.settings.higher_is_better else -values[monitor]
-        if self.state.best_value is None or value > self.state.best_value:
-            self.state.best, self.state.best_value = self._name(), value
-        self.state.history.append(value)
-        self.state.validated = self.state.step
+        loss = values.get(self.settings.tie_breaker or "", math.nan)
+        self._keep_score(value, loss if math.isfinite(loss) else None)
         self._save(task_state)
+
+    def _keep_score(self, value: float, loss: float | None) -> None:
+        """Add the score of this step, whose checkpoint becomes the best one unless an earlier score is better."""
+        state = self.state
+        best = None if state.best_value is None else Score.of(state.best_value, state.best_loss)
+        if best is None or Score.of(value, loss) >= best:
+            state.best, state.best_value, state.best_loss = self._name(), value, loss
+        state.history.append(value)
+        state.losses.append(loss)
+        state.validated = state.step
 
     def _save(self, task_state: Mapping[str, Any]) -> None:
         """Write a checkpoint. It is not a collective operation: the ranks that a signal interrupts are not in step."""
@@ -617,10 +661,10 @@ class Trainer:
         return f"step_{self.state.step:08d}"
 
     def _out_of_patience(self) -> bool:
-        patience, history = self.settings.patience, self.state.history
-        if patience is None or not history:
+        patience, scores = self.settings.patience, self.state.scores
+        if patience is None or not scores:
             return False
-        return len(history) - 1 - history.index(max(history)) >= patience
+        return len(scores) - 1 - scores.index(max(scores)) >= patience
 
 
 class _Loss(nn.Module):

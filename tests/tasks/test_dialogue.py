@@ -15,7 +15,11 @@ import seq2seq_lab
 from seq2seq_lab import evaluate, translate
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching import study
 from seq2seq_lab.reporting.score_tables import CLUSTERS, read_statistics
+from seq2seq_lab.runtime.console import Progress
+from seq2seq_lab.tasks.dialogue import DialogueTask
+from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.training.trainer import Trainer
 
 SMALL = (
@@ -50,6 +54,19 @@ def of_turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def own_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of dialogues in which no turn decides the response."""
+    folder = tmp_path_factory.mktemp("corpus")
+    names = ("ann", "ben", "carla", "david")
+    for split, count in (("train", 12), ("validation", 4), ("test", 4)):
+        lines = [
+            json.dumps(["hello .", f"hi {names[i % 4]} .", f"are you {split} {i} ?"]) for i in range(count)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
+    return folder
+
+
 def result_of(folder: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / "result.json").read_text("utf-8"))
     return content
@@ -74,6 +91,56 @@ def test_a_run_reports_accuracy_by_distance(whole: Path) -> None:
     assert result["metrics"]["metrics"]["accuracy"]["built_in"]
     assert (whole / "accuracy_by_distance.png").stat().st_size > 0
     assert (whole / "attention/sample_1.png").stat().st_size > 0
+
+
+def test_dialogues_without_deciding_turns_monitor_perplexity(
+    own_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact match is 0 at every validation, so it cannot select a checkpoint."""
+    folder = tmp_path / "run"
+    words = (*SMALL, f"dataset.path={own_dialogues}", "trainer.max_epochs=3", f"hydra.run.dir={folder}")
+    progress: list[str] = []
+    monkeypatch.setattr(Progress, "due", lambda self: True)
+    monkeypatch.setattr(Progress, "_print", lambda self, step, parts: progress.append(parts[-1]))
+    assert command_line.run(*words) == 0
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    by_step = {row["step"]: row for row in rows if "val/accuracy" in row}
+    assert {row["val/accuracy"] for row in by_step.values()} == {0}
+    name = "val/perplexity_teacher_forced"
+    best = min(by_step, key=lambda step: by_step[step][name])
+    result = result_of(folder)
+    assert best == max(by_step) > min(by_step)
+    assert (result["monitor"], result["best_checkpoint"]) == (name, f"step_{best:08d}")
+    assert (result["metrics"]["primary"], result["metrics"]["metrics"]["accuracy"]["shown"]) == (
+        "accuracy",
+        True,
+    )
+    assert study.score(folder, None) == result[name] == pytest.approx(by_step[best][name])
+    log = (folder / "run.log").read_text("utf-8")
+    assert f"teacher-forced perplexity {result[name]:.2f}" in log
+    assert progress[-1].startswith(f"best {name} ")
+
+
+def test_dialogues_with_deciding_turns_monitor_exact_match(whole: Path) -> None:
+    result = result_of(whole)
+    assert result["monitor"] == "val/accuracy"
+    assert study.score(whole, None) == result["val/accuracy"]
+
+
+def test_a_run_that_monitored_exact_match_is_not_resumed_with_perplexity(
+    own_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a run of an earlier version, whose history has values of exact match."""
+    with monkeypatch.context() as patch:
+        patch.setattr(DialogueTask, "load", TranslationTask.load)
+        for name, monitor in (("null", "null"), ("named", "val/bleu")):
+            words = (f"dataset.path={own_dialogues}", f"trainer.monitor={monitor}")
+            assert command_line.run(*SHORT, *words, f"hydra.run.dir={tmp_path / name}") == 0
+    capsys.readouterr()
+    assert command_line.run(f"resume={tmp_path / 'null'}", "trainer.max_epochs=2") == 2
+    error = capsys.readouterr().err
+    assert 'trainer.monitor was null and is now "val/perplexity_teacher_forced"' in error
+    assert command_line.run(f"resume={tmp_path / 'named'}", "trainer.max_epochs=2") == 0
 
 
 def test_intervals_resample_the_dialogues_of_a_file(of_turns: Path, tmp_path: Path) -> None:

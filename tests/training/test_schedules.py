@@ -12,6 +12,7 @@ from seq2seq_lab.training.schedules import (
     OneCycle,
     Plateau,
     Schedule,
+    Score,
     Warmup,
 )
 
@@ -144,10 +145,20 @@ def test_plateau_equals_torch(history: Sequence[float], patience: int) -> None:
         optimizer, mode="max", factor=0.5, patience=patience, threshold=0, threshold_mode="abs", eps=0
     )
     ours = Plateau(factor=0.5, patience=patience)
+    scores = [Score.of(value, None) for value in history]
     for validations in range(len(history) + 1):
-        assert ours.factor(7, 100, history[:validations]) == optimizer.param_groups[0]["lr"]
+        assert ours.factor(7, 100, scores[:validations]) == optimizer.param_groups[0]["lr"]
         if validations < len(history):
             theirs.step(history[validations])
+
+
+def test_plateau_compares_equal_values_by_their_losses() -> None:
+    values, losses = [0.0, 0.0, 1.0, 1.0, 1.0, 0.0], [3.0, 2.0, 4.0, 3.5, 3.5, 1.0]
+    scores = [Score.of(value, loss) for value, loss in zip(values, losses, strict=True)]
+    plateau = Plateau(factor=0.5, patience=1)
+    assert [plateau.factor(7, 100, scores[:count]) for count in range(7)] == [1.0] * 6 + [0.5]
+    assert Score.of(1.0, 9.0) > Score.of(1.0, None)
+    assert Score.of(1.0, None) > Score.of(0.0, 9.0)
 
 
 @pytest.mark.parametrize(

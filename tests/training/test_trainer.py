@@ -23,6 +23,7 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import Preempted, UserError
+from seq2seq_lab.files import sha256
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
@@ -33,6 +34,7 @@ from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training import trainer as trainer_module
 from seq2seq_lab.training.profiling import no_profile
+from seq2seq_lab.training.schedules import Plateau
 from seq2seq_lab.training.trainer import Trainer, TrainState
 from seq2seq_lab.training.update import start_momentum
 
@@ -87,6 +89,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         folder: str = "checkpoints",
         identity: str = "here",
         precision: Precision = Precision.fp32,
+        losses: Sequence[float] = (),
         optimizer: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Trainer:
@@ -98,8 +101,10 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
 
         def validate(step: int, counted: Counted) -> dict[str, float]:
             state = trainer.state
-            score = scores(state) if callable(scores) else scores[len(state.history)]
-            return {"val/bleu": score, "val/aer": -score}
+            number = len(state.history)
+            score = scores(state) if callable(scores) else scores[number]
+            loss = {"val/loss_teacher_forced": losses[number]} if losses else {}
+            return {"val/bleu": score, "val/aer": -score, **loss}
 
         task = build.task(whole)
         trainer = Trainer(
@@ -275,7 +280,7 @@ def test_shares_of_an_epoch_meet_its_end_in_spite_of_rounding(make: Callable[...
 
 @pytest.mark.parametrize(
     ("mode", "scores", "best"),
-    [("max", (1.0, 3.0, 2.0), 10), ("min", (2.0, 3.0, 1.0), 15), ("max", (1.0, 1.0, 1.0), 5)],
+    [("max", (1.0, 3.0, 2.0), 10), ("min", (2.0, 3.0, 1.0), 15)],
 )
 def test_best_checkpoint(
     mode: str, scores: tuple[float, ...], best: int, make: Callable[..., Trainer]
@@ -284,6 +289,96 @@ def test_best_checkpoint(
     trainer.fit()
     assert trainer.state.best == f"step_{best:08d}"
     assert saved(trainer) == sorted({best, 15})
+
+
+@pytest.mark.parametrize("monitor", ["val/bleu", "val/aer"])
+@pytest.mark.parametrize(
+    ("scores", "losses", "best"),
+    [
+        ((0.0, 0.0, 0.0, 0.0), (3.0, 2.0, 2.5, 2.2), 10),
+        ((1.0, 2.0, 2.0, 1.0), (3.0, 2.0, 1.5, 0.5), 15),
+        ((1.0, 2.0, 2.0, 1.0), (3.0, 1.5, 2.0, 0.5), 10),
+        ((0.0, 0.0, 0.0, 0.0), (3.0, math.nan, math.inf, 4.0), 5),
+        ((0.0, 0.0, 1.0, 1.0), (), 20),
+    ],
+)
+def test_the_loss_decides_between_equal_values_of_the_monitored_metric(
+    scores: Sequence[float], losses: Sequence[float], best: int, monitor: str, make: Callable[..., Trainer]
+) -> None:
+    trainer = make(scores, losses=losses, max_epochs=4, keep_checkpoints=1, monitor=monitor)
+    trainer.fit()
+    assert trainer.state.best == f"step_{best:08d}"
+    assert saved(trainer) == sorted({best, 20})
+    assert checkpoint.best(trainer.folder).name == trainer.state.best
+
+
+def test_patience_and_plateau_count_a_lower_loss_as_an_improvement(make: Callable[..., Trainer]) -> None:
+    scores, losses = (0.0,) * 5, (3.0, 2.5, 2.0, 2.1, 2.2)
+    assert validations(make(scores, losses=losses, max_epochs=5, patience=2)) == [5, 10, 15, 20, 25]
+    assert validations(make(scores, losses=losses, max_epochs=5, patience=1, folder="b")) == [5, 10, 15, 20]
+    assert validations(make(scores, max_epochs=5, patience=2, folder="c")) == [5, 10, 15]
+    trainer = make(scores, losses=losses, max_epochs=5, folder="d")
+    trainer.schedule = Plateau(factor=0.5, patience=1)
+    trainer.fit()
+    rates = [row["train/learning_rate"] for _, row in rows(trainer)]
+    assert rates == pytest.approx([3e-3] * 5 * STEPS)
+    trainer = make(scores, losses=losses, max_epochs=5, folder="e")
+    trainer.schedule = Plateau(factor=0.5, patience=0)
+    trainer.fit()
+    assert [row["train/learning_rate"] for _, row in rows(trainer)][::STEPS] == pytest.approx(
+        [3e-3] * 4 + [1.5e-3]
+    )
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Trainer]) -> None:
+    stopped, resumed = (make((0.0,) * 3, losses=(3.0, 2.0, 2.5), max_epochs=3) for _ in range(2))
+    interrupt(stopped, "step", 2 * STEPS)
+    with pytest.raises(Preempted):
+        stopped.fit()
+    path = checkpoint.newest(stopped.folder)
+    state = json.loads((path / "state.json").read_text("utf-8"))
+    del state["train_state"]["losses"], state["train_state"]["best_loss"]
+    (path / "state.json").write_text(json.dumps(state), "utf-8")
+    manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+    manifest["files"]["state.json"] = sha256(path / "state.json")
+    (path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    resumed.load(checkpoint.newest(stopped.folder))
+    resumed.fit()
+    assert resumed.state.losses == [None, None, 2.5]
+    assert resumed.state.best == "step_00000015"
+
+
+def test_a_lost_best_checkpoint_is_replaced_by_that_of_the_lowest_loss(make: Callable[..., Trainer]) -> None:
+    trainer = make((0.0,) * 4, losses=(2.0, 1.0, 1.5, 3.0), max_epochs=4, keep_checkpoints=9)
+    trainer.fit()
+    (trainer.folder / "step_00000010" / "model.safetensors").unlink()
+    trainer.replace_lost_best()
+    assert (trainer.state.best, trainer.state.best_loss) == ("step_00000015", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"losses": (3.0, 2.0)},
+            "val/bleu was 5 at each of the 2 validations. The best checkpoint has the lowest val/loss_teacher_forced. To "
+            "monitor it: trainer.monitor=val/loss_teacher_forced",
+        ),
+        (
+            {"monitor": "val/aer"},
+            "val/aer was -5 at each of the 2 validations. The best checkpoint is the last one. Set trainer.monitor to "
+            "another metric.",
+        ),
+        ({"scores": (5.0, 5.0 + 1e-9)}, ""),
+        ({"max_epochs": 1}, ""),
+    ],
+)
+def test_a_metric_that_never_changed_is_reported(
+    settings: dict[str, Any], message: str, make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+) -> None:
+    make(**{"scores": (5.0, 5.0), **settings}).fit()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ([message] if message else [])
 
 
 def test_patience(make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture) -> None:
@@ -356,7 +451,7 @@ def test_a_signal_stops_the_training_without_a_loss(
     losses = [(at, row["train/loss"].hex()) for at, row in (*rows(stopped), *rows(resumed))]
     assert losses == [(at, row["train/loss"].hex()) for at, row in rows(whole)]
     assert all(map(torch.equal, tensors(resumed), tensors(whole)))
-    assert resumed.state.history == whole.state.history
+    assert resumed.state.scores == whole.state.scores
     assert checkpoint.best(resumed.folder).name == checkpoint.best(whole.folder).name == "step_00000010"
 
 
