@@ -276,7 +276,10 @@ def note(table: Table) -> str:
         ]
     )
     if not table.bases:
-        return f"{means} No p: no two lines have several runs with statistics of {table.label} on the same test examples."
+        return (
+            f"{means} No p: no two lines have several runs with statistics of {table.label} on the same test examples. "
+            "To compare two models, not their settings: --p-of-median-runs."
+        )
     from_base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
     return " ".join([f"{means} {table.label} differences from {from_base}.", *test_notes(table)])
 

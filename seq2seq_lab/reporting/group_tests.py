@@ -142,7 +142,7 @@ class Tests:
         return max(1, counts[self.base.runs[0].test_set] - 1)
 
     def corrected(self, pairs: Mapping[Pair, Difference]) -> dict[Pair, Difference]:
-        """Return differences with p-values that are corrected for the number of those that are tested."""
+        """Return the differences with p-values that are corrected for the number of tests."""
         tested = {pair: one.p for pair, one in pairs.items() if one.p is not None}
         p_values = dict(zip(tested, holm(list(tested.values())), strict=True))
         return {pair: replace(one, p=p_values.get(pair)) for pair, one in pairs.items()}
