@@ -231,8 +231,12 @@ def score_cells(table: Table, shown: Sequence[Column]) -> tuple[list[str], list[
     return heads, texts
 
 
-def test_cell(table: Table, line: Line, name: str) -> str:
-    """Return the text of a line in one of the columns of `Table.tests`."""
+def test_cell(table: Table, line: Line, name: str, digits: int | None = None) -> str:
+    """Return the text of a line in one of the columns of `Table.tests`.
+
+    Args:
+        digits: after the decimal point of the difference; None for those of the metric.
+    """
     if line.group is line.base:
         return "–" if name == SEEDS else "baseline"
     found = line.difference
@@ -244,7 +248,7 @@ def test_cell(table: Table, line: Line, name: str) -> str:
         return "–" if found.p is None else p_text(found.p)
     if name == SEEDS:
         return seeds_text(found)
-    form = table.metrics[table.metric].format
+    form = _with_digits(table.metrics[table.metric].format, digits)
     ends = (found.value - found.half_width, found.value + found.half_width)
     return f"{found.value:+{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
 
@@ -396,7 +400,12 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
     Raises:
         UserError: no run has a value of a column.
     """
-    shown = [_with_digits(table, column, options.digits) for column in latex_columns(table, options.columns)]
+    shown = [
+        replace(column, format=_with_digits(column.format, options.digits))
+        if column.key.removeprefix("test/") in table.metrics
+        else column
+        for column in latex_columns(table, options.columns)
+    ]
     heads, texts = score_cells(table, shown)
     keys = list(table.groups[0].varies)
     lines = []
@@ -405,7 +414,7 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
             rf"\textbf{{{_latex(text)}}}" if line.top and column.key == table.score else _latex(text)
             for column, text in zip(shown, scores, strict=True)
         ]
-        about = [_latex(test_cell(table, line, name)) for name in table.tests]
+        about = [_latex(test_cell(table, line, name, options.digits)) for name in table.tests]
         before = [*map(_latex, line.group.varies.values()), str(len(line.group.runs))]
         lines.append(" & ".join([*before, *cells, *about]) + r" \\")
     heads = [*keys, "runs", *heads, *table.tests]
@@ -447,11 +456,9 @@ def latex_columns(table: Table, names: Sequence[str] | None) -> list[Column]:
     return [by_name[name] for name in names]
 
 
-def _with_digits(table: Table, column: Column, digits: int | None) -> Column:
-    """Return a column with another number of digits, if it is a metric."""
-    if digits is None or column.key.removeprefix("test/") not in table.metrics:
-        return column
-    return replace(column, format=re.sub(r"\.\d+", f".{digits}", column.format))
+def _with_digits(form: str, digits: int | None) -> str:
+    """Return a number format with another number of digits after the decimal point."""
+    return form if digits is None else re.sub(r"\.\d+", f".{digits}", form)
 
 
 def _latex(text: str) -> str:
