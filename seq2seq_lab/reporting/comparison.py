@@ -211,7 +211,7 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
             *line.group.varies.values(),
             str(len(line.group.runs)),
             *scores,
-            *(test_cell(table, line, name) for name in table.tests),
+            *(difference_cell(table, line, name) for name in table.tests),
         ]
         for line, scores in zip(table.lines, texts, strict=True)
     ]
@@ -231,7 +231,7 @@ def score_cells(table: Table, shown: Sequence[Column]) -> tuple[list[str], list[
     return heads, texts
 
 
-def test_cell(table: Table, line: Line, name: str, digits: int | None = None) -> str:
+def difference_cell(table: Table, line: Line, name: str, digits: int | None = None) -> str:
     """Return the text of a line in one of the columns of `Table.tests`.
 
     Args:
@@ -285,7 +285,7 @@ def note(table: Table) -> str:
             "To compare two models, not their settings: --p-of-median-runs."
         )
     from_base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
-    return " ".join([f"{means} {table.label} differences from {from_base}.", *test_notes(table)])
+    return " ".join([f"{means} {table.label} differences from {from_base}.", *difference_notes(table)])
 
 
 def shared_signature(table: Table) -> str:
@@ -294,7 +294,7 @@ def shared_signature(table: Table) -> str:
     return signatures.pop() if len(signatures) == 1 else ""
 
 
-def test_notes(table: Table) -> Iterator[str]:
+def difference_notes(table: Table) -> Iterator[str]:
     """Yield an explanation of each of the columns of `Table.tests`."""
 
     def correction(count: int) -> str:
@@ -414,7 +414,7 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
             rf"\textbf{{{_latex(text)}}}" if line.top and column.key == table.score else _latex(text)
             for column, text in zip(shown, scores, strict=True)
         ]
-        about = [_latex(test_cell(table, line, name, options.digits)) for name in table.tests]
+        about = [_latex(difference_cell(table, line, name, options.digits)) for name in table.tests]
         before = [*map(_latex, line.group.varies.values()), str(len(line.group.runs))]
         lines.append(" & ".join([*before, *cells, *about]) + r" \\")
     heads = [*keys, "runs", *heads, *table.tests]
