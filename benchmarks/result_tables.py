@@ -1,6 +1,5 @@
 """The tables of recorded results in the docs, which `python -m benchmarks.results tables` generates."""
 
-import math
 import shlex
 import statistics
 from collections import defaultdict
@@ -25,10 +24,10 @@ from benchmarks.results import (
 )
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.registry import BUILT_IN
-from seq2seq_lab.metrics.significance import hierarchical_bootstrap, holm
-from seq2seq_lab.reporting.comparison import SAMPLES, SAMPLES_EACH, p_text
+from seq2seq_lab.metrics.significance import LEAST_TESTED, compare_means, holm
+from seq2seq_lab.reporting.comparison import p_text
 from seq2seq_lab.reporting.score_tables import CLUSTERS
-from seq2seq_lab.runtime.console import mean_and_deviation
+from seq2seq_lab.runtime.console import mean_and_deviation, with_spread
 
 Cell = Callable[[Sequence[Line]], str]
 
@@ -68,7 +67,7 @@ NOT_SHOWN = ("seed=", "logger=", "dataset.path=")  # words of a command that a l
 UNKNOWN = "‡"  # marks a score that counts `<unk>` as three tokens
 # The column of BLEU's statistics per sentence; with one reference the same for all systems.
 REFERENCE_LENGTH = 1
-LEAST_SEEDS = 3  # of a group of runs that is tested
+INTERVAL = "95% CI"  # what follows "±" in the tables of single evaluations
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
@@ -159,9 +158,17 @@ def label(runs: Sequence[Line]) -> str:
     )
 
 
-def rows_of(groups: Iterable[Sequence[Line]], columns: Mapping[str, Cell], names: int = 1) -> list[str]:
-    """Return a table with a row for each group of runs."""
-    return table([*columns], [[cell(runs) for cell in columns.values()] for runs in groups], names)
+def rows_of(
+    groups: Iterable[Sequence[Line]], columns: Mapping[str, Cell], names: int = 1, spread: str = "std"
+) -> list[str]:
+    """Return a table with a row for each group of runs.
+
+    Args:
+        spread: the word in the heads of columns for what follows "±".
+    """
+    rows = [[cell(runs) for cell in columns.values()] for runs in groups]
+    heads = [with_spread(head, spread, [row[i] for row in rows]) for i, head in enumerate(columns)]
+    return table(heads, rows, names)
 
 
 def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]:
@@ -244,7 +251,7 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
     if tested:
         below += filled(
             f"- p, seeds: p-value of the sacreBLEU difference from the best row with statistics per sentence of "
-            f"{LEAST_SEEDS} or more runs (hierarchical bootstrap over seeds and test sentences, Holm-corrected for all "
+            f"{LEAST_TESTED} or more runs (over seeds and test sentences, Holm-corrected for all "
             "pairs of such rows). A large p-value does not show that two rows are equal.",
             "  ",
         )
@@ -254,14 +261,14 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
 def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultdict[int, str]:
     """Return the p-value of each group's difference from the best one as text, by the identity of the list.
 
-    Groups are tested if they have `LEAST_SEEDS` or more runs with statistics per sentence.
+    Groups are tested if they have `LEAST_TESTED` or more runs with statistics per sentence.
 
     Raises:
         UserError: the runs have different test sentences (the lengths of their references differ).
     """
     key = f"test/{metric}"
     texts: defaultdict[int, str] = defaultdict(lambda: "–")
-    tested = [same for same in groups if len(same) >= LEAST_SEEDS and all(run.statistics for run in same)]
+    tested = [same for same in groups if len(same) >= LEAST_TESTED and all(run.statistics for run in same)]
     if len(tested) < 2:
         return texts
     tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
@@ -274,12 +281,10 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
                 "sentence by sentence. Run both at one commit, or give the data its own table in SWEEPS."
             )
     clusters = rows[0][0][f"test/{CLUSTERS}"].astype(int)
-    base, *others = [[one[key].astype(float) for one in group] for group in rows]
-    comparisons = math.comb(len(tested), 2)
-    samples = max(SAMPLES, SAMPLES_EACH * comparisons)
-    values = BUILT_IN[metric].values
-    found = holm(hierarchical_bootstrap(values, base, others, clusters, samples), comparisons)
-    texts |= {id(same): p_text(p) for same, p in zip(tested[1:], found, strict=True)} | {
+    statistics_of = [[one[key].astype(float) for one in group] for group in rows]
+    # The pairs with the best group come first.
+    found = holm(compare_means(BUILT_IN[metric].values, statistics_of, clusters).p_values().tolist())
+    texts |= {id(same): p_text(p) for same, p in zip(tested[1:], found[: len(tested) - 1], strict=True)} | {
         id(tested[0]): "best"
     }
     return texts
@@ -372,7 +377,7 @@ def evaluations(lines: Sequence[Line]) -> list[str]:
         "commit": lambda runs: f"{commits(runs)} {marks[runs[0].note or '']}".strip(),
     }
     below = (line for note in notes for line in ("", *filled(f"{marks[note]} {note}")))
-    return [*rows_of([[run] for run in runs], columns, 3), *facts(runs, *names), *below]
+    return [*rows_of([[run] for run in runs], columns, 3, INTERVAL), *facts(runs, *names), *below]
 
 
 def earlier(lines: Sequence[Line]) -> list[str]:
@@ -385,7 +390,7 @@ def earlier(lines: Sequence[Line]) -> list[str]:
         **score_columns(*names),
         "commit": commits,
     }
-    return rows_of([[line] for line in lines if line.superseded], columns, 3)
+    return rows_of([[line] for line in lines if line.superseded], columns, 3, INTERVAL)
 
 
 def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
@@ -443,7 +448,7 @@ def by_similarity(lines: Sequence[Line]) -> list[str]:
     }
     for group in counts(runs[0], name):
         columns[group] = partial(in_group, name=name, group=group)
-    return [*rows_of([[run] for run in runs], columns), *facts(runs, "test/bleu")]
+    return [*rows_of([[run] for run in runs], columns, spread=INTERVAL), *facts(runs, "test/bleu")]
 
 
 def in_group(runs: Sequence[Line], name: str, group: str) -> str:

@@ -1,6 +1,10 @@
-"""Counts how often the tests of the comparison find a difference, on real runs.
+"""Counts how often the tests of the comparison find a difference, in simulations and on real runs.
 
-    python -m benchmarks.significance FOLDER… --plot docs/images/significance.png
+    python -m benchmarks.significance                                        # simulations: a few minutes on one core
+    python -m benchmarks.significance FOLDER… --plot significance.png
+
+The simulations state the highest level over equal and unequal deviations, errors from the examples and interactions
+(`benchmarks.simulated_groups`).
 
 The folders contain finished runs, many for each configuration, such as a study over twelve seeds. Groups of runs of
 one configuration must not differ: a test at the 5% level may find a difference in at most 5% of the pairs of groups. Groups
@@ -22,15 +26,23 @@ import numpy as np
 
 from benchmarks.cli import positive
 from benchmarks.page import table
+from benchmarks.simulated_groups import RATIOS, interval_rows, level_rows, power_rows
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.registry import BUILT_IN
-from seq2seq_lab.metrics.significance import Clusters, hierarchical_bootstrap, paired_bootstrap
+from seq2seq_lab.metrics.significance import (
+    LEAST_TESTED,
+    LEVEL,
+    Clusters,
+    compare_scores,
+    paired_bootstrap,
+    resample,
+)
 from seq2seq_lab.reporting.runs import Group, find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 
-LEVEL = 0.05
 SAMPLES = 1000
+TRIALS = 10_000
 PAIRS = 10_000  # more than two groups of three of 12 runs have: 9240
 SECTION = re.compile(r"\b[a-z_.]+\.(?=\w+=)")  # of a key
 NORMAL = 1.96  # half of the width of a 95% interval in standard errors
@@ -55,14 +67,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.significance", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument(
+        "folders", nargs="*", type=Path, help="of runs (default: simulations instead of runs)"
+    )
     parser.add_argument("--metric", default="bleu", choices=sorted(BUILT_IN))
     parser.add_argument("--size", type=positive, default=3, help="runs in a group (default: 3)")
     parser.add_argument(
         "--pairs", type=positive, default=PAIRS, help=f"pairs of groups, at most (default: {PAIRS})"
     )
+    parser.add_argument(
+        "--trials", type=positive, default=TRIALS, help=f"of each simulation (default: {TRIALS})"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table")
     options = parser.parse_args(arguments)
+    if not options.folders:
+        print_simulations(options.trials)
+        return
     try:
         groups = group_runs(find_runs(options.folders)[0])
         rates = measure(groups, options.metric, options.size, options.pairs)
@@ -74,14 +94,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw(rates, options.plot)
 
 
+def print_simulations(trials: int) -> None:
+    """Print the levels, the power and the coverage of intervals in simulations."""
+    apart = ["equal deviations", *(f"up to {ratio} times apart" for ratio in RATIOS[1:])]
+    errors = [
+        f"{size:,} examples, error {error}"
+        for size, error in ((1000, 0.3), (1000, 0.5), (100, 0.95), (100, 1.58))
+    ]
+    for title, heads, rows in (
+        ("Highest familywise level", ["groups without a difference", *apart], level_rows(trials)),
+        ("Power at a difference of 2, deviation 0.5", ["groups", *errors], power_rows(trials)),
+        ("Lowest coverage of the 95% interval", ["pair of groups", *apart], interval_rows(trials)),
+    ):
+        print("\n".join([f"{title}, {trials:,} trials", "", *table(heads, rows, 1), ""]), flush=True)
+
+
 def measure(groups: Sequence[Group], metric: str, size: int, pairs: int) -> dict[str, list[Rate]]:
     """Return the rates of both tests for each configuration, and for each pair of configurations.
 
     Raises:
         UserError: a configuration has too few runs for two groups, or the runs have other test sets.
     """
-    if size < 2:
-        raise UserError(f"--size={size}: the test over seeds needs groups of two or more runs.")
+    if size < LEAST_TESTED:
+        raise UserError(
+            f"--size={size}: the test over seeds needs groups of {LEAST_TESTED} or more runs. Set --size={LEAST_TESTED}."
+        )
     for group in groups:
         if len(group.runs) < 2 * size:
             raise UserError(
@@ -114,15 +151,18 @@ def rates_of(one: Group, other: Group, metric: str, clusters: Clusters, size: in
     of_medians: dict[tuple[int, ...], float] = {}
     for first, same_first in itertools.groupby(sorted(set(medians)), lambda pair: pair[0]):
         tested = list(same_first)
-        systems = [rows[1][second] for _, second in tested]
-        p_values = paired_bootstrap(values, rows[0][first], systems, clusters, SAMPLES)
+        systems = [rows[0][first], *(rows[1][second] for _, second in tested)]
+        pairs_tested = [(0, number) for number in range(1, len(systems))]
+        p_values = paired_bootstrap(values, systems, pairs_tested, clusters, SAMPLES)
         of_medians |= zip(tested, p_values, strict=True)
-    of_means: list[float] = []
-    for baseline, same_baseline in progress(
-        itertools.groupby(chosen, lambda pick: pick[0]), "Groups", len({pick[0] for pick in chosen})
-    ):  # one call for all groups that are compared with a baseline: they share the samples of the examples
-        groups = [[rows[1][i] for i in part] for _, part in same_baseline]
-        of_means += hierarchical_bootstrap(values, [rows[0][i] for i in baseline], groups, clusters, SAMPLES)
+    observed, resampled = zip(*(resample(values, part, clusters, SAMPLES) for part in rows), strict=True)
+    count = len(np.unique(clusters))
+    of_means = []
+    for pick in progress(chosen, "Pairs", len(chosen)):
+        columns = [list(part) for part in pick]
+        scored = [observed[side][part] for side, part in enumerate(columns)]
+        samples = [resampled[side][:, part] for side, part in enumerate(columns)]
+        of_means.append(compare_scores(scored, samples, count).p_values()[0])
     offset = 0 if one is other else len(one.runs)
     drawn = [{*first, *(offset + i for i in second)} for first, second in chosen]
     return [

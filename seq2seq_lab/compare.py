@@ -17,7 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options = parser().parse_args(arguments)
         runs, skipped = find_runs(options.folders)
         by = options.by.split(",") if options.by else ()
-        table = comparison.compare(group_runs(runs, by), options.baseline, options.metric)
+        table = comparison.compare(
+            group_runs(runs, by),
+            options.baseline,
+            options.metric,
+            p_of_median_runs=options.p_of_median_runs,
+        )
         comparison.print_comparison(table)
         for one in skipped:
             print(f"skipped: {one}", file=sys.stderr)
@@ -26,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.csv:
             write(options.csv, comparison.as_csv(table))
         if options.latex:
-            write(options.latex, comparison.as_latex(table))
+            columns = options.latex_columns.split(",") if options.latex_columns else None
+            latex = comparison.LatexOptions(columns, options.latex_digits, options.latex_caption)
+            write(options.latex, comparison.as_latex(table, latex))
         if options.html:
             write(options.html, page.page(table, title))
         if options.figures:
@@ -63,13 +70,35 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--baseline",
         metavar="NAME",
-        help="the row to test the others against (default: the best, with a correction for all pairs of rows)",
+        help="the row to test the others against (default: the best that can be tested, with a correction for all "
+        "pairs of rows)",
     )
     arguments.add_argument(
         "--metric", metavar="NAME", help="the metric to sort and test by (default: the task's primary metric)"
     )
+    arguments.add_argument(
+        "--p-of-median-runs",
+        action="store_true",
+        help="also test the runs of median score of two rows: whether these two models differ, not their settings",
+    )
     arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the table as CSV")
     arguments.add_argument("--latex", type=Path, metavar="FILE", help="write the table as LaTeX (booktabs)")
+    arguments.add_argument(
+        "--latex-columns",
+        metavar="NAME,NAME",
+        help="the metrics and keys of result.json that the LaTeX table shows (default: those of the terminal)",
+    )
+    arguments.add_argument(
+        "--latex-digits",
+        type=int,
+        metavar="N",
+        help="digits after the decimal point of the metrics in the LaTeX table (default: those of the terminal)",
+    )
+    arguments.add_argument(
+        "--latex-caption",
+        metavar="TEXT",
+        help="write a table environment with this caption, the signature and what p and bold face mean",
+    )
     arguments.add_argument(
         "--html",
         type=Path,

@@ -132,6 +132,22 @@ def test_links_and_module_paths_have_targets(path: Path) -> None:
         assert any((root / module).is_file() for root in (ROOT, ROOT / "seq2seq_lab")), module
 
 
+SPREADS = ("± std", "± 95% CI")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_tables_say_what_follows_a_plus_minus_sign(path: Path) -> None:
+    for block in re.findall(r"(?:^\|.*\n)+", path.read_text("utf-8"), re.MULTILINE):
+        heads, _, *rows = (
+            [cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()
+        )
+        for row in rows:
+            for head, cell in zip(heads, row, strict=False):
+                # The word is in the head of the column, or of the table.
+                if re.search(r"\d%? ± \d", cell):
+                    assert any(spread in one for spread in SPREADS for one in (head, heads[0])), (head, cell)
+
+
 NOT_COMPOSED = ("…", "--config-dir", "resume=", "init_from=", "hydra/launcher=", "optuna", "$")
 
 

@@ -73,9 +73,11 @@ def test_runs_are_compared_by_it_without_its_code(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "page.html"
-    compare.main([str(study), "--by", "seed", "--metric", "similar_length", "--html", str(path)])
+    compare.main(
+        [str(study), "--by", "seed", "--metric", "similar_length", "--html", str(path), "--p-of-median-runs"]
+    )
     printed = capsys.readouterr().out
-    assert "p-values of the similar length difference" in printed
+    assert "runs of median similar length" in printed
     assert "similar length" in path.read_text("utf-8").partition("<script")[0]
     table = comparison.compare(group_runs(find_runs([study])[0], ["seed"]), None, "similar_length")
     assert page.page_data(table)["curves"][0]["label"] == "validation similar length"

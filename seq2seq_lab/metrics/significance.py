@@ -1,6 +1,8 @@
-"""Confidence intervals by bootstrap, and tests of differences between systems."""
+"""Confidence intervals by bootstrap, and tests of differences between systems and between means of runs."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,13 @@ SEED = 12345  # of sacreBLEU's command line
 SAMPLES_PER_CHUNK = 256
 # Bounds the memory of a bootstrap: a sample of N clusters has N draws, a draw takes about 30 bytes.
 DRAWS_PER_CHUNK = 2**22
-EXAMPLE_SAMPLES = 1000  # of the hierarchical bootstrap
+EXAMPLE_SAMPLES = 1000  # of a test of means
+LEVEL = 0.05
+POWER = 0.8  # the probability with which `seeds_to_decide` is to find a difference
+MAX_SEEDS = 100
+LEAST_TESTED = 3  # runs of a group whose mean is tested: two runs do not determine their variance
+LEAST_P = 1e-12  # smaller p-values are not computed
+HALVINGS = 50  # of the interval in which a p-value is searched
 
 
 def confidence_interval(
@@ -48,12 +56,12 @@ def cluster_totals(rows: Array, clusters: Clusters) -> npt.NDArray[np.float32]:
 
 def paired_bootstrap(
     values: Callable[[Array], Array],
-    baseline: Array,
     systems: Sequence[Array],
+    pairs: Sequence[tuple[int, int]],
     clusters: Clusters,
     samples: int,
 ) -> list[float]:
-    """Return the two-sided p-value of each system's difference from a baseline (paired bootstrap, Koehn 2004).
+    """Return the two-sided p-value of the difference between the systems of each pair (paired bootstrap, Koehn 2004).
 
     The p-value is the share of samples whose difference is as far from the mean of all samples as the observed
     difference is from 0. sacreBLEU's `PairedTest` takes absolute values before it subtracts the mean; its test is in effect
@@ -61,68 +69,227 @@ def paired_bootstrap(
 
     Args:
         values: returns the metric for each of S sums of rows [S, K].
-        baseline: the statistics [N, K] of the baseline's N examples.
-        systems: those of each system, for the same examples.
+        systems: the statistics [N, K] of the N examples of each system.
+        pairs: the numbers of the systems to compare. All pairs share the samples.
         clusters: the number of each example's cluster; clusters are resampled.
         samples: the number of bootstrap samples.
     """
-    observed, resampled = _resampled(values, [baseline, *systems], clusters, samples)
-    return two_sided_p(resampled[:, 1:] - resampled[:, :1], observed[1:] - observed[0])
+    observed, resampled = resample(values, systems, clusters, samples)
+    return [
+        p
+        for one, other in pairs
+        for p in two_sided_p(resampled[:, [other]] - resampled[:, [one]], observed[[other]] - observed[[one]])
+    ]
 
 
-def hierarchical_bootstrap(
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Differences between the means of two groups of runs, for P pairs of groups, and their variances.
+
+    The variance of a difference has three parts: the runs of the first group, those of the second, and the test examples.
+    Simulations have an axis of trials before P.
+
+    Attributes:
+        values_P: the mean of the second group minus that of the first.
+        variances_P3: the estimates of the three parts.
+        freedom_P3: the degrees of freedom of each estimate.
+        undefined_P: the share of samples of the examples in which the metric of a run is not defined.
+    """
+
+    values_P: Array
+    variances_P3: Array
+    freedom_P3: Array
+    undefined_P: Array
+
+    @property
+    def errors_P(self) -> Array:
+        """The standard error of each difference."""
+        return np.sqrt(self.variances_P3.sum(-1))
+
+    def critical_values(self, level: float | Array) -> Array:
+        """Return how many standard errors a difference must exceed to be significant at a level, for each pair.
+
+        The value is z + Σ_j w_j² (t_j − z), where z and t_j are the two-sided quantiles of the normal distribution and of
+        Student's distribution with the degrees of freedom of part j, and w_j is the share of part j in the variance. It is
+        exact if one part is the whole variance. To first order in the reciprocals of the degrees of freedom it equals
+        Welch's solution (1947, Biometrika 34) and the quantile at the degrees of freedom of Welch and Satterthwaite
+        (1946). With the latter, which vary with the estimated variances, the test of many pairs of groups of three runs
+        rejects too often: `tests/metrics/test_significance.py`, `python -m benchmarks.significance`.
+        """
+        from scipy import special
+
+        half = np.asarray(level)[..., None] / 2
+        total = self.variances_P3.sum(-1, keepdims=True)
+        shares = np.divide(self.variances_P3, total, out=np.zeros(self.variances_P3.shape), where=total > 0)
+        normal = -special.ndtri(half)
+        students = -special.stdtrit(self.freedom_P3, half)
+        critical: Array = (normal + (shares**2 * (students - normal)).sum(-1, keepdims=True))[..., 0]
+        return critical
+
+    def p_values(self) -> Array:
+        """Return the two-sided p-value of each difference: the level at which it equals the critical value.
+
+        A sample whose difference is not defined counts as one that is greater than the observed difference. Smaller values
+        than `LEAST_P` are returned as `LEAST_P`.
+        """
+        far = np.abs(self.values_P)
+        lower, upper = np.full(far.shape, math.log(LEAST_P)), np.zeros(far.shape)
+        for _ in range(HALVINGS):
+            middle = (lower + upper) / 2
+            significant = far > self.critical_values(np.exp(middle)) * self.errors_P
+            lower, upper = np.where(significant, lower, middle), np.where(significant, middle, upper)
+        found = np.where(far > 0, np.exp(upper), 1.0)
+        defined = np.isfinite(self.values_P) & (self.undefined_P < 1)
+        return np.where(defined, self.undefined_P + (1 - self.undefined_P) * found, 1.0)
+
+    def half_widths(self) -> Array:
+        """Return half the width of the 95% confidence interval of each difference; not corrected for their number."""
+        widths = self.critical_values(LEVEL) * self.errors_P
+        return np.where(self.undefined_P < 1, widths, np.nan)
+
+    def seeds_to_decide(self, comparisons: int) -> list[int | None]:
+        """Return the number of runs in each group with which a difference would be found with probability `POWER`.
+
+        It is the least n, from `LEAST_TESTED` to `MAX_SEEDS`, with |D| ≥ √V(n) (c(n) + z_power), and None if there is none.
+        D is the difference and V(n) = (s_1² + s_2²) / n + V_examples its variance with n runs, both as estimated; c(n) is
+        the critical value at the level `LEVEL` divided by the number of comparisons. This is the usual sample size for two
+        means (Chow, Shao and Wang 2008, Sample Size Calculations in Clinical Research, §3.2), with a part of the variance
+        that more runs do not reduce. Card et al. 2020 (arXiv:2010.06595) describe its use for tests in NLP.
+
+        Args:
+            comparisons: the number of comparisons among which the differences are tested.
+        """
+        from scipy import special
+
+        runs = self.variances_P3[..., :2] * (self.freedom_P3[..., :2] + 1)
+        numbers = np.arange(LEAST_TESTED, MAX_SEEDS + 1)
+        enough = []
+        for number in numbers:
+            one = Differences(
+                self.values_P,
+                np.concatenate([runs / number, self.variances_P3[..., 2:]], axis=-1),
+                np.concatenate([np.full(runs.shape, number - 1.0), self.freedom_P3[..., 2:]], axis=-1),
+                self.undefined_P,
+            )
+            needed = one.critical_values(LEVEL / comparisons) + special.ndtri(POWER)
+            enough.append(np.abs(self.values_P) >= needed * one.errors_P)
+        found = np.array(enough)
+        return [
+            int(numbers[row.argmax()]) if row.any() and undefined < 1 else None
+            for row, undefined in zip(found.T, self.undefined_P, strict=True)
+        ]
+
+
+def compare_means(
     values: Callable[[Array], Array],
-    baseline: Sequence[Array],
     groups: Sequence[Sequence[Array]],
     clusters: Clusters,
-    samples: int,
-) -> list[float]:
-    """Return the two-sided p-value of the difference between the mean of each group of runs and that of a baseline group.
+    samples: int = EXAMPLE_SAMPLES,
+) -> Differences:
+    """Return the differences between the means of all pairs of groups of runs, in the order of `itertools.combinations`.
 
-    The runs of a group differ only in the seed. A sample draws examples, the same for all runs, and runs within each group,
-    both with replacement. The deviation of the drawn runs from the mean of their group is multiplied by the square roots of
-    n / (n − 1), since few runs vary less than their population, and of d / X², where X² has the chi-square distribution of
-    d = n_1 + n_2 − 2 degrees of freedom, since few runs do not determine their variance (as in Student's test). Without
-    these factors, tests of three runs with three find differences between equal configurations too often:
-    `python -m benchmarks.significance` counts how often. Unequal variances in groups of unequal sizes raise the level
-    of the test to about 0.1, if the small group varies more.
+    The runs of a group differ only in the seed. Test examples are resampled, the same for all runs.
 
     Args:
         values: returns the metric for each of S sums of rows [S, K].
-        baseline: the statistics [N, K] of the N examples for each run of the baseline, two or more.
-        groups: those of each group, two or more runs, for the same examples.
+        groups: the statistics [N, K] of the N examples for each run of each group, two or more runs.
         clusters: the number of each example's cluster; clusters are resampled.
-        samples: the number of bootstrap samples. They share `EXAMPLE_SAMPLES` samples of the examples.
+        samples: the number of bootstrap samples.
     """
-    every = [baseline, *groups]
-    assert all(len(group) > 1 for group in every)
-    runs = [rows for group in every for rows in group]
-    observed, resampled = _resampled(values, runs, clusters, min(samples, EXAMPLE_SAMPLES))
-    ends = np.cumsum([len(group) for group in every])[:-1]
-    base, *others = np.split(observed, ends)
-    means_SG = np.stack([part.mean(1) for part in np.split(resampled, ends, axis=1)], axis=1)
-    means_SG = np.resize(means_SG, (samples, len(every)))
-    generator = np.random.default_rng(SEED)
-    p_values = []
-    for index, other in enumerate(others, start=1):
-        freedom = len(base) + len(other) - 2
-        scale = np.sqrt(freedom / generator.chisquare(freedom, samples))
-        drawn = scale * (
-            _drawn_deviation(other, samples, generator) - _drawn_deviation(base, samples, generator)
-        )
-        differences = means_SG[:, index] - means_SG[:, 0] + drawn
-        p_values += two_sided_p(differences[:, None], np.array([other.mean() - base.mean()]))
-    return p_values
+    observed, resampled = resample(values, [rows for group in groups for rows in group], clusters, samples)
+    ends = np.cumsum([len(group) for group in groups])[:-1]
+    count = len(set(clusters.tolist()))
+    return compare_scores(np.split(observed, ends), np.split(resampled, ends, axis=1), count)
 
 
-def _drawn_deviation(observed: Array, samples: int, generator: np.random.Generator) -> Array:
-    """Return the mean deviation of n runs drawn with replacement from the n runs of a group, for each sample."""
-    count = len(observed)
-    deviations = (observed - observed.mean()) * np.sqrt(count / (count - 1))
-    return deviations[generator.integers(count, size=(samples, count))].mean(1)
+def compare_scores(observed: Sequence[Array], resampled: Sequence[Array], clusters: int) -> Differences:
+    """Return the differences between the means of all pairs of groups of runs.
+
+    Args:
+        observed: the scores of the runs of each group, two or more.
+        resampled: their scores [samples, runs] on bootstrap samples of the examples, the same samples for all groups.
+        clusters: the number of clusters of examples.
+    """
+    assert all(len(scores) > 1 for scores in observed)
+    defined = [np.isfinite(part).all(1) for part in resampled]
+    interactions = [_interaction(part[known]) for part, known in zip(resampled, defined, strict=True)]
+    variances, undefined = [], []
+    for one, other in zip(*pairs_of(len(observed)), strict=True):
+        known = defined[one] & defined[other]
+        variances.append(_variance(resampled[other][known].mean(1) - resampled[one][known].mean(1)))
+        undefined.append(1 - known.mean() if known.sum() > 1 and clusters > 1 else 1.0)
+    return differences_of(
+        np.array([scores.mean() for scores in observed]),
+        np.array([scores.var(ddof=1) for scores in observed]),
+        np.array(interactions),
+        np.array(variances),
+        np.array([len(scores) for scores in observed]),
+        clusters,
+        np.array(undefined),
+    )
 
 
-def _resampled(
+def differences_of(
+    means_G: Array,
+    run_variances_G: Array,
+    interactions_G: Array,
+    bootstrap_variances_P: Array,
+    counts_G: npt.NDArray[np.int64],
+    clusters: int,
+    undefined_P: Array | float = 0.0,
+) -> Differences:
+    """Return the differences between the means of all pairs of G groups, with the three parts of their variances.
+
+    The variance of the scores of n runs, s², contains the interaction of run and example: another run has other errors on
+    the same examples. So does the variance of the difference over bootstrap samples of the examples, which would count it
+    twice (compare Owen 2007, The pigeonhole bootstrap, Annals of Applied Statistics 1). The parts are s_1² / n_1, s_2² / n_2
+    and the bootstrap variance less the interactions i_1 / n_1 + i_2 / n_2, at least 0.
+
+    Args:
+        means_G: the mean of the observed scores of each group. An axis of trials may be before G and P.
+        run_variances_G: their variance s² in each group.
+        interactions_G: the variance i of the score of one run that the interaction causes.
+        bootstrap_variances_P: the variance over bootstrap samples of the difference of each pair.
+        counts_G: the number of runs n of each group.
+        clusters: the number of clusters of examples. The bootstrap's variances are multiplied by N / (N − 1).
+        undefined_P: see `Differences`.
+    """
+    one, other = pairs_of(len(counts_G))
+    correction = clusters / max(1, clusters - 1)
+    runs_G, shared_G = run_variances_G / counts_G, interactions_G / counts_G
+    examples_P = correction * (bootstrap_variances_P - shared_G[..., one] - shared_G[..., other])
+    parts = [runs_G[..., one], runs_G[..., other], examples_P.clip(min=0)]
+    of_examples = np.full(len(one), max(1, clusters - 1))
+    freedom_P3 = np.stack([counts_G[one] - 1, counts_G[other] - 1, of_examples], axis=-1).astype(float)
+    values_P = means_G[..., other] - means_G[..., one]
+    undefined_P = np.broadcast_to(undefined_P, values_P.shape)
+    return Differences(values_P, np.stack(parts, axis=-1), freedom_P3, undefined_P)
+
+
+def pairs_of(count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the first and the second members of all pairs of a number of groups."""
+    one, other = np.triu_indices(count, 1)
+    return one, other
+
+
+def _interaction(resampled: Array) -> float:
+    """Return the variance of the score of one run that the interaction of run and example causes.
+
+    Args:
+        resampled: the scores [samples, runs] of a group. The deviations from the mean of n runs have n − 1 of n parts of
+            the variance.
+    """
+    count = resampled.shape[1]
+    deviations = resampled - resampled.mean(1, keepdims=True)
+    return float(np.mean([_variance(column) for column in deviations.T]) * count / (count - 1))
+
+
+def _variance(values: Array) -> float:
+    """Return the sample variance; 0 for fewer than two values."""
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+def resample(
     values: Callable[[Array], Array], systems: Sequence[Array], clusters: Clusters, samples: int
 ) -> tuple[Array, Array]:
     """Return the metric of each system, and that of each sample of the clusters and system [samples, systems]."""
@@ -150,15 +317,10 @@ def two_sided_p(resampled: Array, observed: Array) -> list[float]:
     return [float(p) for p in (len(resampled) - smaller + 1) / (len(resampled) + 1)]
 
 
-def holm(values: Sequence[float], comparisons: int) -> list[float]:
-    """Return corrected p-values (Holm 1979), in the order of `values`.
-
-    Args:
-        comparisons: the total number of comparisons, at least that of the values. With more, the result is an upper bound
-            of Holm's p-values over all of them.
-    """
+def holm(values: Sequence[float]) -> list[float]:
+    """Return the p-values corrected for their number (Holm 1979), in the same order."""
     corrected, least = [0.0] * len(values), 0.0
     for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
-        least = max(least, min(1.0, values[i] * (comparisons - rank)))
+        least = max(least, min(1.0, values[i] * (len(values) - rank)))
         corrected[i] = least
     return corrected

@@ -2,26 +2,27 @@
 
 import csv
 import io
-import math
 import re
 import statistics
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declaration
-from seq2seq_lab.metrics.significance import Array, hierarchical_bootstrap, holm, paired_bootstrap
+from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
+from seq2seq_lab.reporting.group_tests import Difference, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
-from seq2seq_lab.reporting.runs import ASPECTS, Group, Run, differing
-from seq2seq_lab.reporting.score_tables import CLUSTERS
+from seq2seq_lab.reporting.runs import ASPECTS, Group, differing
 from seq2seq_lab.runtime import console
 
-SAMPLES = 1000  # of the bootstrap, at least
-SAMPLES_EACH = 200  # for each comparison: a corrected p can be as small as 1 / SAMPLES_EACH
-TESTS = ("p", "p, seeds")  # the headings of the p-values: of runs of median score, and of the means of lines
+DIFFERENCE, P_SEEDS, SEEDS, P_MODELS = (
+    "difference [95% CI]",
+    "p, seeds",
+    "seeds to decide",
+    "p, these two models",
+)
 JOINT_WIDTH = 50  # characters of the names of settings in one heading
 FACTS = ("data", *ASPECTS, "overrides")  # of the runs, in the CSV file
 SPEED = re.compile(r"train/(\w+)_per_second")
@@ -42,15 +43,20 @@ class Line:
     """A line of the table.
 
     Attributes:
-        p: p-value of the difference from the baseline between the runs of median score, over the test examples; corrected
-            for the number of comparisons. None for the baseline and where no difference was tested.
-        p_seeds: p-value of the difference between the means of the groups, over seeds and test examples; None also if one
-            of the groups has a single run.
+        base: the baseline of its test set; None if there is none.
+        difference: its difference from the baseline; None for the baseline, and if one of both has a single run or a run
+            without statistics.
+        p_models: p-value of the difference from the baseline between the runs of median score, over the test examples:
+            of these two models, not of their settings. None for the baseline and where no difference was tested.
+        top: whether it has the best mean of its test set, or is not significantly worse than the best of the lines that
+            were tested.
     """
 
     group: Group
-    p: float | None
-    p_seeds: float | None
+    base: Group | None
+    difference: Difference | None
+    p_models: float | None
+    top: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +67,17 @@ class Table:
         lines: the groups, best first.
         metric: the name of the metric that they are sorted and tested by.
         metrics: the declarations of all metrics by name.
-        base: the group that the others are tested against; None if no difference is tested.
-        comparisons: the numbers of comparisons that `Line.p` and `Line.p_seeds` are corrected for; 0 without a test.
-        chosen: whether the user named the baseline; otherwise it is the group with the best mean.
+        comparisons: the number of comparisons that `Difference.p` is corrected for; 0 without a test.
+        model_comparisons: the number that `Line.p_models` is corrected for.
+        chosen: whether the user named the baseline; otherwise it is the best line that can be tested.
         warnings: differences between the runs besides their settings.
     """
 
     lines: tuple[Line, ...]
     metric: str
     metrics: dict[str, Declaration]
-    base: Group | None
-    comparisons: tuple[int, int]
+    comparisons: int
+    model_comparisons: int
     chosen: bool
     warnings: tuple[str, ...]
 
@@ -81,9 +87,21 @@ class Table:
         return [line.group for line in self.lines]
 
     @property
+    def bases(self) -> list[Group]:
+        """The groups that others are tested against: one for each test set with a comparison."""
+        return list(dict.fromkeys(line.base for line in self.lines if line.base is not None))
+
+    @property
     def tests(self) -> tuple[str, ...]:
-        """The headings of the columns of p-values: those of the tests that were done."""
-        return tuple(name for name, count in zip(TESTS, self.comparisons, strict=True) if count)
+        """The headings of the columns about differences: those that have values."""
+        differences = [line.difference for line in self.lines if line.difference is not None]
+        shown = {
+            DIFFERENCE: bool(differences),
+            P_SEEDS: any(one.p is not None for one in differences),
+            SEEDS: any(one.open for one in differences),
+            P_MODELS: bool(self.model_comparisons),
+        }
+        return tuple(name for name, has_values in shown.items() if has_values)
 
     @property
     def score(self) -> str:
@@ -96,17 +114,24 @@ class Table:
         return self.metrics[self.metric].label
 
 
-def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = None) -> Table:
-    """Return the groups, best first, with the significance of their difference from a baseline.
+def compare(
+    groups: Sequence[Group],
+    baseline: str | None,
+    metric: str | None = None,
+    *,
+    p_of_median_runs: bool = False,
+) -> Table:
+    """Return the groups, best first, with the significance of their differences from a baseline.
 
-    There are two tests: of the groups' runs of median score, and of the means of groups of two or more runs. Groups with
-    another test set are not tested. With a baseline that the user names, the p-values are corrected for the k−1 comparisons
-    of k groups. A baseline that is the best group depends on the scores: the p-values are then corrected for all k(k−1)/2
-    pairs.
+    The means of groups of `LEAST_TESTED` or more runs are tested; groups of two runs have a difference and an interval.
+    Groups are tested against the baseline of their test set. It is the best group that can be tested, which depends on the
+    scores: all pairs of groups with the same test set are tested, and the p-values corrected for their number. With a
+    baseline that the user names, only groups with its test set are tested, and p is corrected for these comparisons.
 
     Args:
         baseline: a group's label, or a value that only one group has; None for the best.
         metric: the name of the metric to compare by; None for the primary metric of the runs' task.
+        p_of_median_runs: also test the runs of median score.
 
     Raises:
         UserError: the group or the metric does not exist.
@@ -122,23 +147,26 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
         )
     key, sign = f"test/{metric}", -1 if metrics[metric].higher_is_better else 1
     ordered = sorted(groups, key=lambda group: _sort_key(group, key, sign))
-    base = ordered[0] if baseline is None else find_group(ordered, baseline)
-    usable = _usable_runs(ordered, base, metric)
-    medians, several = {}, {}
-    for group, runs in usable.items():
-        if (median := group.median(key)) in runs:
-            medians[group] = median.statistics[metric]
-        if len(runs) > 1 and len(runs) == len(group.values(key)):  # the means that the line shows
-            several[group] = [run.statistics[metric] for run in runs]
-    test = _Test(metrics[metric], metric, base, chosen=baseline is not None)
-    p = test.p_values(paired_bootstrap, medians)
-    p_seeds = test.p_values(hierarchical_bootstrap, several)
+    base = None if baseline is None else find_group(ordered, baseline)
+    tests = Tests(metrics[metric], metric, key, ordered, base)
+    differences, comparisons = tests.differences()
+    p_models, model_comparisons = tests.p_of_median_runs() if p_of_median_runs else ({}, 0)
+    tested = {base for base, _ in (*differences, *p_models)}
+    top = tests.top()
+    lines = []
+    for group in ordered:
+        own = tests.base_of(group)
+        if own is None or own not in tested:
+            lines.append(Line(group, None, None, None, group in top))
+        else:
+            pair = (own, group)
+            lines.append(Line(group, own, differences.get(pair), p_models.get(pair), group in top))
     return Table(
-        lines=tuple(Line(group, p.get(group), p_seeds.get(group)) for group in ordered),
+        lines=tuple(lines),
         metric=metric,
         metrics=metrics,
-        base=base if p or p_seeds else None,
-        comparisons=(test.comparisons(len(p)), test.comparisons(len(p_seeds))),
+        comparisons=comparisons,
+        model_comparisons=model_comparisons,
         chosen=baseline is not None,
         warnings=(
             *(f"warning: {text}" for text in (*confounded(ordered), *unshown(ordered))),
@@ -150,68 +178,6 @@ def compare(groups: Sequence[Group], baseline: str | None, metric: str | None = 
 def _sort_key(group: Group, key: str, sign: int) -> tuple[bool, float]:
     values = group.values(key)
     return not values, sign * statistics.mean(values) if values else 0.0
-
-
-def _usable_runs(groups: Sequence[Group], base: Group, metric: str) -> dict[Group, list[Run]]:
-    """Return the runs of each group that have statistics of a metric on the baseline's test set."""
-    test_set = base.runs[0].test_set
-    return {
-        group: [run for run in group.runs if run.test_set == test_set and metric in run.statistics]
-        for group in groups
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class _Test:
-    """Tests of the differences of groups from a baseline.
-
-    A built-in metric is computed from its statistics by this package's code. Another metric is represented by the mean of
-    its values per example: code that a run names is not imported.
-
-    Attributes:
-        name: of the metric.
-        chosen: whether the user named the baseline.
-    """
-
-    declared: Declaration
-    name: str
-    base: Group
-    chosen: bool
-
-    def p_values(
-        self, bootstrap: Callable[..., list[float]], rows: Mapping[Group, Any]
-    ) -> dict[Group, float]:
-        """Return the corrected p-value of each group but the baseline; none if the baseline has no statistics.
-
-        Args:
-            bootstrap: a test of `metrics.significance`.
-            rows: the statistics of each group as this test needs them.
-        """
-        from seq2seq_lab.metrics.registry import BUILT_IN
-
-        others = [group for group in rows if group is not self.base]
-        if self.base not in rows or not others:
-            return {}
-        known = self.declared.built_in and self.name in BUILT_IN
-        values = BUILT_IN[self.name].values if known else _mean_of_examples
-        clusters = next(run for run in self.base.runs if run.statistics).statistics[CLUSTERS].astype(int)
-        count = self.comparisons(len(others))
-        samples = max(SAMPLES, SAMPLES_EACH * count)
-        alone = bootstrap(values, rows[self.base], [rows[group] for group in others], clusters, samples)
-        return dict(zip(others, holm(alone, count), strict=True))
-
-    def comparisons(self, others: int) -> int:
-        """Return the number of comparisons to correct for.
-
-        Args:
-            others: the number of groups besides the baseline.
-        """
-        return others if self.chosen else math.comb(others + 1, 2)
-
-
-def _mean_of_examples(totals_SK: Array) -> Array:
-    total, count = totals_SK.T
-    return total / count.clip(min=1)
 
 
 def find_group(groups: Sequence[Group], baseline: str) -> Group:
@@ -249,20 +215,17 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
     """Return the table as texts: heads, rows, and the number of its last columns that are numbers."""
     named = settings_columns(table)
     shown = [column for column in columns(table) if column.shown]
-    heads = [*(column.head for column in named), "runs", *(column.head for column in shown), *table.tests]
+    heads, texts = score_cells(table, shown)
     rows = [
         [
             *(column.texts[number] for column in named),
             str(len(line.group.runs)),
-            *(console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown),
-            *(
-                p_cell(line, p, table.base)
-                for p, count in zip((line.p, line.p_seeds), table.comparisons, strict=True)
-                if count
-            ),
+            *scores,
+            *(difference_cell(table, line, name) for name in table.tests),
         ]
-        for number, line in enumerate(table.lines)
+        for number, (line, scores) in enumerate(zip(table.lines, texts, strict=True))
     ]
+    heads = [*(column.head for column in named), "runs", *heads, *table.tests]
     return heads, rows, len(heads) - len(named)
 
 
@@ -307,6 +270,47 @@ def unshown(groups: Sequence[Group]) -> list[str]:
     return [f"the runs also differ in {', '.join(others)} (not in --by)"] if others else []
 
 
+def score_cells(table: Table, shown: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the texts of columns of numbers: means, and the deviations of the lines that have one."""
+    texts = [
+        [console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown]
+        for line in table.lines
+    ]
+    heads = [
+        console.with_spread(column.head, "std", [row[i] for row in texts]) for i, column in enumerate(shown)
+    ]
+    return heads, texts
+
+
+def difference_cell(table: Table, line: Line, name: str, digits: int | None = None) -> str:
+    """Return the text of a line in one of the columns of `Table.tests`.
+
+    Args:
+        digits: after the decimal point of the difference; None for those of the metric.
+    """
+    if line.group is line.base:
+        return "–" if name == SEEDS else "baseline"
+    found = line.difference
+    if name == P_MODELS:
+        return "–" if line.p_models is None else p_text(line.p_models)
+    if found is None:
+        return "–"
+    if name == P_SEEDS:
+        return "–" if found.p is None else p_text(found.p)
+    if name == SEEDS:
+        return seeds_text(found)
+    form = _with_digits(table.metrics[table.metric].format, digits)
+    ends = (found.value - found.half_width, found.value + found.half_width)
+    return f"{found.value:+{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
+
+
+def seeds_text(difference: Difference) -> str:
+    """Return the number of seeds that would decide a difference; "–" if it is decided or not tested."""
+    if not difference.open:
+        return "–"
+    return f">{MAX_SEEDS}" if difference.seeds is None else str(difference.seeds)
+
+
 def print_comparison(table: Table) -> None:
     """Print the table with its note and its warnings."""
     heads, rows, numeric = cells(table)
@@ -318,34 +322,48 @@ def print_comparison(table: Table) -> None:
 
 def note(table: Table) -> str:
     """Return the text below the table."""
-    signatures = {run.signature(table.metric) for group in table.groups for run in group.runs} - {""}
+    signature = shared_signature(table)
     means = " ".join(
         [
-            "Means ± standard deviations over the runs of a line.",
-            *([f"{table.label}: {signatures.pop()}."] if len(signatures) == 1 else []),
+            "Means; std: standard deviation over the runs of a line.",
+            *([f"{table.label}: {signature}."] if signature else []),
             *bound_notes(table),
             *baselines.notes([run.result for group in table.groups for run in group.runs], table.metrics),
         ]
     )
-    if table.base is None:
-        return f"{means} No p: there is one line, or no other run has statistics of {table.label} on the same test examples."
-    about = (
-        f"two-sided paired bootstrap over the test examples, runs of median {table.label}",
-        "two-sided hierarchical bootstrap over seeds and test examples, means of the lines",
-    )
-    tests = []
-    for name, text, count in zip(TESTS, about, table.comparisons, strict=True):
+    if not table.bases:
+        return (
+            f"{means} No p: no two lines have several runs with statistics of {table.label} on the same test examples. "
+            "To compare two models, not their settings: --p-of-median-runs."
+        )
+    from_base = table.bases[0].label if len(table.bases) == 1 else "the baseline of its test set"
+    return " ".join([f"{means} {table.label} differences from {from_base}.", *difference_notes(table)])
+
+
+def shared_signature(table: Table) -> str:
+    """Return the signature of the metric; empty if the runs have none or several."""
+    signatures = {run.signature(table.metric) for group in table.groups for run in group.runs} - {""}
+    return signatures.pop() if len(signatures) == 1 else ""
+
+
+def difference_notes(table: Table) -> Iterator[str]:
+    """Yield an explanation of each of the columns of `Table.tests`."""
+
+    def correction(count: int) -> str:
         if count == 1:
-            correction = "one comparison, not corrected"
-        elif table.chosen:
-            correction = f"Holm-corrected for {count} comparisons with the baseline"
-        else:
-            correction = (
-                f"Holm-corrected for all {count} pairs of lines, since the baseline is the best of them"
-            )
-        if count:
-            tests.append(f"{name}: {text}; {correction}.")
-    return f"{means} p-values of the {table.label} difference from {table.base.label}. {' '.join(tests)}"
+            return "one comparison, not corrected"
+        if table.chosen:
+            return f"Holm-corrected for {count} comparisons with the baseline"
+        return f"Holm-corrected for all {count} pairs of lines with the same test set"
+
+    explained = {
+        DIFFERENCE: f"{DIFFERENCE}: of the means, over seeds and test examples; not corrected.",
+        P_SEEDS: f"{P_SEEDS}: of lines of {LEAST_TESTED} or more runs; {correction(table.comparisons)}.",
+        SEEDS: f"{SEEDS}: seeds of both lines with which a difference of this size would be found in {POWER:.0%} of cases.",
+        P_MODELS: f"{P_MODELS}: paired bootstrap of the runs of median {table.label}, a test of these runs, not of their "
+        f"settings; {correction(table.model_comparisons)}.",
+    }
+    yield from (explained[name] for name in table.tests)
 
 
 def bound_notes(table: Table) -> Iterator[str]:
@@ -358,13 +376,6 @@ def bound_notes(table: Table) -> Iterator[str]:
                 bounds.append(f"{table.metrics[name].label} {one.text(values.pop())}")
         if bounds and len(bounds) == len(one.bounds):
             yield f"To compare {one.label} with: {'; '.join(bounds)}."
-
-
-def p_cell(line: Line, p: float | None, base: Group | None) -> str:
-    """Return the text in a column of p-values."""
-    if p is None:
-        return "baseline" if line.group is base else "–"
-    return p_text(p)
 
 
 def p_text(p: float) -> str:
@@ -381,8 +392,8 @@ def as_csv(table: Table) -> str:
         *table.groups[0].varies,
         "runs",
         *(f"{key} {end}" for key in keys for end in ("mean", "std")),
-        "p",
-        "p over seeds",
+        *("baseline", "difference", "95% CI low", "95% CI high", "p over seeds", "seeds to decide"),
+        *([P_MODELS] if table.model_comparisons else []),
         f"test/{table.metric} signature",
     ]
     warnings = " | ".join(confounded(table.groups))
@@ -393,8 +404,6 @@ def as_csv(table: Table) -> str:
             values = line.group.values(key)
             numbers.append(statistics.mean(values) if values else "")
             numbers.append(statistics.stdev(values) if len(values) > 1 else "")
-        none = "baseline" if line.group is table.base else ""
-        p_values = [none if p is None else p for p in (line.p, line.p_seeds)]
         runs = line.group.runs
         facts = [
             " | ".join(dict.fromkeys(texts))
@@ -404,35 +413,113 @@ def as_csv(table: Table) -> str:
             )
         ]
         writer.writerow(
-            [*line.group.varies.values(), len(line.group.runs), *numbers, *p_values, *facts, warnings]
+            [*line.group.varies.values(), len(runs), *numbers, *_test_fields(table, line), *facts, warnings]
         )
     return out.getvalue()
 
 
-def as_latex(table: Table) -> str:
-    """Return the table for a paper: booktabs, the best mean of the metric in bold face."""
-    heads, rows, numeric = cells(table)
-    lines = [[_latex(cell) for cell in row] for row in rows]
-    if table.label in heads:
-        column = heads.index(table.label)
-        lines[0][column] = rf"\textbf{{{lines[0][column]}}}"
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{'l' * (len(heads) - numeric)}{'r' * numeric}}}",
-            r"\toprule",
-            " & ".join(map(_latex, heads)) + r" \\",
-            r"\midrule",
-            *(" & ".join(line) + r" \\" for line in lines),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(f"\n{_latex(text)}" for text in (*legend(table), *confounded(table.groups))),
-            "",
+def _test_fields(table: Table, line: Line) -> list[object]:
+    """Return the values of a line in the columns of the CSV file about differences."""
+    found = line.difference
+    fields: list[object] = ["" if line.base is None else line.base.label]
+    if found is None:
+        fields += [""] * 5
+    else:
+        ends = (found.value - found.half_width, found.value + found.half_width)
+        fields += [found.value, *ends, found.p, seeds_text(found).removeprefix("–")]
+    return [*fields, *([line.p_models] if table.model_comparisons else [])]
+
+
+@dataclass(frozen=True)
+class LatexOptions:
+    """What a LaTeX table shows.
+
+    Attributes:
+        columns: the names of metrics, or keys of `result.json`; None for the columns of the terminal.
+        digits: the digits after the decimal point of the metrics; None for those of the terminal.
+        caption: the text before the explanations; None for a table without a caption.
+    """
+
+    columns: Sequence[str] | None = None
+    digits: int | None = None
+    caption: str | None = None
+
+
+def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
+    """Return the table for a paper (booktabs).
+
+    The metric of the best line of each test set is in bold face, and that of each line that is not significantly worse.
+
+    Raises:
+        UserError: no run has a value of a column.
+    """
+    shown = [
+        replace(column, format=_with_digits(column.format, options.digits))
+        if column.key.removeprefix("test/") in table.metrics
+        else column
+        for column in latex_columns(table, options.columns)
+    ]
+    heads, texts = score_cells(table, shown)
+    named = settings_columns(table)
+    lines = []
+    for number, (line, scores) in enumerate(zip(table.lines, texts, strict=True)):
+        cells = [
+            rf"\textbf{{{_latex(text)}}}" if line.top and column.key == table.score else _latex(text)
+            for column, text in zip(shown, scores, strict=True)
         ]
-    )
+        about = [_latex(difference_cell(table, line, name, options.digits)) for name in table.tests]
+        before = [*(_latex(column.texts[number]) for column in named), str(len(line.group.runs))]
+        lines.append(" & ".join([*before, *cells, *about]) + r" \\")
+    heads = [*(column.head for column in named), "runs", *heads, *table.tests]
+    tabular = [
+        rf"\begin{{tabular}}{{{'l' * len(named)}{'r' * (len(heads) - len(named))}}}",
+        r"\toprule",
+        " & ".join(map(_latex, heads)) + r" \\",
+        r"\midrule",
+        *lines,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    below = [*legend(table), *confounded(table.groups)]
+    if options.caption is not None:
+        bold = (
+            f"Bold: the best {table.label} of each test set, and lines of {LEAST_TESTED} or more runs that are not "
+            f"significantly worse (p > {LEVEL})."
+        )
+        caption = _latex(
+            " ".join([options.caption, note(table), bold, *(f"{text}." for text in below)]).strip()
+        )
+        tabular = [r"\begin{table}", r"\centering", *tabular, rf"\caption{{{caption}}}", r"\end{table}"]
+        below = []
+    return "\n".join([*tabular, *(f"\n{_latex(text)}" for text in below), ""])
+
+
+def latex_columns(table: Table, names: Sequence[str] | None) -> list[Column]:
+    """Return the columns with the given names of metrics or keys, in this order; without names those of the terminal.
+
+    Raises:
+        UserError: no run has a value of a column.
+    """
+    known = columns(table)
+    if names is None:
+        return [column for column in known if column.shown]
+    by_name = {column.key.removeprefix("test/"): column for column in known} | {one.key: one for one in known}
+    for name in names:
+        if name not in by_name:
+            listed = ", ".join(column.key.removeprefix("test/") for column in known)
+            raise UserError(
+                f"--latex-columns={name}: no run has this column.{did_you_mean(name, by_name)} Columns: {listed}."
+            )
+    return [by_name[name] for name in names]
+
+
+def _with_digits(form: str, digits: int | None) -> str:
+    """Return a number format with another number of digits after the decimal point."""
+    return form if digits is None else re.sub(r"\.\d+", f".{digits}", form)
 
 
 def _latex(text: str) -> str:
     special: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
     special |= {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
-    special |= {"±": r"$\pm$", "–": "--"}
+    special |= {"±": r"$\pm$", "–": "--", "|": r"\textbar{}"}
     return text.translate(str.maketrans(special))

@@ -144,7 +144,7 @@ function drawCurves() {
         { x, y: edge(1), mode: "lines", line: { width: 0 }, hoverinfo: "skip" },
         { x, y: edge(-1), mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: faded(group.color, 0.2), hoverinfo: "skip" },
         { x, y: mean, mode: x.length > 30 ? "lines" : "lines+markers", line: { color: group.color }, customdata: deviation,
-          hovertemplate: group.label + `, ${runs.length} runs<br>step %{x}: %{y:.4g} ± %{customdata:.2g}<extra></extra>` });
+          hovertemplate: group.label + `, ${runs.length} runs<br>step %{x}: %{y:.4g} ± %{customdata:.2g} std<extra></extra>` });
     }
   });
   draw("curve", traces, { xaxis: { title: { text: "step" } }, yaxis: { title: { text: curve.label } }, hovermode: "closest" });

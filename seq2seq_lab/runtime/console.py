@@ -175,6 +175,11 @@ def mean_and_deviation(values: Sequence[float], form: str) -> str:
     return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
 
 
+def with_spread(head: str, word: str, texts: Sequence[str]) -> str:
+    """Return the head of a column; if a text has a "±", with the word for what follows it, such as "BLEU ± std"."""
+    return f"{head} ± {word}" if any("±" in text for text in texts) else head
+
+
 def sectioned_table(
     title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]], numeric: int | None = None
 ) -> Table:

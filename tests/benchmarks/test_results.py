@@ -317,7 +317,7 @@ def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
     old = replace(one, groups={}, superseded=True)
     assert result_tables.by_similarity([old, beam]) == ["Not yet measured."]
     assert result_tables.by_similarity([old, one, beam, every])[:4] == [
-        "| scored | all | in training | other |",
+        "| scored | all ± 95% CI | in training ± 95% CI | other ± 95% CI |",
         "|---|---:|---:|---:|",
         "| each pair, with its reference | 42.00 ± 2.00 | 80.00 ± 4.00 (35) | 40.00 ± 1.00 (1,232) |",
         "| each source sentence, with all of its references | 55.00 ± 1.50 | 80.00 ± 4.00 (35) | 40.00 ± 1.00 (1,232) |",

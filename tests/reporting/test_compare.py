@@ -26,10 +26,10 @@ from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
-from seq2seq_lab.metrics.significance import hierarchical_bootstrap, holm, paired_bootstrap
+from seq2seq_lab.metrics.significance import compare_means, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
-from seq2seq_lab.reporting import comparison, figures, page
+from seq2seq_lab.reporting import comparison, figures, group_tests, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.tasks.translation.report import PAGE
@@ -345,40 +345,48 @@ def test_the_seed_of_sampling_distinguishes_groups_only_if_it_was_set(tmp_path: 
 
 
 def p_values(table: comparison.Table) -> list[float]:
-    return [line.p for line in table.lines if line.p is not None]
+    """Return the p-values of the runs of median score."""
+    return [line.p_models for line in table.lines if line.p_models is not None]
 
 
-def test_significance_is_the_paired_bootstraps_corrected_by_holm(study: Path) -> None:
+def p_over_seeds(table: comparison.Table) -> dict[str, float | None]:
+    """Return the p-value of each line's mean by its attention function."""
+    return {
+        line.group.varies["attention"]: None if line.difference is None else line.difference.p
+        for line in table.lines
+    }
+
+
+def test_the_test_of_median_runs_is_made_on_request_over_all_pairs(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
-    found = comparison.compare(groups, None)
+    assert "p, these two models" not in comparison.compare(groups, None).tests
+    found = comparison.compare(groups, None, p_of_median_runs=True)
+    assert found.tests[-1] == "p, these two models"
     lines = found.lines
-    assert lines[0].group is found.base
-    assert lines[0].p is None
+    assert lines[0].group is lines[0].base
+    assert lines[0].p_models is None
     assert lines[2].group.varies == {"attention": "none"}
-    runs = [group.median("test/bleu") for group in found.groups]
-    base, *systems = [
+    rows = [
         Bleu().rows(
             TextOutputs(
                 [row["output"] for row in run.examples],
                 References([row["reference"] for row in run.examples]),
             )
         )
-        for run in runs
-        if run is not None
+        for group in found.groups
+        if (run := group.median("test/bleu")) is not None
     ]
-    alone = paired_bootstrap(Bleu().values, base, systems, np.arange(60), 1000)
-    # The baseline is the best of three: three pairs.
-    assert p_values(found) == pytest.approx(holm(alone, 3))
-    assert "Holm-corrected for all 3 pairs of lines" in comparison.note(found)
+    alone = paired_bootstrap(Bleu().values, rows, [(0, 1), (0, 2), (1, 2)], np.arange(60), 1000)
+    assert p_values(found) == pytest.approx(holm(alone)[:2])
+    note = comparison.note(found)
+    assert "a test of these runs, not of their settings; Holm-corrected for all 3 pairs of lines" in note
     assert p_values(found)[1] < 0.01 < 0.05 < p_values(found)[0]
-    named = comparison.compare(groups, lines[0].group.label)
-    assert p_values(named) == pytest.approx(holm(alone, 2))
+    named = comparison.compare(groups, lines[0].group.label, p_of_median_runs=True)
+    assert p_values(named) == pytest.approx(holm(alone[:2]))
     assert "Holm-corrected for 2 comparisons with the baseline" in comparison.note(named)
     # So many comparisons as a large study has can still be significant.
     pairs = math.comb(60, 2)
-    assert holm([1 / (1 + comparison.SAMPLES_EACH * pairs)], pairs)[0] < 0.01
-    assert holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.01, 0.04, 0.03], 10) == pytest.approx([0.1, 0.32, 0.27])
+    assert pairs / (1 + group_tests.SAMPLES_EACH * pairs) < 0.01
 
 
 def test_another_metric_orders_the_lines_by_its_direction_and_is_tested(study: Path) -> None:
@@ -386,45 +394,75 @@ def test_another_metric_orders_the_lines_by_its_direction_and_is_tested(study: P
     by_ter = comparison.compare(groups, None, "ter")
     scores = [group.values("test/ter") for group in by_ter.groups]
     assert sum(scores[0]) <= sum(scores[1]) < sum(scores[2])
-    assert p_values(by_ter)[1] < 0.01
-    assert "TER" in comparison.cells(by_ter)[0]
-    assert "TER" not in comparison.cells(comparison.compare(groups, None))[0]
+    assert (p_over_seeds(by_ter)["none"] or 1) < 0.01
+    assert "TER ± std" in comparison.cells(by_ter)[0]
+    assert "TER ± std" not in comparison.cells(comparison.compare(groups, None))[0]
     with pytest.raises(UserError, match=r"--metric=tre"):
         comparison.compare(groups, None, "tre")
 
 
 def test_a_metric_of_the_users_own_is_tested_without_its_code(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
-    found = comparison.compare(groups, None, "length")
+    found = comparison.compare(groups, None, "length", p_of_median_runs=True)
     assert [line.group.varies["attention"] for line in found.lines][2] == "none"
     assert p_values(found)[1] < 0.01
+    assert found.lines[2].difference is not None
+    assert found.lines[2].difference.half_width > 0
     rows = [run.statistics["length"] for group in found.groups if (run := group.median("test/length"))]
     # The difference of the means has to be far from 0 by a normal approximation too.
     difference = rows[0][:, 0] - rows[2][:, 0]
     assert difference.mean() > 2.6 * difference.std() / 60**0.5
     heads, rows, _ = comparison.cells(found)
-    assert "%" in rows[0][heads.index("same length")]
+    assert "%" in rows[0][heads.index("same length ± std")]
 
 
 def test_means_of_lines_are_tested_over_seeds_and_examples(study: Path, tmp_path: Path) -> None:
-    make_run(tmp_path / "single", "dot", 1, 0.7)
+    make_run(tmp_path / "single", "dot", 1, 0.95)
+    for seed in (1, 2):
+        make_run(tmp_path / f"two{seed}", "local", seed, 0.7)
     groups = group_runs(find_runs([study, tmp_path])[0])
     found = comparison.compare(groups, None)
-    rows = [[run.statistics["bleu"] for run in group.runs] for group in found.groups if len(group.runs) == 3]
-    expected = holm(hierarchical_bootstrap(Bleu().values, rows[0], rows[1:], np.arange(60), 1000), 3)
-    of = {line.group.varies["attention"]: line.p_seeds for line in found.lines}
-    assert [p for p in of.values() if p is not None] == pytest.approx(expected)
-    assert of["dot"] is None  # a single run
-    assert found.tests == ("p", "p, seeds")
+    several = [
+        [run.statistics["bleu"] for run in group.runs] for group in found.groups if len(group.runs) == 3
+    ]
+    compared = compare_means(Bleu().values, several, np.arange(60))
+    p = p_over_seeds(found)
+    # All three pairs are computed and corrected; the table shows those with the best line that can be tested.
+    assert [p["multiplicative"], p["none"]] == pytest.approx(holm(compared.p_values().tolist())[:2])
+    of = {line.group.varies["attention"]: line for line in found.lines}
+    assert found.lines[0] is of["dot"]  # the best, of a single run
+    assert of["dot"].difference is None
+    assert of["additive"].base is of["additive"].group
+    assert of["local"].difference is not None  # two runs have a difference and an interval, no p-value
+    assert of["local"].difference.p is None
+    assert of["local"].difference.value < 0 < of["local"].difference.half_width
+    assert found.comparisons == 3
+    assert found.tests == ("difference [95% CI]", "p, seeds", "seeds to decide")
     heads, cells, _ = comparison.cells(found)
-    assert [row[heads.index("p, seeds")] for row in cells].count("–") == 1
-    # Pairs of the four lines, and of the three with several runs.
-    assert found.comparisons == (6, 3)
-    assert "runs of median BLEU; Holm-corrected for all 6 pairs" in comparison.note(found)
-    assert "means of the lines; Holm-corrected for all 3 pairs" in comparison.note(found)
+    rows = {row[0]: dict(zip(heads, row, strict=True)) for row in cells}
+    assert (rows["dot"]["p, seeds"], rows["local"]["p, seeds"]) == ("–", "–")
+    assert rows["additive"]["difference [95% CI]"] == rows["additive"]["p, seeds"] == "baseline"
+    number = r"-?\d+\.\d\d"
+    assert re.fullmatch(rf"-\d+\.\d\d \[{number}, {number}\]", rows["local"]["difference [95% CI]"])
+    (seeds,) = compared.seeds_to_decide(3)[:1]
+    assert rows["multiplicative"]["seeds to decide"] == (">100" if seeds is None else str(seeds))
+    assert rows["none"]["seeds to decide"] == "–"  # its difference is significant
+    assert "of lines of 3 or more runs; Holm-corrected for all 3 pairs" in comparison.note(found)
     alone = comparison.compare([group for group in groups if group.varies["attention"] != "none"], "dot")
-    assert alone.tests == ("p",)
-    assert "hierarchical" not in comparison.note(alone)
+    assert alone.tests == ()
+
+
+def test_a_named_baseline_is_compared_with_each_other_line(study: Path) -> None:
+    groups = group_runs(find_runs([study])[0])
+    rows = [[run.statistics["bleu"] for run in group.runs] for group in groups]
+    alone = compare_means(Bleu().values, rows, np.arange(60)).p_values().tolist()
+    found = comparison.compare(groups, "none")
+    assert found.comparisons == 2
+    p = p_over_seeds(found)
+    assert [p["additive"], p["multiplicative"]] == pytest.approx(holm([alone[1], alone[2]]))
+    assert all(line.difference.value > 0 for line in found.lines if line.difference is not None)
+    # The bold lines are those of the comparison with the best.
+    assert [line.top for line in found.lines] == [True, True, False]
 
 
 def test_a_mean_with_a_run_without_statistics_is_not_tested(tmp_path: Path) -> None:
@@ -433,15 +471,15 @@ def test_a_mean_with_a_run_without_statistics_is_not_tested(tmp_path: Path) -> N
             make_run(tmp_path / f"{attention}{seed}", attention, seed, share)
     (tmp_path / "dot3" / "scored" / "test.npz").unlink()
     found = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert [line.p_seeds for line in found.lines] == [None, None]
+    assert [line.difference for line in found.lines] == [None, None]
+    assert "No p" in comparison.note(found)
 
 
 def test_a_baseline_is_chosen_by_name(study: Path) -> None:
     groups = group_runs(find_runs([study])[0])
     found = comparison.compare(groups, "none")
-    assert found.base is not None
-    assert found.base.varies == {"attention": "none"}
-    assert [line.p is None for line in found.lines] == [False, False, True]
+    assert [one.varies for one in found.bases] == [{"attention": "none"}]
+    assert [line.difference is None for line in found.lines] == [False, False, True]
     with pytest.raises(UserError, match=r"--baseline=nune: no groups have that name\."):
         comparison.compare(groups, "nune")
 
@@ -452,23 +490,33 @@ def test_the_note_states_the_bounds_of_a_metric_on_one_test_set(tmp_path: Path) 
     one = comparison.compare(group_runs(find_runs([tmp_path / "1", tmp_path / "2"])[0]), None)
     assert "AER, oracle 0.045; AER, diagonal 0.600" in comparison.note(one)
     heads, *_ = comparison.cells(one)
-    assert "AER" in heads
+    assert any(head.startswith("AER") for head in heads)
     assert "AER, oracle" not in heads
     assert "test/aer_oracle mean" in comparison.as_csv(one)
     several = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
     assert "oracle" not in comparison.note(several)
 
 
-def test_other_test_sentences_are_not_compared(study: Path, tmp_path: Path) -> None:
+def test_lines_are_compared_with_the_best_of_their_test_set(study: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "other", "dot", 1, 0.5, word="prince")
     found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
-    assert found.base is found.lines[0].group
-    of = {line.group.varies["attention"]: comparison.p_cell(line, line.p, found.base) for line in found.lines}
-    assert (of["additive"], of["dot"]) == ("baseline", "–")
-    assert float(of["multiplicative"]) > 0.05
+    of = {line.group.varies["attention"]: line for line in found.lines}
+    assert of["additive"].base is of["multiplicative"].base is of["additive"].group
+    assert (of["dot"].base, of["dot"].difference) == (None, None)
+    assert of["dot"].top  # the best of its test set
+    assert (p_over_seeds(found)["multiplicative"] or 0) > 0.05
     alone = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
-    assert (len(alone.lines), alone.base) == (1, None)
+    assert (len(alone.lines), alone.bases) == (1, [])
     assert "No p" in comparison.note(alone)
+    for attention, share in (("dot", 0.5), ("local", 0.9)):
+        for seed in (1, 2, 3):
+            make_run(tmp_path / f"{attention}{seed}", attention, seed + 1, share, word="prince")
+    found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
+    of = {line.group.varies["attention"]: line for line in found.lines}
+    assert {one.varies["attention"] for one in found.bases} == {"additive", "local"}
+    assert found.comparisons == 3 + 1
+    assert of["dot"].difference is not None
+    assert "from the baseline of its test set" in comparison.note(found)
 
 
 def change(path: Path, **values: Any) -> None:
@@ -624,11 +672,14 @@ def test_the_command_prints_and_writes_tables(
     assert [row["attention"] for row in rows][2] == "none"
     scores = [run.result["test/bleu"] for run in find_runs([study])[0] if run.settings["attention"] == "none"]
     assert float(rows[2]["test/bleu mean"]) == pytest.approx(sum(scores) / 3)
-    assert (rows[2]["runs"], rows[2]["p"], rows[2]["num_parameters std"]) == ("3", "baseline", "0.0")
+    assert (rows[2]["runs"], rows[2]["p over seeds"], rows[2]["num_parameters std"]) == ("3", "", "0.0")
+    assert {row["baseline"] for row in rows} == {"attention=none"}
+    assert float(rows[0]["95% CI low"]) < float(rows[0]["difference"]) < float(rows[0]["95% CI high"])
+    assert "p, these two models" not in rows[0]
     latex = (tmp_path / "t.tex").read_text()
-    assert latex.startswith("\\begin{tabular}{lrrrrrrrr}\n\\toprule\nattention & runs & BLEU & chrF")
-    assert latex.count("\\textbf{") == 1
-    assert "$\\pm$" in latex
+    assert latex.startswith(
+        "\\begin{tabular}{lrrrrrrrr}\n\\toprule\nattention & runs & BLEU $\\pm$ std & chrF"
+    )
     with pytest.raises(SystemExit):
         main([str(study / "dot1")])
     assert capsys.readouterr().err.startswith("error: ")
@@ -679,6 +730,44 @@ def test_groups_of_examples_have_deviations_over_runs_or_the_intervals_of_one() 
     series = figures.grouping_series("x", rows, ["a", "b", "c"])
     assert (series.x, series.y) == ([0, 2], [2.0, 4.0])
     assert series.errors == pytest.approx([2**0.5, 0.5])
+
+
+def test_bold_face_columns_digits_and_caption_of_latex(study: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "other", "dot", 1, 0.5, word="prince")
+    options = (
+        "--latex-columns",
+        "bleu,num_parameters",
+        "--latex-digits",
+        "1",
+        "--latex-caption",
+        "Scores & p.",
+    )
+    main([str(study), str(tmp_path), "--latex", str(tmp_path / "t.tex"), *options])
+    latex = (tmp_path / "t.tex").read_text()
+    bold = [line.split(" & ")[0] for line in latex.splitlines() if r"\textbf{" in line]
+    # The best of each test set, and the one that is not significantly worse.
+    assert sorted(bold) == ["additive", "dot", "multiplicative"]
+    assert "chrF" not in latex
+    assert "1,234,567" in latex
+    assert re.search(r"\\textbf\{\d+\.\d \$\\pm\$ \d+\.\d\}", latex)
+    assert re.search(r" & -\d+\.\d \[-\d+\.\d, -?\d+\.\d\] & ", latex)
+    run = find_runs([study])[0][0]
+    signature = run.signature("bleu").replace("|", r"\textbar{}")
+    assert (
+        rf"\caption{{Scores \& p. Means; std: standard deviation over the runs of a line. BLEU: {signature}."
+        in latex
+    )
+    assert latex.startswith("\\begin{table}")
+    with pytest.raises(SystemExit):
+        main([str(study), "--latex", str(tmp_path / "t.tex"), "--latex-columns", "bleo"])
+
+
+def test_every_spread_of_a_table_has_a_word(study: Path) -> None:
+    heads, rows, _ = comparison.cells(comparison.compare(group_runs(find_runs([study])[0]), None))
+    for row in rows:
+        for head, text in zip(heads, row, strict=True):
+            assert ("±" in text) <= head.endswith("± std")
+            assert ("[" in text) <= ("95% CI" in head)
 
 
 def test_the_page_needs_nothing_else(study: Path) -> None:

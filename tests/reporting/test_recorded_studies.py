@@ -70,8 +70,10 @@ def test_a_study_counts_each_run_once(recorded: Path) -> None:
 
 
 def test_the_page_shows_each_run_once(recorded: Path) -> None:
-    found = comparison.compare(group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None)
-    assert found.base is not None
+    found = comparison.compare(
+        group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None, p_of_median_runs=True
+    )
+    assert found.bases == [found.groups[0]]
     assert found.warnings == ()
     data = page.page_data(found)
     (loss,) = (curve["lines"] for curve in data["curves"] if curve["label"] == "training loss")
@@ -101,9 +103,9 @@ def test_evaluations_are_compared_when_named(recorded: Path, capsys: pytest.Capt
         {"search": "greedy", "search.size": "–"},
         {"search": "beam", "search.size": "2"},
     )
-    found = comparison.compare([greedy, beam], "greedy")
-    assert found.base is greedy
-    assert [line.p is None for line in found.lines].count(True) == 1
+    found = comparison.compare([greedy, beam], "greedy", p_of_median_runs=True)
+    assert found.bases == [greedy]
+    assert [line.p_models is None for line in found.lines].count(True) == 1
     assert found.warnings == ()
     assert "one comparison, not corrected" in comparison.note(found)
     page.page_data(found)
