@@ -78,9 +78,7 @@ def test_equals_torch(
 @both_cells
 @both_directions
 @pytest.mark.parametrize("started", [False, True], ids=["from_zero", "from_a_state"])
-def test_bfloat16(
-    cell: Own, bidirectional: bool, started: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16(cell: Own, bidirectional: bool, started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under autocast the states have its type and are close to those of float32; gradients are float32."""
     monkeypatch.setattr(recurrent, "lacks_lstm", lambda *_: False)
     ours, theirs = pair(cell, bidirectional, torch.float32)
@@ -192,7 +190,7 @@ def test_whether_an_lstm_is_lacking(dtype: torch.dtype, monkeypatch: pytest.Monk
 
 
 def test_an_lstm_computes_in_every_type_on_a_processor_without_avx512() -> None:
-    """oneDNN reads the variable when it is first used, so this needs a process of its own."""
+    """oneDNN reads the variable only once, so this needs another process."""
     code = (
         "import torch\n"
         "from seq2seq_lab.models.kernels.recurrent import LSTM\n"

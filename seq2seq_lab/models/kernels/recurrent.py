@@ -9,7 +9,7 @@ On a GPU under autocast to bfloat16 the layers compute in float32: autocast woul
 (PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 unless the loss is scaled. cuDNN multiplies
 float32 in TF32 if the GPU has it.
 
-On a CPU under autocast to a type in which PyTorch has no LSTM for the processor (`lacks_lstm`), an `LSTM` computes in float32.
+On a CPU under autocast, an `LSTM` computes in float32 if PyTorch has no LSTM in that type for the processor (`lacks_lstm`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
