@@ -929,6 +929,8 @@ class TestSettings:
         lacking = [precision] if lacks_lstm("cpu", DTYPES[Precision(precision)]) else []
         assert result["provenance"].get("float32_lstm", []) == lacking
         assert caplog.text.count(f"PyTorch has no LSTM in {precision}") == len(lacking)
+        seq2seq_lab.load(tmp_path, precision=precision)
+        assert caplog.text.count(f"PyTorch has no LSTM in {precision}") == 2 * len(lacking)
 
     def test_a_held_out_pair_that_is_too_long_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
