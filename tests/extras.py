@@ -4,6 +4,8 @@ import importlib.util
 
 import pytest
 
+from seq2seq_lab.config.schema import Config
+
 
 def needs(package: str, extra: str) -> pytest.MarkDecorator:
     """Return the mark of tests that are skipped without a package."""
@@ -17,3 +19,10 @@ def is_installed(package: str) -> bool:
 
 needs_plotly = needs("plotly", "compare")
 needs_workspaces = needs("wandb_workspaces", "dashboard")
+
+
+def lacks_spacy(config: Config) -> bool:
+    """Return whether the tokenizer of a configuration needs spaCy, and spaCy is not installed."""
+    tokenizer = config.tokenizer
+    uses_spacy = tokenizer is not None and tokenizer["_target_"].endswith(".SpacyTokenizer")
+    return uses_spacy and not is_installed("spacy")

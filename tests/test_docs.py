@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extras import is_installed
+from extras import lacks_spacy
 from matplotlib.figure import Figure
 
 from seq2seq_lab.config.command_line import parse_line, parse_overrides
@@ -155,7 +155,5 @@ def test_commands_compose_to_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
             job = compose_job([split_values(override)[0] for override in overrides])
             if "encoder=pretrained" in command:  # needs the files of a model
                 continue
-            if is_installed("spacy") or not str((job.config.tokenizer or {}).get("_target_")).endswith(
-                "SpacyTokenizer"
-            ):
+            if not lacks_spacy(job.config):
                 check_parts(job.config)
