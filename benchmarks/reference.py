@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.models.kernels.recurrent import in_float32, lacks_lstm, matrix_dtype
 
 State = Tensor | tuple[Tensor, Tensor]
 
@@ -76,13 +77,22 @@ class Reference(nn.Module, ABC):
         return self.dropout(self.source_embedding(source_SB))
 
 
+class LSTM(nn.LSTM):
+    """A `torch.nn.LSTM` that computes in float32 where the package's LSTM does, under autocast on some processors."""
+
+    def forward(self, sequence_TBE: Tensor, start: State | None = None) -> tuple[Tensor, State]:
+        if lacks_lstm(sequence_TBE.device.type, matrix_dtype(sequence_TBE)):
+            return in_float32(super().forward, sequence_TBE, start)
+        return super().forward(sequence_TBE, start)
+
+
 class Sutskever(Reference):
     """Two LSTM layers on each side; the final encoder states start the decoder (Sutskever 2014, arXiv:1409.3215)."""
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__(sizes, dropout)
-        self.encoder = nn.LSTM(sizes.embedding, sizes.hidden, num_layers=2, dropout=dropout)
-        self.decoder = nn.LSTM(sizes.embedding, sizes.hidden, num_layers=2, dropout=dropout)
+        self.encoder = LSTM(sizes.embedding, sizes.hidden, num_layers=2, dropout=dropout)
+        self.decoder = LSTM(sizes.embedding, sizes.hidden, num_layers=2, dropout=dropout)
         self.output = nn.Linear(sizes.hidden, sizes.target_vocabulary)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.08, 0.08)

@@ -27,6 +27,7 @@ from seq2seq_lab.launching.launch import follow
 from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
+from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache, to_host
@@ -429,8 +430,10 @@ def open_run(
         checkpoints.load_average(weights, model)
     if place.type == "cpu":
         use_recorded_threads(read_record(folder))
+    compute = Compute(place, wanted)
+    report_float32_lstm(model, compute)
     names = ",".join(map(checkpoints.name_of, weights))
-    return OpenedRun(folder, config, task, model.to(place).eval(), Compute(place, wanted), names)
+    return OpenedRun(folder, config, task, model.to(place).eval(), compute, names)
 
 
 def open_task(config: Config, folder: Path, kind: type[AnyTask]) -> AnyTask:

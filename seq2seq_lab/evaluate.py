@@ -13,6 +13,7 @@ from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, wri
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
+    from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.data.corpus import Corpus
     from seq2seq_lab.runtime.ranks import Ranks
     from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
@@ -152,7 +153,6 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     """Score a run together with the other ranks. Only rank 0 writes and prints the metrics."""
     from seq2seq_lab import build
     from seq2seq_lab.config import extensions
-    from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.metrics.base import Declarations
     from seq2seq_lab.reporting import baselines, run_report, score_tables
     from seq2seq_lab.run import RESULT_FORMAT, write_result
@@ -165,9 +165,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         with extensions.using(options.config_dir):
             run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
         splits, origin = read_splits(run, options, ranks)
-    # The run scores its validation split in the precision of its training.
-    trained_in = Precision(read_record(run.folder)["precision"])
-    validation_precision = trained_in if options.precision == "auto" else run.precision
+    validation_precision = choose_validation_precision(run, options)
     evaluations = []
     for split in splits:
         precision = validation_precision if split.prefix == "val" else run.precision
@@ -207,6 +205,20 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     console.print_and_log(
         console.closing_summary(score_tables.score_tables(scores, everything=True), facts, {})
     )
+
+
+def choose_validation_precision(run: "LoadedRun", options: argparse.Namespace) -> "Precision":
+    """Return the precision of the validation split: by default that of the training, in which the run has scored it."""
+    from seq2seq_lab.config.schema import Precision
+    from seq2seq_lab.models.recurrent import report_float32_lstm
+    from seq2seq_lab.runtime.compute import Compute
+
+    if options.precision != "auto":
+        return run.precision
+    precision = Precision(read_record(run.folder)["precision"])
+    if options.validation and precision is not run.precision:
+        report_float32_lstm(run.model, Compute(run.device, precision))
+    return precision
 
 
 def read_splits(

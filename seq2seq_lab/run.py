@@ -30,6 +30,7 @@ from seq2seq_lab.files import (
     write_atomically,
     write_covered,
 )
+from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.score_tables import WORST_OUTPUTS
 from seq2seq_lab.runtime import console
@@ -162,7 +163,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         ranks.broadcast(lambda: provenance.initial_weights(config)) if record is None else record["weights"]
     )
     origin = provenance.provenance(config, data.record, weights, compute.device, ranks.size)
-    start_record = {**precisions, **origin}
+    float32_lstm = report_float32_lstm(model, compute, test_compute)
+    start_record = {**precisions, **({"float32_lstm": float32_lstm} if float32_lstm else {}), **origin}
     if record is not None:
         start_record = resumed_record(folder, record, start_record)
     run_report.describe(model, task, compute)

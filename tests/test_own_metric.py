@@ -8,6 +8,7 @@ from pathlib import Path
 import command_line
 import numpy as np
 import pytest
+from extras import needs_plotly
 from tracking.offline_record import read_offline_run
 
 from seq2seq_lab import compare, evaluate
@@ -69,6 +70,7 @@ def test_the_record_of_wandb_has_its_best_value(study: Path) -> None:
         assert record.summary["test/similar_length"] == read_result(path.parent)["test/similar_length"]
 
 
+@needs_plotly
 def test_runs_are_compared_by_it_without_its_code(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

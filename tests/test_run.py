@@ -43,8 +43,10 @@ from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.files import find_damage, read_record, read_result, sha256
 from seq2seq_lab.launching.start import resume_run
+from seq2seq_lab.models.kernels.recurrent import lacks_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.runs import find_runs
+from seq2seq_lab.runtime.device import DTYPES
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.translation.data import evaluation_splits
 from seq2seq_lab.tasks.translation.task import TranslationTask
@@ -917,6 +919,19 @@ class TestSettings:
         assert result["precision"] == precision
         (tmp_path / "result.json").unlink()
         assert steady(go_on(tmp_path, *half)) == steady(result)
+
+    @pytest.mark.parametrize("precision", ["fp16", "bf16"])
+    def test_an_lstm_runs_in_half_precision_on_every_cpu(
+        self, precision: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Where PyTorch has no such LSTM, the layers compute in float32, which the run records and logs once."""
+        half = (f"trainer.precision={precision}", "trainer.test_precision=auto", "trainer.fast_dev_run=true")
+        result = start(tmp_path, *half, "encoder.cell=lstm", "decoder.cell=lstm")
+        lacking = [precision] if lacks_lstm("cpu", DTYPES[Precision(precision)]) else []
+        assert result["provenance"].get("float32_lstm", []) == lacking
+        assert caplog.text.count(f"PyTorch has no LSTM in {precision}") == len(lacking)
+        seq2seq_lab.load(tmp_path, precision=precision)
+        assert caplog.text.count(f"PyTorch has no LSTM in {precision}") == 2 * len(lacking)
 
     def test_a_held_out_pair_that_is_too_long_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

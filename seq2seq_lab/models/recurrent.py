@@ -1,6 +1,7 @@
 """Recurrent layers and their states, for encoders and decoders."""
 
 import collections.abc
+import logging
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
@@ -11,8 +12,11 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.profiler import record_function
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, RNN, matrix_dtype
-from seq2seq_lab.runtime.device import on_device
+from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, RNN, lacks_lstm, matrix_dtype
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.device import DTYPES, on_device
+
+log = logging.getLogger(__name__)
 
 Cell = Literal["rnn", "lstm", "gru"]
 Sequence = TypeVar("Sequence", Tensor, PackedSequence)
@@ -225,6 +229,24 @@ class RecurrentLoop:
             recurrent_BG = functional.linear(state.hidden_BH, recurrent_GH, recurrent_bias_G)
             self.states[number] = self._step(input_BG, recurrent_BG, state)
         return self.top_BH
+
+
+def report_float32_lstm(model: nn.Module, *places: Compute) -> list[str]:
+    """Log and return the precisions in which the LSTM layers of a model compute in float32; see `lacks_lstm`."""
+    if not any(isinstance(module, LSTM) for module in model.modules()):
+        return []
+    lacking = {
+        place.precision.value: place
+        for place in places
+        if place.precision in DTYPES and lacks_lstm(place.device.type, DTYPES[place.precision])
+    }
+    for precision in lacking:
+        log.warning(
+            "PyTorch has no LSTM in %s for this processor: the LSTM layers compute in fp32, other layers in %s.",
+            precision,
+            precision,
+        )
+    return sorted(lacking)
 
 
 def apply_mask(x_BH: Tensor, masks: Masks, t: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import hydra
 import pytest
+from extras import lacks_spacy
 from omegaconf import DictConfig, OmegaConf
 from small_models import recurrent_values_of
 from torch import nn
@@ -76,6 +77,8 @@ def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def compose(*overrides: str) -> tuple[Config, dict[str, Any], dict[str, str]]:
     """Return the typed and the plain configuration, and the groups' choices."""
     composed = compose_job(overrides)
+    if lacks_spacy(composed.config):
+        pytest.skip("spacy is not installed (pip install 'seq2seq_lab[spacy]')")
     start.check_parts(composed.config)  # builds the model, without memory
     return composed.config, composed.plain, composed.choices
 

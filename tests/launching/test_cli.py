@@ -15,6 +15,8 @@ import hydra
 import pytest
 from hostile_configs import HOSTILE_ARGUMENTS, HOSTILE_FILES, write_hostile_experiment, write_hostile_study
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 from program import Program, assert_refused
 from rewriting import rewrite
@@ -23,6 +25,7 @@ import seq2seq_lab
 from seq2seq_lab import build
 from seq2seq_lab.config import sweeps
 from seq2seq_lab.config.command_line import parse_overrides
+from seq2seq_lab.config.explain import EXTRAS
 from seq2seq_lab.config.schema import CONF_DIR, group_values, groups, plain
 from seq2seq_lab.errors import UserError, exit_on_closed_pipe
 from seq2seq_lab.files import RUN_FORMAT
@@ -76,7 +79,6 @@ class MyAttention(Attention):
         ("atention=dot", ["atention=dot", "'attention'"]),
         ("metric=[acuracy]", ["metric=acuracy", "'accuracy'"]),
         ("hydra/launcher=foo", ["hydra/launcher=foo", "basic"]),
-        ("hydra/sweeper=optuna", ["hydra/sweeper=optuna", "pip install 'seq2seq_lab[optuna]'"]),
         ("experiment=multi30k", ["'multi30k_de_en' or 'multi30k_en_de' or 'multi30k_en_fr'"]),
         ("teacher_forcing=0.5", ["teacher_forcing=0.5", "constant"]),
         ("dataset.train=pairs.tsv", ["dataset.train=pairs.tsv", "dataset=parallel"]),
@@ -125,6 +127,17 @@ class MyAttention(Attention):
 )
 def test_refused_before_any_work(program: Program, arguments: str, named: list[str]) -> None:
     assert_refused(program, arguments, *named)
+
+
+@pytest.mark.parametrize(("value", "extra"), EXTRAS.items())
+def test_the_error_names_the_extra_that_has_a_plugin_of_hydra(
+    program: Program, monkeypatch: pytest.MonkeyPatch, value: str, extra: str
+) -> None:
+    """Hydra does not find the plugin, whether or not the extra is installed."""
+    Plugins.instance()  # installed plugins add their values to the store
+    group, _, name = value.removeprefix("hydra/").partition("=")
+    monkeypatch.delitem(ConfigStore.instance().repo["hydra"][group], f"{name}.yaml", raising=False)
+    assert_refused(program, value, value, f"pip install 'seq2seq_lab[{extra}]'")
 
 
 @pytest.mark.parametrize("arguments", HOSTILE_ARGUMENTS)

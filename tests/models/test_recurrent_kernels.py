@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from typing import Literal
 
 import pytest
@@ -5,9 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, MAX_CELL_ROWS
+from seq2seq_lab.models.kernels import recurrent
+from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, MAX_CELL_ROWS, lacks_lstm
 
 B, T, E, H = 3, 5, 4, 6
+HALF = (torch.bfloat16, torch.float16)
 
 Own = Literal["lstm", "gru"]
 OURS: dict[Own, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
@@ -73,8 +78,9 @@ def test_equals_torch(
 @both_cells
 @both_directions
 @pytest.mark.parametrize("started", [False, True], ids=["from_zero", "from_a_state"])
-def test_bfloat16(cell: Own, bidirectional: bool, started: bool) -> None:
+def test_bfloat16(cell: Own, bidirectional: bool, started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under autocast the states have its type and are close to those of float32; gradients are float32."""
+    monkeypatch.setattr(recurrent, "lacks_lstm", lambda *_: False)
     ours, theirs = pair(cell, bidirectional, torch.float32)
     x_BTE = torch.randn(B, T, E, requires_grad=True)
     start = starting_from(cell, 1 + bidirectional, torch.float32) if started else ()
@@ -125,3 +131,75 @@ def test_a_search_step_of_few_rows_is_one_cell(rows: int, monkeypatch: pytest.Mo
     expected = states_of(theirs, x_N1E, start)
     monkeypatch.setattr(nn.LSTM if rows == B else torch, "forward" if rows == B else "lstm_cell", None)
     torch.testing.assert_close(states_of(ours, x_N1E, start), expected)
+
+
+@both_directions
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("way", ["training", "packed", "evaluation", "search"])
+def test_an_lstm_that_the_processor_lacks_computes_in_float32(
+    way: str, dtype: torch.dtype, bidirectional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States and gradients are those of torch's layer in float32."""
+    monkeypatch.setattr(recurrent, "lacks_lstm", lambda _, dtype: dtype in HALF)
+    ours, theirs = pair("lstm", bidirectional, torch.float32)
+    x_BTE = torch.randn(B, 1 if way == "search" else T, E, requires_grad=way in ("training", "packed"))
+    half_BTE = x_BTE.to(dtype)  # as other layers compute it
+    start = tuple(x.detach() for x in starting_from("lstm", 1 + bidirectional, torch.float32))
+    packed = way == "packed"
+    read, half = (pack_sequence([*x]) if packed else x for x in (half_BTE.float(), half_BTE))
+    with torch.set_grad_enabled(x_BTE.requires_grad):
+        expected_states, expected = theirs(read, start)
+        with torch.autocast("cpu", dtype):
+            found_states, found = ours(half, start)
+    if packed:
+        expected_states, found_states = expected_states.data, found_states.data
+    assert {x.dtype for x in (found_states, *found)} == {torch.float32}
+    torch.testing.assert_close((found_states, *found), (expected_states, *expected))
+    if x_BTE.requires_grad:
+        torch.testing.assert_close(
+            gradients((found_states, *found), [x_BTE, *ours.parameters()]),
+            gradients((expected_states, *expected), [x_BTE, *theirs.parameters()]),
+        )
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_whether_an_lstm_is_lacking(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is that of torch's layer; it draws no random numbers, and another error is not hidden."""
+    state = torch.get_rng_state()
+    lacks_lstm.cache_clear()
+    lacking = lacks_lstm("cpu", dtype)
+    assert torch.equal(torch.get_rng_state(), state)
+    try:
+        with torch.autocast("cpu", dtype):
+            nn.LSTM(E, H, batch_first=True)(torch.randn(B, T, E))
+    except RuntimeError:
+        assert lacking
+    else:
+        assert not lacking
+    assert not any(
+        lacks_lstm(*place) for place in (("cpu", torch.float32), ("cpu", torch.float64), ("cuda", dtype))
+    )
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    lacks_lstm.cache_clear()
+    monkeypatch.setattr(nn.LSTM, "forward", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        lacks_lstm("cpu", dtype)
+
+
+def test_an_lstm_computes_in_every_type_on_a_processor_without_avx512() -> None:
+    """oneDNN reads the variable only once, so this needs another process."""
+    code = (
+        "import torch\n"
+        "from seq2seq_lab.models.kernels.recurrent import LSTM\n"
+        "layer = LSTM(4, 6, batch_first=True)\n"
+        "for dtype in (torch.bfloat16, torch.float16):\n"
+        "    with torch.autocast('cpu', dtype):\n"
+        "        layer(torch.randn(3, 5, 4))[0].float().sum().backward()\n"
+        "        with torch.no_grad():\n"
+        "            layer(torch.randn(3, 5, 4))\n"
+    )
+    old = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    subprocess.run([sys.executable, "-c", code], env=old, check=True)

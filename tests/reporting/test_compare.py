@@ -11,11 +11,13 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from extras import needs_plotly
 from omegaconf import OmegaConf
 from rewriting import rewrite
 
@@ -538,6 +540,7 @@ def test_runs_of_other_test_sentences_or_data_share_no_line(tmp_path: Path) -> N
     ]
 
 
+@needs_plotly
 def test_differing_code_precision_and_machine_are_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -591,6 +594,7 @@ def test_signatures_are_shown_and_compared(tmp_path: Path) -> None:
     assert signature not in comparison.note(found)
 
 
+@needs_plotly
 def test_hashes_that_look_like_numbers_are_texts(tmp_path: Path) -> None:
     for seed in (1, 2):
         make_run(tmp_path / str(seed), "dot", seed, 0.5)
@@ -612,6 +616,7 @@ def test_thinned_curves_of_different_lengths_share_steps() -> None:
     assert len(page.thinned([(step, 0.5) for step in range(page.MAX_POINTS)])) == page.MAX_POINTS
 
 
+@needs_plotly
 def test_runs_of_one_name_and_runs_without_outputs(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study / "none1", tmp_path / "none1")
     (study / "additive2" / "attention.test.jsonl").rename(tmp_path / "kept")
@@ -770,6 +775,16 @@ def test_every_spread_of_a_table_has_a_word(study: Path) -> None:
             assert ("[" in text) <= ("95% CI" in head)
 
 
+def test_without_plotly_the_extra_is_named(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)  # importing it raises ImportError
+    with pytest.raises(SystemExit):
+        main([str(study), "--html", str(tmp_path / "t.html")])
+    assert "pip install 'seq2seq_lab[compare]'" in capsys.readouterr().err
+
+
+@needs_plotly
 def test_the_page_needs_nothing_else(study: Path) -> None:
     text = page.page(comparison.compare(group_runs(find_runs([study])[0]), None), "a < b")
     assert "<title>a &lt; b</title>" in text
@@ -780,6 +795,7 @@ def test_the_page_needs_nothing_else(study: Path) -> None:
     assert len(json.loads(gzip.decompress(base64.b64decode(packed)))["runs"]) == 9
 
 
+@needs_plotly
 def test_the_data_of_the_page(study: Path) -> None:
     table = comparison.compare(group_runs(find_runs([study])[0]), None)
     data = page.page_data(table)
@@ -809,12 +825,14 @@ def test_the_data_of_the_page(study: Path) -> None:
     assert "attention" not in data["shared"]
 
 
+@needs_plotly
 def test_settings_that_all_runs_share_have_no_axis(study: Path) -> None:
     (group,) = group_runs(find_runs([study / "none1"])[0])
     data = page.page_data(comparison.compare([group], None))
     assert [axis["label"] for axis in data["axes"]] == ["test BLEU"]
 
 
+@needs_plotly
 def test_the_page_has_the_attention_of_every_validation(study: Path) -> None:
     first, *_, last = page.page_data(comparison.compare(group_runs(find_runs([study])[0]), None))["attention"]
     assert len(first["maps"]) == 6  # none has none
@@ -910,6 +928,7 @@ def open_page(browser: str, folder: Path, text: str, script: str) -> Any:
 
 
 @pytest.mark.browser
+@needs_plotly
 def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
     found = comparison.compare(group_runs(find_runs([study])[0]), None)
     seen = open_page(browser, tmp_path, page.page(found, "a study"), CLICKS)
@@ -952,6 +971,7 @@ look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: Str
 
 
 @pytest.mark.browser
+@needs_plotly
 def test_the_outputs_of_each_test_set_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
     make_run(tmp_path / "other", "additive", 4, 0.01, word="prince")
     found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)

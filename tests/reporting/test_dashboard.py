@@ -1,10 +1,12 @@
 """The W&B workspace: its spec is built and checked without the network."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from extras import needs_workspaces
 from rewriting import rewrite
 
 from seq2seq_lab import dashboard
@@ -32,6 +34,13 @@ def found(node: Any, key: str) -> list[Any]:
     return [*([node[key]] if key in node else []), *(v for value in node.values() for v in found(value, key))]
 
 
+def test_without_workspaces_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)  # importing it raises ImportError
+    with pytest.raises(UserError, match=r"seq2seq_lab\[dashboard\]"):
+        spec_of("team", "seq2seq_lab", None, "attention")
+
+
+@needs_workspaces
 def test_the_workspace_has_the_panels_of_the_page() -> None:
     text = json.dumps(spec_of("team", "seq2seq_lab", "why", "attention"))
     spec = json.loads(text)
@@ -45,6 +54,7 @@ def test_the_workspace_has_the_panels_of_the_page() -> None:
     assert "stddev" in text
 
 
+@needs_workspaces
 def test_a_study_is_shown_alone_and_grouped() -> None:
     spec = spec_of("team", "seq2seq_lab", "why", "encoder")
     assert "why" in found(spec, "value")
@@ -52,6 +62,7 @@ def test_a_study_is_shown_alone_and_grouped() -> None:
     assert "encoder" in json.dumps(found(spec, "grouping"))
 
 
+@needs_workspaces
 def test_without_a_key_nothing_is_saved(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +74,7 @@ def test_without_a_key_nothing_is_saved(
     assert "wandb login" in capsys.readouterr().err
 
 
+@needs_workspaces
 def test_an_invalid_key_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +89,7 @@ def test_an_invalid_key_is_refused(
     assert "WANDB_API_KEY" in capsys.readouterr().err
 
 
+@needs_workspaces
 def test_the_metrics_of_a_run_have_panels(tmp_path: Path) -> None:
     declared = Declarations.of([Ter()], [], "ter")
     rewrite(tmp_path / "result.json", json.dumps({"status": "finished", **declared.result()}))

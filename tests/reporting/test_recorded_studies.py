@@ -6,6 +6,7 @@ from pathlib import Path
 
 import command_line
 import pytest
+from extras import needs_plotly
 
 from seq2seq_lab import evaluate
 from seq2seq_lab.compare import main
@@ -69,6 +70,7 @@ def test_a_study_counts_each_run_once(recorded: Path) -> None:
     assert skipped == [f"{copy}: a copy of {copy.parents[2]} (run_id={runs[0].record['run_id']})"]
 
 
+@needs_plotly
 def test_the_page_shows_each_run_once(recorded: Path) -> None:
     found = comparison.compare(
         group_runs(find_runs([recorded / "sweeps"])[0], ["seed"]), None, p_of_median_runs=True
@@ -92,6 +94,7 @@ def test_the_command_reads_text_with_odd_line_separators(
         assert "\x85" in run.examples[0]["reference"]
 
 
+@needs_plotly
 def test_evaluations_are_compared_when_named(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = sorted(recorded.glob("sweeps/mine/*/"))
     evaluate.main([str(first), "search=beam", "search.size=2"])

@@ -10,6 +10,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
+from extras import needs_plotly
 from forked_ranks import forked_ranks
 from PIL import Image
 from small_models import batch_of, random_sentences, small_config, small_model
@@ -173,6 +174,7 @@ def test_a_run_writes_captions_and_pictures(whole: Path) -> None:
     assert [row["image"] for row in captions] == [f"test {i}" for i in range(6)]
 
 
+@needs_plotly
 def test_the_page_shows_the_overlays(whole: Path) -> None:
     data = page.page_data(comparison.compare(group_runs(find_runs([whole])[0]), None))
     (example,) = data["attention"]

@@ -12,6 +12,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
+from extras import needs_plotly
 from forked_ranks import forked_ranks
 from omegaconf import OmegaConf
 from rewriting import rewrite
@@ -192,6 +193,7 @@ def test_a_killed_run_resumes_with_identical_losses(
     assert result_of(folder)["test/accuracy"] == result_of(run)["test/accuracy"]
 
 
+@needs_plotly
 def test_two_ranks_compute_what_one_process_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

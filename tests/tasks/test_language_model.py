@@ -11,6 +11,7 @@ import command_line
 import numpy as np
 import pytest
 import torch
+from extras import needs_plotly
 from forked_ranks import forked_ranks
 from safetensors.torch import load_file
 from torch.nn import functional
@@ -86,6 +87,7 @@ def test_it_learns_and_reports_its_metrics(run: Path) -> None:
     assert sum(bool(row["phenomenon"]) for row in rows) == sum(group["count"] for group in groups)
 
 
+@needs_plotly
 def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> None:
     alone = page.page_data(comparison.compare(group_runs(find_runs([run])[0]), None))
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]

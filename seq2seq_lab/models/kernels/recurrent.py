@@ -8,9 +8,12 @@ gradient, one step of an LSTM with at most `MAX_CELL_ROWS` rows uses `torch.lstm
 On a GPU under autocast to bfloat16 the layers compute in float32: autocast would run cuDNN's recurrent layers in float16
 (PyTorch, aten/src/ATen/cudnn/AutocastRNN.cpp), where small gradients become 0 unless the loss is scaled. cuDNN multiplies
 float32 in TF32 if the GPU has it.
+
+On a CPU under autocast, an `LSTM` computes in float32 if PyTorch has no LSTM in that type for the processor (`lacks_lstm`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -44,6 +47,8 @@ class LSTM(nn.LSTM):
         self, sequence: Tensor | PackedSequence, start: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """Return (states, (hidden, cell) after the last input), as torch does."""
+        if lacks_lstm(_data(sequence).device.type, matrix_dtype(_data(sequence))):
+            return in_float32(self.forward, sequence, start)
         if isinstance(sequence, PackedSequence):
             return _torch_pass(super().forward, sequence, start)
         if start is not None and not self.bidirectional and _is_small_step(sequence):
@@ -205,6 +210,27 @@ def matrix_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
+@cache
+def lacks_lstm(device_type: str, dtype: torch.dtype) -> bool:
+    """Return whether `torch.nn.LSTM` fails under autocast to a type.
+
+    On a CPU it then calls oneDNN, which has an LSTM in bfloat16 or float16 only for processors with certain instructions
+    (in bfloat16: AVX-512). PyTorch has no function for this question, so this function tries a small layer.
+    """
+    if device_type != "cpu" or dtype not in (torch.bfloat16, torch.float16):
+        return False
+    with torch.random.fork_rng(devices=[]):
+        layer = nn.LSTM(1, 1)
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype):
+            layer(torch.zeros(1, 1, 1))
+    except RuntimeError as error:
+        if "could not create a primitive" not in str(error):
+            raise
+        return True
+    return False
+
+
 def _use_own_pass(sequence: Tensor) -> bool:
     """Return whether the pass of this module is faster than that of torch."""
     trains_on_cpu = sequence.device.type == "cpu" and torch.is_grad_enabled()
@@ -232,16 +258,28 @@ def _torch_pass(
     start: State | None,
 ) -> tuple[Any, State]:
     """Return what torch's layer computes, on a GPU in float32 instead of bfloat16."""
-    x = sequence.data if isinstance(sequence, PackedSequence) else sequence
-    autocast = x.device.type == "cuda" and torch.is_autocast_enabled("cuda")
-    if not autocast or torch.get_autocast_dtype("cuda") is not torch.bfloat16:
-        return forward(sequence, start)
+    x = _data(sequence)
+    if x.device.type == "cuda" and matrix_dtype(x) is torch.bfloat16 and torch.is_autocast_enabled("cuda"):
+        return in_float32(forward, sequence, start)
+    return forward(sequence, start)
+
+
+def in_float32(
+    forward: Callable[[Any, State | None], tuple[Any, State]],
+    sequence: Tensor | PackedSequence,
+    start: State | None,
+) -> tuple[Any, State]:
+    """Return what `forward` computes in float32, without autocast."""
     if isinstance(start, tuple):
         start = (start[0].float(), start[1].float())
     elif start is not None:
         start = start.float()
-    with torch.autocast("cuda", enabled=False):
+    with torch.autocast(_data(sequence).device.type, enabled=False):
         return forward(sequence.float(), start)
+
+
+def _data(sequence: Tensor | PackedSequence) -> Tensor:
+    return sequence.data if isinstance(sequence, PackedSequence) else sequence
 
 
 def _run_directions(
