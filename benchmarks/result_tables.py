@@ -90,7 +90,7 @@ TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     "word_vectors.md": {planned.WORD_VECTORS: ("test/bleu", "test/aer", "test/loops", "test/at_limit")},
 }
 NOT_RECORDED = "No run of this table is recorded."
-TITLES = {"bleu": "sacreBLEU"}  # in place of the label of the metric
+TITLES = {"bleu": "sacreBLEU"}  # replaces the label of the metric
 SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional "}
 TESTS = ("test", "test/compositional")  # of the grammar
 NOT_SHOWN = ("seed=", "logger=", "dataset.path=")  # words of a command that a label leaves out
@@ -681,7 +681,9 @@ def task_columns(runs: Sequence[Line], names: Sequence[str]) -> dict[str, Cell]:
     for name in names:
         column, metric = head(name, runs[0].task), metric_of(name, runs[0].task)
         for group, size in next((counts(run, name) for run in runs if name in run.groups), {}).items():
-            columns[f"{column}, {group} ({size:,})"] = partial(mean_in_group, name=name, group=group)
+            columns[f"{column} by {name.partition('_by_')[2]}: {group} ({size:,})"] = partial(
+                mean_in_group, name=name, group=group
+            )
         if {run.scores[name] for run in runs if name in run.scores} - {metric.quiet_value}:
             columns[column] = partial(mean_or_interval, name=name)
     return columns
@@ -689,7 +691,7 @@ def task_columns(runs: Sequence[Line], names: Sequence[str]) -> dict[str, Cell]:
 
 def mean_or_interval(runs: Sequence[Line], name: str) -> str:
     """Format the mean and the deviation of a score over the seeds; of one run, the score and half of its interval."""
-    has_interval = len(runs) == 1 and f"{name}_confidence" in runs[0].scores
+    has_interval = len(runs) == 1 and runs[0].scores.get(f"{name}_confidence")
     return interval(runs[0], name) if has_interval else score(runs, name)
 
 
