@@ -1,4 +1,4 @@
-"""The runs that docs/results.md should have: their cost, which are recorded, and the command that runs the others.
+"""The runs that the tables of the docs should have: their cost, which are recorded, and the command that runs the others.
 
     python -m benchmarks.planned list
     python -m benchmarks.planned run FOLDER --path DIR=PATH --path FILE=PATH
@@ -32,9 +32,19 @@ BEAM = "search=beam"
 GRAMMAR = "decoder × attention function on the grammar"
 MULTI30K = "decoder × attention function on Multi30k"
 PRESETS = "`multi30k_de_en` and `multi30k_en_de`, greedy and beam search"
-MISSING = 'Not recorded, or without the statistics per sentence that "p, seeds" needs:'
+MISSING = 'Not recorded, or without the statistics per example that "p, seeds" needs:'
 CLAIMS = ".planned"  # a folder beside the runs: its locks show which run `planned run` works on
 TATOEBA = "Tatoeba, by similarity to the training sources and with all references"
+# Tables of the pages on tasks; see `result_tables.TASK_TABLES`.
+NAMES = "names of invented languages"
+NAME_ENCODERS = "recurrent cells and sizes on names"
+SURNAMES = "surnames of 18 languages"
+REVIEWS = "poolings on reviews"
+SST2 = "settings on SST-2"
+CAPTIONS = "captions of scenes"
+DIALOGUES = "encoders of dialogues"
+LANGUAGE_MODEL = "language model of the grammar"
+WORD_VECTORS = "word vectors and random embeddings"
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class Cell:
 
     Attributes:
         table: the name of its table.
-        command: without the seed; DIR and FILE are placeholders of paths.
+        command: without the seed; words in capitals, such as DIR, are placeholders of paths.
         minutes: of one run on one core of an AMD EPYC beside other jobs.
         evaluations: settings with which each run is also evaluated.
     """
@@ -90,7 +100,11 @@ class Run:
 
 def cells() -> Iterator[Cell]:
     """Yield what is planned."""
-    start = shlex.join(PROGRAM)
+    yield from _cells_of_translation(shlex.join(PROGRAM))
+    yield from _cells_of_tasks(shlex.join(PROGRAM))
+
+
+def _cells_of_translation(start: str) -> Iterator[Cell]:
     yield Cell(GRAMMAR, f"{start} model=attn attention=additive", 3)
     yield Cell(GRAMMAR, f"{start} model=vanilla", 2)
     luong = ("multiplicative", "scaled_dot", "dot model.encoder_hidden_size=96", "location", "none")
@@ -109,6 +123,37 @@ def cells() -> Iterator[Cell]:
         yield Cell(PRESETS, f"{start} experiment={name} dataset.path=DIR", minutes, (BEAM,))
     tatoeba = f"{start} experiment=tatoeba_en_fr dataset.path=FILE"
     yield Cell(TATOEBA, tatoeba, 100, ("trainer.multi_reference=true",), seeds=(1,))
+
+
+def _cells_of_tasks(start: str) -> Iterator[Cell]:
+    yield Cell(NAMES, f"{start} experiment=names", 1)
+    for encoder in ("rnn", "lstm", "gru"):
+        for size in (25, 50, 100):
+            settings = f"encoder={encoder} model.encoder_hidden_size={size}"
+            yield Cell(NAME_ENCODERS, f"{start} experiment=names {settings}", 1)
+    yield Cell(SURNAMES, f"{start} experiment=names dataset.path=SURNAMES", 1)
+    for pooling in ("attender", "attention", "last"):
+        yield Cell(REVIEWS, f"{start} experiment=sentiment pooling={pooling}", 3)
+    for settings in (
+        "embedding.source.frozen=true",
+        "embedding.source.frozen=true model.dropout=0.5 trainer.monitor=val/accuracy",
+        "embedding.source.frozen=true model.dropout=0.4 trainer.monitor=val/accuracy trainer.batch_size=32 "
+        "optimizer.lr=5e-4 trainer.max_epochs=6",
+        "model.dropout=0.5 trainer.monitor=val/accuracy trainer.max_epochs=5",
+    ):
+        paths = "dataset.path=SST embedding.source.path=GLOVE"
+        yield Cell(SST2, f"{start} experiment=sentiment {paths} {settings}", 3)
+    yield Cell(CAPTIONS, f"{start} experiment=captions", 6)
+    hierarchical = [f"hierarchical encoder.outputs={outputs}" for outputs in ("words", "turns", "both")]
+    for epochs, minutes in ((3, 2), (8, 4)):
+        for encoder in ("bigru", *hierarchical):
+            settings = f"encoder={encoder} trainer.max_epochs={epochs}"
+            yield Cell(DIALOGUES, f"{start} experiment=dialogue {settings}", minutes)
+    yield Cell(LANGUAGE_MODEL, f"{start} experiment=language_model", 2)
+    study = f"{start} study=word_vectors hydra.mode=RUN dataset.test_compositional=0"
+    for pairs in (1000, 5000, 20000):
+        for path in ("VECTORS", "null"):
+            yield Cell(WORD_VECTORS, f"{study} dataset.train={pairs} embedding.source.path={path}", 3)
 
 
 def tables() -> list[str]:
@@ -134,8 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     actions.add_parser("list", help="print what is planned and what is recorded")
     runner = actions.add_parser("run", help="run what is not recorded")
     runner.add_argument("folder", type=Path)
-    runner.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="of DIR or FILE")
-    runner.add_argument("--only", default="", metavar="TEXT", help="only commands that contain this text")
+    runner.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="of DIR, FILE, …")
+    runner.add_argument("--only", default="", metavar="TEXT", help="only tables or commands with this text")
     runner.add_argument(
         "--hours", type=float, default=math.inf, help="of the planned times together, at most"
     )
@@ -155,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             paths = dict(one.split("=", 1) for one in options.path)
             left = 60 * options.hours
             for run in missing:
-                if options.only in run.command and run.cell.minutes <= left:
+                if options.only in f"{run.cell.table}: {run.command}" and run.cell.minutes <= left:
                     left -= run.cell.minutes
                     execute(run, options.folder / run.name, paths)
     except UserError as error:
@@ -192,7 +237,7 @@ def program_words(run: Run, paths: dict[str, str]) -> list[str]:
     words = [sys.executable, *shlex.split(run.command)[1:]]
     for index, word in enumerate(words):
         key, _, value = word.partition("=")
-        if results.PLACEHOLDER.fullmatch(value):
+        if results.is_placeholder(word):
             if value not in paths:
                 raise UserError(f"{run.command} needs a path. Give it with --path {value}=PATH.")
             words[index] = f"{key}={paths[value]}"

@@ -4,11 +4,12 @@ import shlex
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from omegaconf import OmegaConf
 
 from benchmarks import planned
 from benchmarks.page import filled, table, update
@@ -18,16 +19,21 @@ from benchmarks.results import (
     RESULTS,
     Line,
     current,
+    is_placeholder,
     read_lines,
     read_statistics,
+    task_class,
     unseeded,
 )
+from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.significance import LEAST_TESTED, compare_means, holm
 from seq2seq_lab.reporting.comparison import p_text
 from seq2seq_lab.reporting.score_tables import CLUSTERS
 from seq2seq_lab.runtime.console import mean_and_deviation, with_spread
+from seq2seq_lab.tasks.base import Task
 
 Cell = Callable[[Sequence[Line]], str]
 
@@ -35,7 +41,8 @@ README_RUNS = {  # the rows of the README's table
     "`model=attn attention=additive`": "python -m seq2seq_lab model=attn attention=additive",
     "`model=vanilla`": "python -m seq2seq_lab model=vanilla",
 }
-# Data and number of epochs of each table of decoders and attention functions.
+# Words of a command that choose the table of decoders and attention functions, and the words of each table.
+OF_SWEEP = ("task=", "study=", "dataset=", "trainer.max_epochs=")
 SWEEPS: dict[str, tuple[str, ...]] = {
     "grammar sweep": (),
     "former grammar sweep": ("trainer.max_epochs=5",),
@@ -51,23 +58,50 @@ PUBLISHED = {  # free-running perplexity, and BLEU of lowercased spaCy tokens
     "cho2014": ("37.5", "20.6"),
     "bahdanau2015": ("25.6", "28.3"),
 }
-SCORES = {
-    "bleu": ("sacreBLEU", ".2f"),
-    "chrf": ("chrF", ".2f"),
-    "bleu_lowercased_tokenised": ("BLEU of lowercased tokens", ".2f"),
-    "ter": ("TER", ".2f"),
-    "perplexity_teacher_forced": ("teacher-forced perplexity", ".2f"),
-    "perplexity_free_running": ("free-running perplexity", ".2f"),
-    "aer": ("AER", ".3f"),
-    "bleu_unknown_replaced": ("sacreBLEU, unknown words replaced", ".2f"),
+# The tables of planned runs by page, and the scores of each. Differences of the first score are tested. A name with `_by_`
+# stands for a score of each group of examples.
+TASK_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "classification.md": {
+        planned.NAMES: ("test/accuracy", "test/macro_f1", "test/ece"),
+        planned.NAME_ENCODERS: ("test/accuracy", "test/macro_f1"),
+        planned.SURNAMES: ("test/accuracy", "test/macro_f1", "test/ece", "test/accuracy_by_class"),
+        planned.REVIEWS: ("test/word_auc", "test/word_precision", "test/word_recall", "test/accuracy"),
+        planned.SST2: ("test/accuracy", "val/accuracy"),
+    },
+    "captions.md": {
+        planned.CAPTIONS: (
+            *("test/bleu", "test/accuracy", "test/loops", "test/at_limit"),
+            *("test/pointing_game", "test/attention_in_region", "test/region_share"),
+        ),
+    },
+    "dialogue.md": {
+        planned.DIALOGUES: (
+            *("test/accuracy", "test/accuracy_by_distance", "test/accuracy_by_phenomenon"),
+            *("test/loops", "test/at_limit"),
+        ),
+    },
+    "language_model.md": {
+        planned.LANGUAGE_MODEL: (
+            *("test/perplexity_per_word", "test/perplexity_per_token", "test/bits_per_character"),
+            *("test/minimal_pairs", "test/minimal_pairs_by_phenomenon"),
+        ),
+    },
+    "word_vectors.md": {planned.WORD_VECTORS: ("test/bleu", "test/aer", "test/loops", "test/at_limit")},
 }
+NOT_RECORDED = "No run of this table is recorded."
+TITLES = {"bleu": "sacreBLEU"}  # replaces the label of the metric
 SPLITS = {"val": "validation ", "test": "", "test/compositional": "compositional "}
 TESTS = ("test", "test/compositional")  # of the grammar
 NOT_SHOWN = ("seed=", "logger=", "dataset.path=")  # words of a command that a label leaves out
 UNKNOWN = "‡"  # marks a score that counts `<unk>` as three tokens
+UNTESTED = "§"  # marks a row that cannot be tested, because its runs have no statistics per example
 # The column of BLEU's statistics per sentence; with one reference the same for all systems.
 REFERENCE_LENGTH = 1
 INTERVAL = "95% CI"  # what follows "±" in the tables of single evaluations
+SPREADS = {
+    "std": ["- std: standard deviation over the seeds"],
+    INTERVAL: ["- 95% CI: half of the 95% bootstrap interval over the test examples"],
+}
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 
@@ -95,15 +129,42 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             "similarity": by_similarity(lines),
         },
         RESULTS.with_name("results_history.md"): {**former, "earlier runs": earlier(lines)},
+        **{
+            RESULTS.with_name(page): {name: task_table(lines, name, scores) for name, scores in parts.items()}
+            for page, parts in TASK_TABLES.items()
+        },
         root / "CONTRIBUTING.md": {"planned runs": planned.summary(lines)},
         root / "README.md": {"two runs": two_runs(lines)},
     }
 
 
+@cache
+def of_task(task: str) -> type[Task]:
+    """Return the class of a task by the value of the group `task`."""
+    return task_class(OmegaConf.select(OmegaConf.load(CONF_DIR / "task" / f"{task}.yaml"), "_target_"))
+
+
+def metric_of(name: str, task: str) -> Metric:
+    """Return the metric of a score or of a score by group, such as `test/bleu` or `test/bleu_by_length`."""
+    metrics = BUILT_IN | {metric.name: metric for metric in of_task(task).metrics}
+    return metrics[name.rpartition("/")[2].partition("_by_")[0]]
+
+
+def title(name: str, task: str = "translation") -> str:
+    """Return the name of a score in a text."""
+    metric = metric_of(name, task)
+    return TITLES.get(metric.name, metric.label)
+
+
+def head(name: str, task: str = "translation") -> str:
+    """Return the head of the column of a score."""
+    return f"{SPLITS[name.rpartition('/')[0]]}{title(name, task)}"
+
+
 def score(runs: Sequence[Line], name: str) -> str:
     """Format a score: the mean over runs, and for an evaluation ± half of its 95% interval."""
     values = [run.scores[name] for run in runs if name in run.scores]
-    form = SCORES[name.rpartition("/")[2]][1]
+    form = metric_of(name, runs[0].task).format
     shown = mean_and_deviation(values, form)
     if runs[0].evaluation and (half := runs[0].scores.get(f"{name}_confidence")) is not None:
         shown = f"{shown} ± {half:{form}}"
@@ -113,12 +174,8 @@ def score(runs: Sequence[Line], name: str) -> str:
 
 
 def score_columns(*names: str) -> dict[str, Cell]:
-    """Return the columns of scores."""
-    parts = {name: name.rpartition("/") for name in names}
-    return {
-        f"{SPLITS[split]}{SCORES[last][0]}": partial(score, name=name)
-        for name, (split, _, last) in parts.items()
-    }
+    """Return the columns of scores of translations."""
+    return {head(name): partial(score, name=name) for name in names}
 
 
 def mean_column(name: str, form: str, unit: float = 1) -> Cell:
@@ -175,8 +232,9 @@ def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]
     """Return the lines below a table: machine and signatures."""
     values = {"machine": distinct(run.machine for run in runs if machine)}
     for name in scores:
-        found = distinct(f"`{run.signatures[name]}`" for run in runs if name in run.signatures)
-        values[SCORES[name.rpartition("/")[2]][0]] = found
+        signed = [run for run in runs if name in run.signatures]
+        if signed:
+            values[title(name, signed[0].task)] = distinct(f"`{run.signatures[name]}`" for run in signed)
     lines = [
         line
         for name, texts in values.items()
@@ -187,13 +245,15 @@ def facts(runs: Sequence[Line], *scores: str, machine: bool = True) -> list[str]
 
 
 def by_experiment(lines: Sequence[Line]) -> list[list[Line]]:
-    """Return the runs of each experiment."""
-    return [current(lines, name) for name in distinct(line.experiment or "" for line in current(lines))]
+    """Return the runs of each experiment of translation."""
+    runs = [run for run in current(lines) if run.task == "translation" and run.is_plain]
+    return [current(lines, name) for name in distinct(run.experiment or "" for run in runs)]
 
 
 def experiments(lines: Sequence[Line]) -> list[str]:
     """Return the test scores of every experiment, and validation BLEU."""
-    names = [f"test/{name}" for name in [*SCORES][:6]]
+    perplexities = ("perplexity_teacher_forced", "perplexity_free_running")
+    names = [f"test/{name}" for name in ("bleu", "chrf", "bleu_lowercased_tokenised", "ter", *perplexities)]
     runs = by_experiment(lines)
     columns: dict[str, Cell] = {
         "experiment": lambda runs: f"`{runs[0].experiment}`",
@@ -229,15 +289,14 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
         if run.experiment:
             continue
         words = unseeded(run.command)[3:]
-        common = {word for word in words if word.startswith(("dataset=", "trainer.max_epochs="))}
+        common = {word for word in words if word.startswith(OF_SWEEP)}
         if common == {*SWEEPS[name]}:
             own = (word for word in words if word not in common and not word.startswith(NOT_SHOWN))
             groups.setdefault(f"`{' '.join(own)}`", []).append(run)
     runs = [*chain(*groups.values())]
     names = ("test/bleu", "test/compositional/bleu", "test/bleu_lowercased_tokenised", "test/aer")
     measured = [name for name in names if any(name in run.scores for run in runs)]
-    p_values = compare_with_best([*groups.values()], "bleu")
-    tested: dict[str, Cell] = {"p, seeds": lambda same: p_values[id(same)]} if len(p_values) > 1 else {}
+    tested, explanation = tested_column([*groups.values()], "test/bleu")
     columns: dict[str, Cell] = {
         "settings": lambda same: next(key for key, runs in groups.items() if runs is same),
         "seeds": lambda same: str(len(same)),
@@ -248,23 +307,43 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
     }
     bounds = distinct(aer_bounds(run, "test") for run in runs)
     below = [f"- AER on this test set: {text}" for text in bounds]
-    if tested:
-        below += filled(
-            f"- p, seeds: p-value of the sacreBLEU difference from the best row with statistics per sentence of "
-            f"{LEAST_TESTED} or more runs (over seeds and test sentences, Holm-corrected for all "
-            "pairs of such rows). A large p-value does not show that two rows are equal.",
-            "  ",
+    return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below, *explanation]
+
+
+def tested_column(groups: Sequence[Sequence[Line]], name: str) -> tuple[dict[str, Cell], list[str]]:
+    """Return the column of the p-values of a score, and what it shows; both are empty if fewer than two rows are tested.
+
+    Rows of runs without statistics per example are marked.
+    """
+    p_values = compare_with_best(groups, name.rpartition("/")[2])
+    if len(p_values) < 2:
+        return {}, []
+    untested = [same for same in groups if not all(run.statistics for run in same)]
+
+    def cell(same: Sequence[Line]) -> str:
+        mark = f" {UNTESTED}" if any(one is same for one in untested) else ""
+        return f"{p_values[id(same)]}{mark}"
+
+    explanation = filled(
+        f"- p, seeds: p-value of the {title(name, groups[0][0].task)} difference from the best row with statistics per "
+        f"example of {LEAST_TESTED} or more runs (over seeds and test examples, Holm-corrected for "
+        "all pairs of such rows). A large p-value does not show that two rows are equal.",
+        "  ",
+    )
+    if untested:
+        explanation += filled(
+            f"- {UNTESTED} not tested: a run of this row has no recorded statistics per example", "  "
         )
-    return [*rows_of(groups.values(), columns), *facts(runs, *measured), *below]
+    return {"p, seeds": cell}, explanation
 
 
 def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultdict[int, str]:
     """Return the p-value of each group's difference from the best one as text, by the identity of the list.
 
-    Groups are tested if they have `LEAST_TESTED` or more runs with statistics per sentence.
+    Groups are tested if they have `LEAST_TESTED` or more runs with statistics per example.
 
     Raises:
-        UserError: the runs have different test sentences (the lengths of their references differ).
+        UserError: the runs have different test examples; see `check_examples`.
     """
     key = f"test/{metric}"
     texts: defaultdict[int, str] = defaultdict(lambda: "–")
@@ -273,13 +352,7 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
         return texts
     tested.sort(key=lambda same: -statistics.mean(run.scores[key] for run in same))
     rows = [[read_statistics(run) for run in same] for same in tested]
-    lengths = [one["test/bleu"][:, REFERENCE_LENGTH] for one in chain(*rows)]
-    for run, own in zip(chain(*tested), lengths, strict=True):
-        if not np.array_equal(own, lengths[0]):
-            raise UserError(
-                f"{run.command}: its test sentences differ from those of {tested[0][0].command}, so they cannot be compared "
-                "sentence by sentence. Run both at one commit, or give the data its own table in SWEEPS."
-            )
+    check_examples([*chain(*tested)], [*chain(*rows)])
     clusters = rows[0][0][f"test/{CLUSTERS}"].astype(int)
     statistics_of = [[one[key].astype(float) for one in group] for group in rows]
     # The pairs with the best group come first.
@@ -290,11 +363,39 @@ def compare_with_best(groups: Sequence[Sequence[Line]], metric: str) -> defaultd
     return texts
 
 
+def check_examples(runs: Sequence[Line], statistics: Sequence[Mapping[str, Array]]) -> None:
+    """Refuse runs with different test examples: their hashes differ, or the lengths of their references.
+
+    Lines of earlier runs have no hash.
+
+    Args:
+        statistics: of each run; see `read_statistics`.
+
+    Raises:
+        UserError: names two runs with different test examples.
+    """
+    first: dict[str, tuple[Line, str | Array]] = {}
+    for run, arrays in zip(runs, statistics, strict=True):
+        own: dict[str, str | Array] = {}
+        if "test" in run.examples:
+            own["hash"] = run.examples["test"]
+        if "test/bleu" in arrays:
+            own["lengths"] = arrays["test/bleu"][:, REFERENCE_LENGTH]
+        for kind, value in own.items():
+            other, expected = first.setdefault(kind, (run, value))
+            if not np.array_equal(value, expected):
+                raise UserError(
+                    f"{run.command}: its test examples differ from those of {other.command}, so they cannot be compared "
+                    "example by example. Run both at one commit, or give the data its own table."
+                )
+
+
 def interval(run: Line | None, name: str = "test/bleu") -> str:
     """Format a score with half of its interval."""
     if run is None or name not in run.scores:
         return "–"
-    return f"{run.scores[name]:.2f} ± {run.scores[f'{name}_confidence']:.2f}"
+    form = metric_of(name, run.task).format
+    return f"{run.scores[name]:{form}} ± {run.scores[f'{name}_confidence']:{form}}"
 
 
 def transformers(lines: Sequence[Line]) -> list[str]:
@@ -328,7 +429,7 @@ def transformers(lines: Sequence[Line]) -> list[str]:
 def score_of_beams(lines: Sequence[Line], runs: Sequence[Line], name: str) -> str:
     """Format a score of the evaluations of runs with the default beam search: the mean and deviation over the seeds."""
     values = [line.scores[name] for line in beams(lines, runs) if name in line.scores]
-    return mean_and_deviation(values, SCORES[name.rpartition("/")[2]][1])
+    return mean_and_deviation(values, metric_of(name, "translation").format)
 
 
 def beams(lines: Sequence[Line], runs: Sequence[Line]) -> list[Line]:
@@ -383,14 +484,25 @@ def evaluations(lines: Sequence[Line]) -> list[str]:
 def earlier(lines: Sequence[Line]) -> list[str]:
     """Return the validation and test scores of the lines that newer ones have superseded."""
     names = ("val/bleu", "val/bleu_lowercased_tokenised", "test/bleu", "test/bleu_lowercased_tokenised")
+    superseded = [[line] for line in lines if line.superseded]
+    has_others = any(runs[0].task != "translation" for runs in superseded)
+    others: dict[str, Cell] = {"primary score of another task": primary_score} if has_others else {}
     columns: dict[str, Cell] = {
         "run": label,
         "search": search,
         "what was different": lambda runs: runs[0].note or "",
         **score_columns(*names),
+        **others,
         "commit": commits,
     }
-    return rows_of([[line] for line in lines if line.superseded], columns, 3, INTERVAL)
+    return rows_of(superseded, columns, 3, INTERVAL)
+
+
+def primary_score(runs: Sequence[Line]) -> str:
+    """Format the primary score of a run of another task than translation, with its name."""
+    task = runs[0].task
+    name = f"test/{of_task(task).primary}"
+    return "–" if task == "translation" else f"{title(name, task)} {score(runs, name)}"
 
 
 def readme_runs(lines: Sequence[Line]) -> dict[str, Line]:
@@ -519,3 +631,95 @@ def by_length(lines: Sequence[Line]) -> list[str]:
     sizes = counts(run, "test/bleu_by_length")
     rows = [["BLEU", *grouped(run, "test/bleu_by_length").values()], ["sentences", *map(str, sizes.values())]]
     return table(["source words", *sizes], rows, 1)
+
+
+def task_table(lines: Sequence[Line], name: str, scores: Sequence[str]) -> list[str]:
+    """Return a table of planned runs with the means over the seeds, or a sentence if none is recorded.
+
+    A table of one configuration has a row for each score.
+
+    Args:
+        name: of the planned table.
+        scores: the columns; see `TASK_TABLES`.
+    """
+    words = [unseeded(cell.command) for cell in planned.cells() if cell.table == name]
+    shared = [word for word in words[0] if all(word in own for own in words)]
+    groups = {
+        f"`{' '.join(word for word in own if word not in shared)}`": [
+            run for run in current(lines) if unseeded(run.command) == own
+        ]
+        for own in words
+    }
+    missing = [label for label, same in groups.items() if not same]
+    paths = (word.partition("=")[2] for word in chain(*words) if is_placeholder(word))
+    options = " ".join([shlex.quote(name), *(f"--path {path}=PATH" for path in distinct(paths))])
+    remedy = f"`python -m benchmarks.planned run FOLDER --only {options}` runs what is missing."
+    recorded = [same for same in groups.values() if same]
+    if not recorded:
+        return [f"{NOT_RECORDED} {remedy}"]
+    runs = [*chain(*recorded)]
+    word = INTERVAL if all(len(same) == 1 for same in recorded) else "std"
+    p_values, explanation = dict[str, Cell](), list[str]()
+    if len({run.examples.get("test") for run in runs}) == 1:
+        p_values, explanation = tested_column(recorded, scores[0])
+    columns: dict[str, Cell] = {
+        "settings": lambda same: next(label for label, one in groups.items() if one is same),
+        "seeds": lambda same: ", ".join(str(run.seed) for run in same),
+        **task_columns(runs, scores, mean_or_interval if word == INTERVAL else score),
+        **p_values,
+        "parameters": parameters,
+        "training, min": mean_column("train_seconds", ".1f", 60),
+        "commit": commits,
+    }
+    if len(words) > 1:
+        made, of_rows = rows_of(recorded, columns, spread=word), " with the settings of a row"
+    else:
+        cells = {name: cell(runs) for name, cell in columns.items() if name != "settings"}
+        rows = [[with_spread(name, word, [text]), text] for name, text in cells.items()]
+        made, of_rows = table(["test", ""], rows, 1), ""
+    about = filled(f"- command: `{shlex.join(shared)}`{of_rows}", "  ")
+    below = [*sizes(runs), *facts(runs, *scores)[1:], *SPREADS[word], *explanation]
+    absent = filled(f"- not recorded: {'; '.join(missing)}. {remedy}", "  ") if missing else []
+    return [*made, "", *about, *below, *absent]
+
+
+def task_columns(
+    runs: Sequence[Line], names: Sequence[str], formatted: Callable[[Sequence[Line], str], str]
+) -> dict[str, Cell]:
+    """Return the columns of scores that a run has, without those that have their quiet value in all runs.
+
+    The head of a score by group of examples has the size of the group.
+
+    Args:
+        formatted: formats a score of the runs of a row.
+    """
+    columns: dict[str, Cell] = {}
+    for name in names:
+        column, metric = head(name, runs[0].task), metric_of(name, runs[0].task)
+        for group, size in next((counts(run, name) for run in runs if name in run.groups), {}).items():
+            columns[f"{column} by {name.partition('_by_')[2]}: {group} ({size:,})"] = partial(
+                mean_in_group, name=name, group=group
+            )
+        if {run.scores[name] for run in runs if name in run.scores} - {metric.quiet_value}:
+            columns[column] = partial(formatted, name=name)
+    return columns
+
+
+def mean_or_interval(runs: Sequence[Line], name: str) -> str:
+    """Format the mean and the deviation of a score over the seeds; of one run, the score and half of its interval."""
+    has_interval = len(runs) == 1 and runs[0].scores.get(f"{name}_confidence")
+    return interval(runs[0], name) if has_interval else score(runs, name)
+
+
+def mean_in_group(runs: Sequence[Line], name: str, group: str) -> str:
+    """Format the mean and the deviation over the seeds of the score of a group of examples."""
+    found = (one["value"] for run in runs for one in run.groups.get(name, ()) if one["group"] == group)
+    values = [value for value in found if value is not None]
+    return mean_and_deviation(values, metric_of(name, runs[0].task).format)
+
+
+def sizes(runs: Sequence[Line]) -> list[str]:
+    """Return the number of test examples, from the statistics of the runs."""
+    arrays = (read_statistics(run) for run in runs)
+    found = distinct(f"{len(one[f'test/{CLUSTERS}']):,}" for one in arrays if one)
+    return [f"- test examples: {', '.join(found)}"] if found else []

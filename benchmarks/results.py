@@ -6,7 +6,7 @@
         --member "python -m seq2seq_lab …"
     python -m benchmarks.results tables
 
-A line that a new one replaces stays in the file, marked as superseded. The statistics per sentence of a line, from which
+A line that a new one replaces stays in the file, marked as superseded. The statistics per example of a line, from which
 `benchmarks.result_tables` tests differences, are in docs/statistics. `benchmarks.planned` runs and adds a list of runs.
 """
 
@@ -29,13 +29,14 @@ from seq2seq_lab import files
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Array
+from seq2seq_lab.metrics.base import Array, Declarations
 from seq2seq_lab.reporting import score_tables
-from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tasks.base import Task
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 STATISTICS = "statistics"  # a folder beside the file
-KEPT = ("bleu", "bleu_lowercased_tokenised", "aer")  # metrics whose statistics per sentence are kept
+# Metrics of the comparison whose statistics per example are not kept: they are large, or columns of BLEU's.
+NOT_KEPT = ("chrf", "length_ratio", "brevity_penalty")
 SHOWN_BESIDE = "python -m seq2seq_lab model=vanilla"  # runs on its test set show its metrics by group
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 EVALUATE = ["python", "-m", "seq2seq_lab.evaluate", "RUN"]
@@ -43,7 +44,6 @@ COSTS = {  # by their names in `result.json`
     "steps": "steps",
     "train_seconds": "train/seconds",
     "validation_seconds": "val/seconds",
-    "target_tokens_per_second": "train/target_tokens_per_second",
     "peak_memory_mib": "peak_memory_mib",
 }
 NO_EXPERIMENT = "None"  # the choice of the group `experiment` if none is given
@@ -61,15 +61,18 @@ class Line:
         commit: of the package when the run or the evaluation started.
         settings: the configuration by dotted key, without classes, logger and cache.
         machine: cores, processor, version of torch, precision.
+        task: the value of the group `task`.
         scores: by name in `result.json`.
         signatures: of the scores that have one, by the same names.
         groups: scores by group of examples, by name in `result.json`.
+        examples: the hash of the examples of each test set by its split; scores on other examples are not comparable.
+        units_per_second: of the units that the task counts, such as target tokens.
         evaluation: the command of the evaluation; None for the scores at the end of the run.
         others: the commands of the other runs of an ensemble.
         unknown: how `<unk>` was scored, if not as it is today: "three tokens".
         note: a remark shown with the scores, for example that they were not read from a run folder.
         superseded: whether a newer line replaces it in the tables.
-        statistics: the name of the file in docs/statistics with its statistics per sentence, if they were kept.
+        statistics: the name of the file in docs/statistics with its statistics per example, if they were kept.
     """
 
     experiment: str | None
@@ -79,14 +82,16 @@ class Line:
     machine: str
     scores: dict[str, float]
     signatures: dict[str, str]
+    task: str = "translation"
     settings: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
     parameters: int | None = None
     trainable_parameters: int | None = None
     steps: int | None = None
     train_seconds: float | None = None
     validation_seconds: float | None = None
-    target_tokens_per_second: float | None = None
+    units_per_second: float | None = None
     peak_memory_mib: int | None = None
     evaluation: str | None = None
     others: list[str] = field(default_factory=list)
@@ -98,8 +103,16 @@ class Line:
     @property
     def key(self) -> tuple[Any, ...]:
         """The values that only one line may have that is not superseded."""
-        words = [] if self.experiment else unseeded(self.command)
-        return self.experiment or "", self.others, words, self.evaluation or "", self.seed
+        return (
+            *(self.experiment or "", self.others, unseeded(self.command)),
+            *(self.evaluation or "", self.seed),
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the run changes nothing in its experiment but paths and the seed."""
+        words = unseeded(self.command)[len(PROGRAM) :]
+        return all(word.startswith("experiment=") or is_placeholder(word) for word in words)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -128,18 +141,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def add_line(options: argparse.Namespace) -> None:
-    """Add a run or an evaluation to the file, and its statistics per sentence.
+    """Add a run or an evaluation to the file, and its statistics per example.
 
     Raises:
-        UserError: the run or the evaluation cannot be added; see `read_run`, `read_evaluation` and `with_line`. No file
-            changes.
+        UserError: the run or the evaluation cannot be added; see `read_run` and `read_evaluation`. No file changes.
     """
     line = read_run(options) if options.evaluation is None else read_evaluation(options)
-    arrays = sentence_statistics(options.folder)
+    arrays = example_statistics(options.folder)
     if arrays:
         name = f"{hashlib.sha256(json.dumps(line.key).encode()).hexdigest()[:12]}.npz"
         line = replace(line, statistics=name)
-    lines = with_line(read_lines(RESULTS), line)  # may refuse the line, so it runs before anything is written
+    lines = with_line(read_lines(RESULTS), line)
     if line.statistics:
         write_statistics(RESULTS.parent / STATISTICS / line.statistics, arrays)
     write_lines(RESULTS, lines)
@@ -147,27 +159,25 @@ def add_line(options: argparse.Namespace) -> None:
         write_recorded(options.folder, line)
 
 
-def sentence_statistics(folder: Path) -> dict[str, Array]:
-    """Return the statistics per sentence of the test sets of a run folder by the split and the metric.
+def example_statistics(folder: Path) -> dict[str, Array]:
+    """Return the statistics per example of the test sets of a run folder by the split and the metric.
 
-    Raises:
-        UserError: they are not counts.
+    Counts have the smallest type that holds them, others are float32.
     """
+    declared = Declarations.read(files.read_result(folder)).metrics
     arrays: dict[str, Array] = {}
     for path in sorted(folder.glob("scored/test*.npz")):
         split = path.stem.replace(".", "/")
-        statistics = score_tables.read_statistics(path)
-        for name in (score_tables.CLUSTERS, *KEPT):
-            if name in statistics:
-                array = statistics[name]
-                if array.min() < 0 or not (array == np.rint(array)).all():
-                    raise UserError(f"{path}: {name} has statistics other than counts, which cannot be kept.")
-                arrays[f"{split}/{name}"] = array.astype(np.min_scalar_type(int(array.max())))
+        for name, array in score_tables.read_statistics(path).items():
+            if name == score_tables.CLUSTERS or (declared[name].compared and name not in NOT_KEPT):
+                counts = array.min() >= 0 and (array == np.rint(array)).all()
+                kind = np.min_scalar_type(int(array.max())) if counts else np.dtype(np.float32)
+                arrays[f"{split}/{name}"] = array.astype(kind)
     return arrays
 
 
 def write_statistics(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write statistics per sentence."""
+    """Write statistics per example."""
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     path.parent.mkdir(exist_ok=True)
@@ -175,7 +185,7 @@ def write_statistics(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def read_statistics(line: Line) -> dict[str, Array]:
-    """Return the statistics per sentence of a line by the split and the metric; empty if they were not kept."""
+    """Return the statistics per example of a line by the split and the metric; empty if they were not kept."""
     return (
         score_tables.read_statistics(RESULTS.parent / STATISTICS / line.statistics) if line.statistics else {}
     )
@@ -210,17 +220,7 @@ def write_lines(path: Path, lines: Iterable[Line]) -> None:
 
 
 def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
-    """Return the sorted lines with a new one, which supersedes the one of the same key, or replaces it if the scores agree.
-
-    Raises:
-        UserError: lines of the same experiment have another command, so that a mean over seeds makes no sense.
-    """
-    for old in current(lines, new.experiment) if new.experiment and not new.superseded else ():
-        if unseeded(old.command) != unseeded(new.command):
-            raise UserError(
-                f"--command={new.command!r}: seed {old.seed} of experiment={new.experiment} has the command "
-                f"{old.command!r}. Runs of one experiment may differ only in their seed. Add a new experiment file."
-            )
+    """Return the sorted lines with a new one, which supersedes the one of the same key, or replaces it if scores agree."""
     others = []
     for old in lines:
         replaced = old.key == new.key and not (old.superseded or new.superseded)
@@ -230,11 +230,12 @@ def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
 
 
 def current(lines: Iterable[Line], experiment: str | None = None) -> list[Line]:
-    """Return the runs that are neither evaluations nor superseded, of one experiment if it is given."""
+    """Return the runs that are neither evaluations nor superseded; of one experiment without changes, if it is given."""
     return [
         line
         for line in lines
-        if not (line.superseded or line.evaluation) and experiment in (None, line.experiment)
+        if not (line.superseded or line.evaluation)
+        and (experiment is None or (line.experiment == experiment and line.is_plain))
     ]
 
 
@@ -266,11 +267,13 @@ def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
         command=options.command,
         commit=commit_of(folder, record, options.commit),
         seed=config["seed"],
+        task=record["choices"]["task"],
         settings={key: value for key, value in command.items() if is_recorded(key)},
         machine=options.machine,
         parameters=result["num_parameters"],
         trainable_parameters=result.get("num_trainable_parameters"),
         **{name: result[key] for name, key in COSTS.items()},
+        units_per_second=result[f"train/{result['unit']}_per_second"],
         **scored(result),
     )
 
@@ -302,7 +305,7 @@ def read_evaluation(options: argparse.Namespace) -> Line:
             f"--evaluation={options.evaluation!r} --member={options.member}: give a --member for each --ensemble."
         )
     measured: dict[str, Any] = {
-        **dict.fromkeys(COSTS),
+        **dict.fromkeys((*COSTS, "units_per_second")),
         **scored(result),
         "commit": commit_of(folder, result.get("provenance", {}), options.commit),
         "settings": {},
@@ -313,8 +316,9 @@ def read_evaluation(options: argparse.Namespace) -> Line:
 
 
 def scored(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return scores, signatures and groups of a `result.json`."""
+    """Return scores, signatures, groups and the hashes of the examples of a `result.json`."""
     suffix = "_signature"
+    groupings = Declarations.read(result).groupings
     measured = {name: value for name, value in result.items() if name.startswith(("test/", "val/"))}
     return {
         "scores": {
@@ -325,7 +329,8 @@ def scored(result: Mapping[str, Any]) -> dict[str, Any]:
         "signatures": {
             name.removesuffix(suffix): text for name, text in measured.items() if name.endswith(suffix)
         },
-        "groups": {name: value for name, value in measured.items() if isinstance(value, list)},
+        "groups": {name: value for name, value in measured.items() if name.rpartition("/")[2] in groupings},
+        "examples": {split: str(result[f"{split}/examples"]) for split in score_tables.test_splits(result)},
     }
 
 
@@ -357,9 +362,9 @@ def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[st
     Settings that change no number are left out. `trainer.monitor=null` is the primary metric, by whose name runs recorded it
     before null was the default.
     """
+    primary = f"val/{task_class(wanted['task._target_']).primary}"
     wanted, actual = (
-        {**one, "trainer.monitor": one.get("trainer.monitor") or f"val/{TranslationTask.primary}"}
-        for one in (wanted, actual)
+        {**one, "trainer.monitor": one.get("trainer.monitor") or primary} for one in (wanted, actual)
     )
     return {
         key: (value, actual[key])
@@ -369,8 +374,21 @@ def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[st
         and not key.startswith(
             ("logger.", "trainer.keep_checkpoints", "trainer.checkpoint_every", "trainer.threads")
         )
-        and not (isinstance(value, str) and PLACEHOLDER.fullmatch(value))
+        and not is_placeholder(f"{key}={value}")
     }
+
+
+def task_class(target: str) -> type[Task]:
+    """Return the class of a task by the path in its YAML file."""
+    found = hydra.utils.get_class(target)
+    assert issubclass(found, Task), target
+    return found
+
+
+def is_placeholder(word: str) -> bool:
+    """Return whether a word of a command sets a path to a placeholder, such as DIR."""
+    key, _, value = word.partition("=")
+    return not key.startswith("hydra.") and PLACEHOLDER.fullmatch(value) is not None
 
 
 def composed(command: str) -> tuple[dict[str, Any], str]:

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import planned, results
 from benchmarks.planned import BEAM, PRESETS, Run, add_run, cells, execute, runs
+from benchmarks.result_tables import TASK_TABLES
 from benchmarks.results import EVALUATE, Line
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import LOCK, lock_folder
@@ -93,6 +94,26 @@ def test_a_run_that_another_process_works_on_is_skipped(
     execute(run, folder, {})
     assert len(commands) == 1
     assert capsys.readouterr().out.count(f"another process works on it: {folder}") == 2
+
+
+def test_each_planned_table_of_a_task_is_on_a_page_and_shows_metrics_of_the_task() -> None:
+    shown = {name: scores for tables in TASK_TABLES.values() for name, scores in tables.items()}
+    on_results_page = {planned.GRAMMAR, planned.MULTI30K, planned.PRESETS, planned.TATOEBA}
+    assert {*shown} == {*planned.tables()} - on_results_page
+    for table, scores in shown.items():
+        settings, _ = results.composed(next(cell.command for cell in cells() if cell.table == table))
+        metrics = {metric.name for metric in results.task_class(settings["task._target_"]).metrics}
+        assert {name.rpartition("/")[2].partition("_by_")[0] for name in scores} <= metrics
+
+
+def test_only_a_table_is_run_with_its_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(planned, "start", lambda words: commands.append(list(words)))
+    monkeypatch.setattr(planned, "read_lines", lambda _: [])
+    planned.main(["run", str(tmp_path), "--only", planned.WORD_VECTORS, "--path", "VECTORS=en.vec"])
+    assert len(commands) == 18
+    assert all("hydra.mode=RUN" in words for words in commands)  # not a placeholder of a path
+    assert sum("embedding.source.path=en.vec" in words for words in commands) == 9
 
 
 def test_a_failing_command_ends_the_list() -> None:

@@ -1,6 +1,7 @@
 """docs/results.jsonl and the pages that show it agree; what a run has to be to be added."""
 
 import json
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -11,14 +12,14 @@ import pytest
 from rewriting import rewrite
 
 import seq2seq_lab
-from benchmarks import result_tables, results
+from benchmarks import planned, result_tables, results
 from benchmarks.page import with_parts
+from benchmarks.planned import Cell
 from benchmarks.results import Line
 from seq2seq_lab import evaluate
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.bleu import Bleu
-from seq2seq_lab.metrics.registry import BUILT_IN
 
 TEXTS = {path.stem: path.read_text("utf-8") for path in (CONF_DIR / "experiment").glob("*.yaml")}
 EXPERIMENTS = {name: text for name, text in TEXTS.items() if "override /task" not in text}  # of translation
@@ -74,7 +75,8 @@ def test_the_pages_show_the_file() -> None:
     for page, parts in result_tables.pages(LINES).items():
         text = page.read_text("utf-8")
         assert with_parts(text, parts) == text, "run: python -m benchmarks.results tables"
-        assert all("|---" in lines[1] for lines in parts.values())
+        for lines in parts.values():
+            assert lines[0].startswith(result_tables.NOT_RECORDED) or "|---" in lines[1]
 
 
 def test_a_page_without_a_part_is_refused() -> None:
@@ -100,7 +102,8 @@ def test_the_header_of_an_experiment_has_its_command_and_score(name: str) -> Non
 def test_the_lines_are_sorted_and_unique() -> None:
     assert sorted(LINES, key=lambda line: (line.key, line.superseded)) == LINES
     assert len({json.dumps(line.key) for line in CURRENT}) == len(CURRENT)
-    assert {line.experiment for line in CURRENT} - {None} == set(EXPERIMENTS)
+    translation = {line.experiment for line in CURRENT if line.task == "translation"}
+    assert translation - {None} == set(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("command", sorted({shlex.join(results.unseeded(line.command)) for line in CURRENT}))
@@ -132,8 +135,10 @@ def test_a_new_line_supersedes_the_old_one(tmp_path: Path) -> None:
     assert lines == [other, new, replace(ONE, superseded=True), second]
     results.write_lines(tmp_path / "results.jsonl", lines)
     assert results.read_lines(tmp_path / "results.jsonl") == lines
-    with pytest.raises(UserError, match="seed 1"):
-        results.with_line(lines, replace(second, command=f"{second.command} model.dropout=0.5"))
+    changed = replace(second, command=f"{second.command} model.dropout=0.5")
+    both = results.with_line(lines, changed)  # other settings of an experiment: another line
+    assert [line for line in both if line.seed == 2] == [second, changed]
+    assert results.current(both, "own") == [new, second]
     old = replace(ONE, experiment=None, command="python -m seq2seq_lab model=vanilla logger=none")
     new = replace(old, command="python -m seq2seq_lab model=vanilla")
     assert results.with_line([old], new) == [new]  # the same scores
@@ -151,6 +156,10 @@ def test_a_run_is_added(run: Path) -> None:
     assert line.peak_memory_mib == result["peak_memory_mib"]
     assert sum(group["count"] for group in line.groups["test/bleu_by_length"]) == 4
     assert line.settings["model.hidden_size"] == 8
+    assert (line.task, line.units_per_second) == ("translation", result["train/target_tokens_per_second"])
+    assert line.examples == {"test": result["test/examples"]}
+    assert result["test/worst_outputs"]
+    assert "test/worst_outputs" not in line.groups
 
 
 def test_the_statistics_per_sentence_are_kept(run: Path) -> None:
@@ -165,12 +174,10 @@ def test_the_statistics_per_sentence_are_kept(run: Path) -> None:
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.statistics], ids=lambda line: line.command)
 def test_the_kept_statistics_have_the_recorded_scores(line: Line) -> None:
-    statistics = results.read_statistics(line)
-    bleu = Bleu().value(statistics["test/bleu"].sum(0))
-    assert bleu == pytest.approx(line.scores["test/bleu"], abs=1e-3)
-    aer = statistics.get("test/aer")
-    if aer is not None and "test/aer" in line.scores:
-        assert BUILT_IN["aer"].value(aer.sum(0)) == pytest.approx(line.scores["test/aer"], abs=1e-3)
+    for name, array in results.read_statistics(line).items():
+        if name in line.scores:
+            metric = result_tables.metric_of(name, line.task)
+            assert metric.value(array.astype(float).sum(0)) == pytest.approx(line.scores[name], abs=1e-3)
 
 
 def test_an_evaluation_is_added(run: Path) -> None:
@@ -203,18 +210,13 @@ def test_runs_that_measure_nothing_are_refused(run: Path) -> None:
         add(run)
 
 
-def test_a_refused_run_changes_no_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "read_run", lambda _: ONE)
-    results.write_lines(results.RESULTS, [])
-    results.main(["add", str(run), "--command", ONE.command, "--machine", ONE.machine])
+def test_a_refused_run_changes_no_file(run: Path) -> None:
+    add(run)
     (kept,) = (run.parent / "statistics").iterdir()
-    monkeypatch.setattr(
-        results, "read_run", lambda _: replace(ONE, command=f"{ONE.command} model.dropout=0.5")
-    )
     kept.write_bytes(b"of the recorded run")
     before = results.RESULTS.read_bytes()
     with pytest.raises(SystemExit, match="--command="):
-        add(run)
+        add(run, f"{COMMAND} model.dropout=0.5")
     assert results.RESULTS.read_bytes() == before
     assert [path.read_bytes() for path in kept.parent.iterdir()] == [b"of the recorded run"]
 
@@ -293,7 +295,7 @@ def test_groups_with_statistics_are_tested_over_seeds() -> None:
     assert float(found[id(other)].removeprefix("<")) < 0.05
     two = [line for line in CURRENT if line.statistics and line.experiment == "multi30k_de_en"]
     multi30k = [*two, two[0]]
-    with pytest.raises(UserError, match=r"experiment=multi30k_de_en .*: its test sentences differ"):
+    with pytest.raises(UserError, match=r"experiment=multi30k_de_en .*: its test examples differ"):
         result_tables.compare_with_best([same, multi30k], "bleu")
 
 
@@ -331,3 +333,128 @@ def test_the_two_runs_of_the_readme_have_the_same_test_sets() -> None:
         result_tables.readme_runs([attn, replace(vanilla, groups=groups)])
     with pytest.raises(UserError, match="model=vanilla"):
         result_tables.readme_runs([attn])
+
+
+SMALL = "trainer.max_epochs=1 trainer.samples=0 trainer.device=cpu"
+TINY = f"{SMALL} model.encoder_hidden_size=8"
+SPLITS = "dataset.train=20 dataset.validation=8 dataset.test=8"
+OTHER_TASKS = {  # the task: the settings of a small run, and a score that is kept for each example
+    "classification": (f"experiment=names dataset.names=80 {TINY}", "macro_f1"),
+    "captions": (
+        f"experiment=captions {SPLITS} model.embedding_size=8 model.hidden_size=8 {SMALL}",
+        "pointing_game",
+    ),
+    "dialogue": (
+        f"experiment=dialogue {SPLITS} model.embedding_size=8 model.hidden_size=8 {TINY}",
+        "accuracy",
+    ),
+    "language_model": (
+        f"experiment=language_model {SPLITS} model.embedding_size=8 {TINY}",
+        "perplexity_per_word",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", OTHER_TASKS)
+def test_a_run_of_another_task_is_added_and_shown(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.jsonl")
+    monkeypatch.setattr("seq2seq_lab.training.provenance.git_commit", lambda: COMMIT)
+    monkeypatch.setattr("seq2seq_lab.training.provenance.git_is_dirty", lambda: False)
+    results.write_lines(results.RESULTS, [ONE])
+    settings, kept = OTHER_TASKS[task]
+    seq2seq_lab.train([*settings.split(), "logger=none"], tmp_path / "run")
+    line = add(tmp_path / "run", f"python -m seq2seq_lab {settings}")
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert (line.task, line.examples) == (task, {"test": result["test/examples"]})
+    assert line.units_per_second == result[f"train/{result['unit']}_per_second"]
+    assert all("group" in row for rows in line.groups.values() for row in rows)
+    statistics = results.read_statistics(line)[f"test/{kept}"].astype(float)
+    value = result_tables.metric_of(kept, task).value(statistics.sum(0))
+    assert value == pytest.approx(line.scores[f"test/{kept}"], abs=1e-3)
+    assert line.statistics is not None
+    assert (tmp_path / "statistics" / line.statistics).stat().st_size < 4000
+    monkeypatch.setattr(planned, "cells", lambda: iter([Cell("own", line.command, 1)]))
+    rows = result_tables.task_table([line], "own", [f"test/{kept}", *line.groups])
+    metric = result_tables.metric_of(kept, task)
+    shown = re.compile(
+        rf"\| {re.escape(result_tables.title(kept, task))}( ± 95% CI)? \| {value:{metric.format}}"
+    )
+    assert any(map(shown.match, rows))
+    assert "- machine: 2 cores of a test" in rows
+    for name in (name for name in line.groups if name.startswith("test/")):
+        for group in line.groups[name]:
+            assert any(f": {group['group']} ({group['count']}) |" in row for row in rows)
+
+
+def of_names(encoder: str, seed: int, accuracy: float, **changes: Any) -> Line:
+    """A line of a run on names."""
+    command = f"python -m seq2seq_lab experiment=names encoder={encoder} seed={seed}"
+    scores = {"test/accuracy": accuracy, "test/accuracy_confidence": 0.02, "test/loops": 0.0}
+    line = replace(ONE, experiment="names", command=command, seed=seed, task="classification", scores=scores)
+    return replace(line, **changes)
+
+
+def test_a_table_of_planned_runs_has_means_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = "python -m seq2seq_lab experiment=names"
+    cells = [Cell("own", f"{start} encoder={name}", 1) for name in ("rnn", "gru", "lstm")]
+    cells.append(Cell("other", f"{start} dataset.path=DIR", 1))
+    monkeypatch.setattr(planned, "cells", lambda: iter(cells))
+    lines = [
+        *(of_names("rnn", seed, 0.9 + seed / 100) for seed in (1, 2, 3)),
+        of_names("gru", 1, 0.95),
+        of_names("gru", 1, 0.5, superseded=True),
+        of_names("birnn", 1, 0.5),  # not planned
+    ]
+    rows = result_tables.task_table(lines, "own", ["test/accuracy", "test/loops", "test/ece"])
+    assert rows[:4] == [
+        "| settings | seeds | accuracy ± std | parameters | training, min | commit |",
+        "|---|---:|---:|---:|---:|---:|",
+        "| `encoder=rnn` | 1, 2, 3 | 92.0% ± 1.0% | – | – | 0123456 |",
+        "| `encoder=gru` | 1 | 95.0% | – | – | 0123456 |",
+    ]
+    below = " ".join(" ".join(rows[4:]).split())
+    assert f"command: `{start}` with the settings of a row" in below
+    assert "not recorded: `encoder=lstm`. `python -m benchmarks.planned run FOLDER --only own` runs" in below
+    assert "- std: standard deviation over the seeds" in below
+    single = result_tables.task_table(lines[3:], "own", ["test/accuracy"])
+    assert "| accuracy ± 95% CI |" in single[0]
+    assert single[2] == "| `encoder=gru` | 1 | 95.0% ± 2.0% | – | – | 0123456 |"
+    assert "- 95% CI: half of the 95% bootstrap interval over the test examples" in single
+    (sentence,) = result_tables.task_table(lines, "other", ["test/accuracy"])
+    assert sentence == (
+        f"{result_tables.NOT_RECORDED} `python -m benchmarks.planned run FOLDER --only other --path DIR=PATH` "
+        "runs what is missing."
+    )
+
+
+def test_rows_without_statistics_are_marked_where_differences_are_tested() -> None:
+    lines = [line for line in CURRENT if line.statistics and "attention=multiplicative" in line.command][:3]
+    groups = [lines, [line for line in CURRENT if line.statistics and "model=vanilla" in line.command][:3]]
+    groups += [[replace(ONE, statistics=None)], lines[:1]]
+    columns, below = result_tables.tested_column(groups, "test/bleu")
+    assert [columns["p, seeds"](same) for same in groups][2:] == ["– §", "–"]
+    assert below[-1].startswith("- § not tested")
+    assert "§" not in "".join(result_tables.tested_column(groups[:2], "test/bleu")[1])
+    assert result_tables.tested_column([groups[0], groups[2]], "test/bleu") == ({}, [])
+
+
+def test_runs_on_other_examples_are_not_compared() -> None:
+    runs = [replace(ONE, examples=examples) for examples in ({}, {"test": "a"}, {"test": "a"}, {"test": "b"})]
+    result_tables.check_examples(runs[:3], [{}] * 3)
+    with pytest.raises(UserError, match="test examples differ"):
+        result_tables.check_examples(runs, [{}] * 4)
+
+
+def test_superseded_lines_of_other_tasks_show_their_primary_score() -> None:
+    lines = [replace(of_names("rnn", 1, 0.9), superseded=True), replace(ONE, superseded=True)]
+    head, _, *rows = result_tables.earlier(lines)
+    assert "| primary score of another task |" in head
+    assert [row.split(" | ")[-2] for row in rows] == ["accuracy 90.0%", "–"]
+    assert result_tables.by_experiment([*map(current, lines)]) == [[current(lines[1])]]
+
+
+def current(line: Line) -> Line:
+    """The line, not superseded."""
+    return replace(line, superseded=False)
