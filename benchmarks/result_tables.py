@@ -37,20 +37,21 @@ from seq2seq_lab.tasks.base import Task
 
 Cell = Callable[[Sequence[Line]], str]
 
+MAIN_IN_FLOAT32 = "python -m seq2seq_lab model=attn attention=additive trainer.precision=fp32"
 README_RUNS = {  # the rows of the README's table
-    "`model=attn attention=additive`": "python -m seq2seq_lab model=attn attention=additive",
-    "`model=vanilla`": "python -m seq2seq_lab model=vanilla",
+    "`model=attn attention=additive`": "python -m seq2seq_lab model=attn attention=additive trainer.precision=bf16",
+    "`model=vanilla`": "python -m seq2seq_lab model=vanilla trainer.precision=bf16",
 }
 # Words of a command that choose the table of decoders and attention functions, and the words of each table.
-OF_SWEEP = ("task=", "study=", "dataset=", "trainer.max_epochs=")
+OF_SWEEP = ("task=", "study=", "dataset=", "dataset.seed=", "trainer=", "optimizer=", "trainer.max_epochs=")
 SWEEPS: dict[str, tuple[str, ...]] = {
-    "grammar sweep": (),
+    "grammar sweep": ("trainer=default", "optimizer=adam"),
     "former grammar sweep": ("trainer.max_epochs=5",),
-    "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=6"),
+    "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=6", "trainer=default", "optimizer=adam"),
     "former multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
 RECURRENT = (  # the rows beside those of Transformers
-    "python -m seq2seq_lab model=attn attention=additive",
+    "python -m seq2seq_lab model=attn attention=additive trainer=default optimizer=adam",
     "python -m seq2seq_lab experiment=multi30k_de_en dataset.path=DIR",
 )
 PUBLISHED = {  # free-running perplexity, and BLEU of lowercased spaCy tokens
@@ -118,6 +119,8 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
     return {
         RESULTS.with_name("results.md"): {
             "two runs": two_runs(lines),
+            "precisions": precisions(lines),
+            "data seeds": data_seeds(lines),
             "phenomena": phenomena(lines),
             **{name: part for name, part in sweeps.items() if name not in former},
             "experiments": experiments(lines),
@@ -603,14 +606,49 @@ def two_runs(lines: Sequence[Line]) -> list[str]:
 def over_seeds(lines: Sequence[Line]) -> str:
     """Return the means over the seeds of the README's two runs as text."""
     texts = []
-    for name, command in README_RUNS.items():
+    for command in (*README_RUNS.values(), MAIN_IN_FLOAT32):
         same = [run for run in current(lines) if unseeded(run.command) == command.split()]
+        if not same:
+            continue
         seeds = ", ".join(str(run.seed) for run in same)
         aer = f", AER {score(same, 'test/aer')}" if "test/aer" in same[0].scores else ""
         texts.append(
-            f"{name} {score(same, 'test/bleu')} BLEU ({score(same, 'test/compositional/bleu')} on test/compositional){aer}"
+            f"{label(same)} {score(same, 'test/bleu')} BLEU ({score(same, 'test/compositional/bleu')} on "
+            f"test/compositional){aer}"
         )
     return f"- mean ± standard deviation over seeds {seeds}: {'; '.join(texts)}"
+
+
+def precisions(lines: Sequence[Line]) -> list[str]:
+    """Return the scores of the main command in both precisions: of each seed, and means over the seeds."""
+    commands = (README_RUNS["`model=attn attention=additive`"], MAIN_IN_FLOAT32)
+    same = [[run for run in current(lines) if unseeded(run.command) == one.split()] for one in commands]
+    groups = [*([run] for run in chain(*same)), *(runs for runs in same if len(runs) > 1)]
+    columns: dict[str, Cell] = {
+        "precision": lambda runs: str(runs[0].settings["trainer.precision"]),
+        "seeds": lambda runs: ", ".join(str(run.seed) for run in runs),
+        **score_columns(*(f"{split}/{name}" for name in ("bleu", "aer", "loops") for split in TESTS)),
+        "commit": commits,
+    }
+    return [*rows_of(groups, columns, 2), *facts([*chain(*same)], "test/bleu")]
+
+
+def data_seeds(lines: Sequence[Line]) -> list[str]:
+    """Return the scores of the README's two runs on other draws of the data, with other held-out combinations."""
+    groups: dict[str, list[Line]] = {}
+    for command in README_RUNS.values():
+        words = command.split()
+        for run in current(lines):
+            own = [word for word in unseeded(run.command) if not word.startswith("dataset.seed=")]
+            if sorted(own) == sorted(words) and run.seed == 1:
+                groups.setdefault(shlex.join(unseeded(run.command)), []).append(run)
+    columns: dict[str, Cell] = {
+        "`model`": lambda runs: f"`{runs[0].settings['model.name']}`",
+        "`dataset.seed`": lambda runs: str(runs[0].settings["dataset.seed"]),
+        **score_columns(*(f"{split}/{name}" for name in ("bleu", "aer", "loops") for split in TESTS)),
+        "commit": commits,
+    }
+    return [*rows_of(groups.values(), columns, 2), *facts([*chain(*groups.values())], "test/bleu")]
 
 
 def phenomena(lines: Sequence[Line]) -> list[str]:

@@ -37,7 +37,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results.jsonl"
 STATISTICS = "statistics"  # a folder beside the file
 # Metrics of the comparison whose statistics per example are not kept: they are large, or columns of BLEU's.
 NOT_KEPT = ("chrf", "length_ratio", "brevity_penalty")
-SHOWN_BESIDE = "python -m seq2seq_lab model=vanilla"  # runs on its test set show its metrics by group
+SHOWN_BESIDE = "python -m seq2seq_lab model=vanilla trainer.precision=bf16"  # runs on its test set show its metrics by group
 PROGRAM = ["python", "-m", "seq2seq_lab"]
 EVALUATE = ["python", "-m", "seq2seq_lab.evaluate", "RUN"]
 COSTS = {  # by their names in `result.json`
