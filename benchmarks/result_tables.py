@@ -43,15 +43,15 @@ README_RUNS = {  # the rows of the README's table
     "`model=vanilla`": "python -m seq2seq_lab model=vanilla trainer.precision=bf16",
 }
 # Words of a command that choose the table of decoders and attention functions, and the words of each table.
-OF_SWEEP = ("task=", "study=", "dataset=", "dataset.seed=", "trainer=", "optimizer=", "trainer.max_epochs=")
+OF_SWEEP = ("task=", "study=", "dataset=", "dataset.seed=", "trainer.precision=", "trainer.max_epochs=")
 SWEEPS: dict[str, tuple[str, ...]] = {
-    "grammar sweep": ("trainer=default", "optimizer=adam"),
+    "grammar sweep": (),
     "former grammar sweep": ("trainer.max_epochs=5",),
-    "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=6", "trainer=default", "optimizer=adam"),
+    "multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=6"),
     "former multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
 RECURRENT = (  # the rows beside those of Transformers
-    "python -m seq2seq_lab model=attn attention=additive trainer=default optimizer=adam",
+    "python -m seq2seq_lab model=attn attention=additive",
     "python -m seq2seq_lab experiment=multi30k_de_en dataset.path=DIR",
 )
 PUBLISHED = {  # free-running perplexity, and BLEU of lowercased spaCy tokens

@@ -478,20 +478,3 @@ def test_empty_splits_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     assert command_line.run(*settings, f"hydra.run.dir={tmp_path}/run") == 2
     assert "'train': 0, 'validation': 0, 'test': 1" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("settings", "warned"),
-    [
-        ("trainer.batch_size=32", True),  # model=attn counts target tokens
-        ("trainer.batch_size=32 trainer.batch_unit=sentences", False),
-        ("", False),
-    ],
-)
-def test_a_batch_size_of_a_few_pairs_in_tokens_is_warned_of(
-    settings: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small = "logger=none trainer.fast_dev_run=true dataset.train=40 dataset.validation=4 dataset.test=4 "
-    words = [*small.split(), "dataset.test_compositional=0", *settings.split()]
-    assert command_line.run(*words, f"hydra.run.dir={tmp_path}") == 0
-    assert ("trainer.batch_unit=tokens" in capsys.readouterr().out) == warned

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -42,9 +41,6 @@ from seq2seq_lab.tasks.translation.report import TranslationReport, describe
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
 
-log = logging.getLogger(__name__)
-
-FEW_PAIRS = 10  # of a step: fewer suggest a batch size in the wrong unit
 KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
 
 
@@ -246,14 +242,6 @@ class TranslationTask(Task):
 
     def describe(self) -> None:
         describe(self.corpus, self.tokenized)
-        pairs = self.batch_size / float(self.tokenized.train.units.float().mean())
-        if self.batch_unit == "tokens" and pairs < FEW_PAIRS:
-            log.warning(
-                "trainer.batch_size=%s is in target tokens (trainer.batch_unit=tokens): a step has about %.1f pairs. For a "
-                "number of pairs, add trainer.batch_unit=sentences.",
-                self.batch_size,
-                pairs,
-            )
 
     def loss(self, model: Seq2Seq, batch: Batch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
