@@ -267,7 +267,9 @@ class TestFolder:
         flat = {
             name: value
             for name, value in result.items()
-            if "_by_" not in name and name not in ("provenance", "metrics", "page")
+            if "_by_" not in name
+            and name not in ("provenance", "metrics", "page")
+            and not name.endswith("/worst_outputs")
         }
         assert not any(isinstance(value, dict | list) for value in flat.values())
         weights = load_file(recorded[0] / "checkpoints" / result["best_checkpoint"] / "model.safetensors")
@@ -896,7 +898,7 @@ class TestSettings:
 
         monkeypatch.setattr(Grammar, "load", two_tests)
         result = start(tmp_path)
-        assert result["test/bleu"] != result["test/other/bleu"]
+        assert result["test/loss_teacher_forced"] != result["test/other/loss_teacher_forced"]
         assert result["test/other/loss_free_running"] == result["val/loss_free_running"]
         assert {path.name for path in tmp_path.glob("translations.*")} == {
             *("translations.val.jsonl", "translations.test.jsonl", "translations.test.other.jsonl")
@@ -991,7 +993,7 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()
-    assert len(lines) < 60
+    assert len(lines) <= 80
     assert [line for line in lines if len(line) > 80] == []
     assert lines[4].split()[1:2] == ["BLEU"]  # the first score
     assert f"BLEU: {result_of(folder)['test/bleu_signature']}" in lines

@@ -122,7 +122,7 @@ class Tests:
                 compared.values_P.tolist(),
                 compared.half_widths().tolist(),
                 compared.p_values().tolist(),
-                compared.seeds_to_decide(self.comparisons),
+                compared.seeds_to_decide(max(1, self.comparisons)),
             )
             for (one, other), value, half_width, p, seeds in zip(*columns, strict=True):
                 is_tested = min(len(one.runs), len(other.runs)) >= LEAST_TESTED

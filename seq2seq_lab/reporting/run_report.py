@@ -121,9 +121,10 @@ def report_evaluations(
         score_tables.write_statistics(folder / "scored" / f"{name}.npz", evaluation.measurement)
         if prefix != "val":
             tracker.log_metrics(evaluation.values, step)
-            if worst := task_report.worst_outputs(split, evaluation):
-                result[f"{prefix}/{score_tables.WORST_OUTPUTS}"] = worst
     task_report.end(evaluations, step)
+    for split, evaluation in evaluations:
+        if split.prefix != "val" and (worst := task_report.worst_outputs(split, evaluation)):
+            result[f"{split.prefix}/{score_tables.WORST_OUTPUTS}"] = worst
     for key, grouping in declared.groupings.items():
         tests = {
             split.prefix: evaluation.measurement.groups[key]

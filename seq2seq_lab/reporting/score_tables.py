@@ -1,6 +1,7 @@
 """The metrics of a run as tables, as a line, and as a file of statistics."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with
 # A recorded run, by python -m benchmarks.results add, whose metrics by group are shown beside those of runs on its test set.
 RECORDED = Path(__file__).with_name("vanilla.json")
 WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
+SHOWN_WORST = 2
+WORST_WIDTH = 100  # characters of a text in their table
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
@@ -53,16 +56,18 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
 
 
 def worst_table(result: Mapping[str, Any]) -> list["Table"]:
-    """Return a table of the worst outputs of the first test set: their texts, their defects and their sentence BLEU."""
+    """Return a table of the worst outputs of the first test set: their texts, shortened, and what is wrong with them."""
     defects = {"loop": "loop", "at_limit": "ended by the length limit"}
     records = []
-    for row in result.get(f"test/{WORST_OUTPUTS}", ()):
-        about = [
-            *(text for key, text in defects.items() if row[key]),
-            f"sentence BLEU {row['sentence_bleu']:.1f}",
+    for row in result.get(f"test/{WORST_OUTPUTS}", ())[:SHOWN_WORST]:
+        about = [text for key, text in defects.items() if row[key]] + [
+            f"sentence BLEU {row['sentence_bleu']:.1f}"
         ]
-        texts = {name: value for name, value in row.items() if isinstance(value, str)}
-        records.append({**texts, "": ", ".join(about)})
+        texts = {name: value for name, value in row.items() if isinstance(value, str) and name != "attention"}
+        shortened = {
+            name: textwrap.shorten(text, WORST_WIDTH, placeholder=" …") for name, text in texts.items()
+        }
+        records.append({**shortened, "": ", ".join(about)})
     return [console.records_table("worst outputs of test", records)] if records else []
 
 

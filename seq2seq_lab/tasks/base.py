@@ -167,7 +167,10 @@ class Report:
         """Report the final evaluations, given as pairs of a split and its evaluation."""
 
     def worst_outputs(self, split: Any, evaluation: Any) -> list[dict[str, Any]]:
-        """Return the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`."""
+        """Return the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`.
+
+        It is called after `end`.
+        """
         return []
 
 

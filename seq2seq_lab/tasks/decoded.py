@@ -41,13 +41,18 @@ class WorstOutput:
     at_limit: bool
     sentence_bleu: float
 
-    def record(self) -> dict[str, Any]:
-        """Return the part of an entry of `PREFIX/worst_outputs` that all tasks share."""
+    def record(self, attention: str | None) -> dict[str, Any]:
+        """Return the part of an entry of `PREFIX/worst_outputs` that all tasks share.
+
+        Args:
+            attention: the file in the run folder that has the attention of the output, if there is one.
+        """
         return {
             "number": self.pair,
             "loop": self.loop,
             "at_limit": self.at_limit,
             "sentence_bleu": round(self.sentence_bleu, 2),
+            "attention": attention,
         }
 
 

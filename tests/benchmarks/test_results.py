@@ -289,7 +289,7 @@ def test_a_sweep_has_a_row_for_each_setting() -> None:
 
 def test_groups_with_statistics_are_tested_over_seeds() -> None:
     same = [line for line in CURRENT if line.statistics and "attention=multiplicative" in line.command][:3]
-    other = [line for line in CURRENT if line.statistics and "model=vanilla" in line.command][:3]
+    other = [line for line in CURRENT if line.statistics and "model=vanilla trainer" in line.command][:3]
     found = result_tables.compare_with_best([other, same, [ONE]], "bleu")
     assert (found[id(same)], found[id([ONE])]) == ("best", "–")
     assert float(found[id(other)].removeprefix("<")) < 0.05
@@ -431,7 +431,10 @@ def test_a_table_of_planned_runs_has_means_and_what_is_missing(monkeypatch: pyte
 
 def test_rows_without_statistics_are_marked_where_differences_are_tested() -> None:
     lines = [line for line in CURRENT if line.statistics and "attention=multiplicative" in line.command][:3]
-    groups = [lines, [line for line in CURRENT if line.statistics and "model=vanilla" in line.command][:3]]
+    groups = [
+        lines,
+        [line for line in CURRENT if line.statistics and "model=vanilla trainer" in line.command][:3],
+    ]
     groups += [[replace(ONE, statistics=None)], lines[:1]]
     columns, below = result_tables.tested_column(groups, "test/bleu")
     assert [columns["p, seeds"](same) for same in groups][2:] == ["– §", "–"]

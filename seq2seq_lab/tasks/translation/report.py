@@ -185,22 +185,21 @@ class TranslationReport(Report):
                 self._draw_worst(split, evaluation)
 
     def worst_outputs(self, split: TranslationSplit, evaluation: Evaluation) -> list[dict[str, Any]]:
-        """See `Report.worst_outputs`; `attention` has the weights, a row per token of the translation."""
-        rows = []
-        for one in evaluation.worst:
-            i, text = one.pair, split.text
-            drawn = self._attention_rows(
-                text, {i: evaluation.hypotheses[i]} if i in evaluation.hypotheses else {}
-            )
-            texts = {
-                "source": text.source[i],
-                "reference": text.target[i],
-                "hypothesis": evaluation.translations[i],
+        """See `Report.worst_outputs`; `attention` is the file with the weights."""
+        text, file = split.text, f"attention.{split.prefix.replace('/', '.')}.jsonl"
+        return [
+            {
+                "source": text.source[one.pair],
+                "reference": text.target[one.pair],
+                "hypothesis": evaluation.translations[one.pair],
+                **one.record(file if self._has_attention(evaluation, one.pair) else None),
             }
-            keys = ("source_tokens", "target_tokens", "weights")
-            attention = {key: drawn[0][key] for key in keys} if drawn else None
-            rows.append({**texts, **one.record(), "attention": attention})
-        return rows
+            for one in evaluation.worst
+        ]
+
+    def _has_attention(self, evaluation: Evaluation, pair: int) -> bool:
+        hypothesis = evaluation.hypotheses.get(pair)
+        return hypothesis is not None and hypothesis.weights_TS is not None
 
     def _draw_samples(self, split: TranslationSplit, evaluation: Evaluation) -> None:
         self._show_attention(split.text, evaluation)
