@@ -151,7 +151,7 @@ class LengthRatio(TextMetric):
 class BrevityPenalty(LengthRatio):
     """The factor of BLEU for short outputs: e^(1 − 1 / length ratio), at most 1 (Papineni et al. 2002, §2.2.2)."""
 
-    name, label, quiet_value = "brevity_penalty", "brevity penalty", 1.0
+    name, label, quiet_value, compared = "brevity_penalty", "brevity penalty", 1.0, False
 
     def values(self, totals_SK: Array) -> Array:
         """See `Metric.values`."""
