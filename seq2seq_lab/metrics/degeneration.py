@@ -86,10 +86,6 @@ class _ShareOfOutputs(Metric):
         """See `Metric.value`."""
         return float(totals_K[0] / totals_K[1])
 
-    def values(self, totals_SK: Array) -> Array:
-        """See `Metric.values`."""
-        return totals_SK[:, 0] / totals_SK[:, 1]
-
 
 class Loops(_ShareOfOutputs):
     """The share of outputs that are loops.

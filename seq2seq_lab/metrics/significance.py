@@ -113,8 +113,8 @@ class Differences:
         Student's distribution with the degrees of freedom of part j, and w_j is the share of part j in the variance. It is
         exact if one part is the whole variance. To first order in the reciprocals of the degrees of freedom it equals
         Welch's solution (1947, Biometrika 34) and the quantile at the degrees of freedom of Welch and Satterthwaite
-        (1946). With the latter, which vary with the estimated variances, the test of many pairs of groups of three runs
-        rejects too often: `tests/metrics/test_significance.py`, `python -m benchmarks.significance`.
+        (1946). Their degrees of freedom vary with the estimated variances; with them, a test of many pairs of groups of
+        three runs rejects too often.
         """
         from scipy import special
 

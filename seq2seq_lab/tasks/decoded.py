@@ -1,9 +1,9 @@
 """What the evaluations of all tasks that decode share: how outputs end, and the worst outputs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,22 @@ PERFECT = 100 - 1e-6  # sentence BLEU of an output that equals a reference, up t
 
 Ending = tuple[int, bool]
 """`longest_repeat` of the tokens of an output, and whether it ended with `<eos>`."""
+
+
+class DecodingEvaluator(Protocol):
+    """What `attend_again` uses of the evaluator of a task that decodes."""
+
+    model: Seq2Seq | Ensemble
+    search: Search
+    compute: Compute
+
+    def make_batch(self, index: Index) -> Any:
+        """Return a batch of pairs of the split."""
+        ...
+
+    def text_of(self, hypothesis: Hypothesis) -> str:
+        """Return the text of a hypothesis, on one line."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +77,14 @@ def ending(hypothesis: Hypothesis) -> Ending:
     return longest_repeat(hypothesis.tokens), hypothesis.ended
 
 
-def endings(of_pairs: Mapping[int, Ending], reference_repeats_N: npt.NDArray[np.int64]) -> Endings:
+def endings(shares: Iterable[Mapping[int, Ending]], reference_repeats_N: npt.NDArray[np.int64]) -> Endings:
     """Return how the outputs of a split ended.
 
     Args:
-        of_pairs: how each output ended, by the number of its pair.
+        shares: of each rank, how its outputs ended, by the number of the pair.
         reference_repeats_N: see `repeats_of`.
     """
+    of_pairs = {i: one for share in shares for i, one in share.items()}
     repeats, ended = zip(*(of_pairs[i] for i in range(len(of_pairs))), strict=True)
     return Endings(np.array(repeats), reference_repeats_N, np.array(ended))
 
@@ -97,28 +114,20 @@ def _wrong(outputs: DecodedOutputs) -> Iterator[WorstOutput]:
 
 
 def attend_again(
-    pairs: Sequence[int],
-    texts: Sequence[str],
-    *,
-    make_batch: Callable[[Index], Any],
-    model: Seq2Seq | Ensemble,
-    search: Search,
-    text_of: Callable[[Hypothesis], str],
-    compute: Compute,
+    evaluator: DecodingEvaluator, worst: Sequence[WorstOutput], texts: Sequence[str]
 ) -> dict[int, Hypothesis]:
-    """Repeat the search for some pairs of a split, and return their hypotheses with attention weights by number.
+    """Repeat the search for the worst outputs, and return their hypotheses with attention weights by number.
 
     In a batch of other examples, rounding can change an output: one that differs from the first is left out.
 
     Args:
         texts: the outputs of the whole split.
-        make_batch: returns a batch of pairs.
-        text_of: returns the text of a hypothesis.
     """
-    if not pairs:
+    if not worst:
         return {}
-    batch = make_batch(np.array(pairs))
-    with evaluation_context(batch, compute.precision, compute.device):
-        found = search(EncodedModel(model, batch), batch, True)
+    pairs = [one.pair for one in worst]
+    batch = evaluator.make_batch(np.array(pairs))
+    with evaluation_context(batch, evaluator.compute.precision, evaluator.compute.device):
+        found = evaluator.search(EncodedModel(evaluator.model, batch), batch, True)
     best = {pair: hypothesis for pair, (hypothesis, *_) in zip(pairs, found, strict=True)}
-    return {pair: hypothesis for pair, hypothesis in best.items() if text_of(hypothesis) == texts[pair]}
+    return {pair: one for pair, one in best.items() if evaluator.text_of(one) == texts[pair]}

@@ -89,7 +89,7 @@ def test_a_baseline_that_was_named_needs_one_comparison_for_each_other_group() -
 
 
 def test_holm_over_all_pairs_finds_what_an_upper_bound_does_not() -> None:
-    """Each significant comparison reduces the number of those that remain."""
+    """Each step of Holm's procedure corrects for the comparisons that are left."""
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.006, *[1e-5] * 40]) == pytest.approx([0.006, *[41e-5] * 40])
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +143,7 @@ class CaptionEvaluator:
         self.metrics, self.also = metrics, also
         ranks = compute.ranks
         self._plan = plan_evaluation(split.examples, batch_size)[ranks.rank :: ranks.size]
-        self._batches = CaptionBatches(split.examples, compute.device)
+        self.make_batch = CaptionBatches(split.examples, compute.device)
         self._references = References(split.pairs.captions, split.pairs.names, multi_reference)
         self._reference_repeats = repeats_of(split.examples.captions)
 
@@ -154,7 +153,7 @@ class CaptionEvaluator:
         self.model.eval()
         share = _Share()
         for number, index in enumerate(self._plan, start=1):
-            self._score(self._batches(index), index.tolist(), share)
+            self._score(self.make_batch(index), index.tolist(), share)
             if counted is not None:
                 counted(number, len(self._plan))
         shares = self.compute.ranks.gather(share)
@@ -171,7 +170,7 @@ class CaptionEvaluator:
         share.losses["free_running"] += float(to_host(free_running))
         share.tokens += batch.target_tokens
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
-            share.captions[i] = text_of(self.tokenizer, hypothesis)
+            share.captions[i] = self.text_of(hypothesis)
             share.endings[i] = ending(hypothesis)
             if i in self.samples:
                 share.kept[i] = hypothesis
@@ -191,9 +190,7 @@ class CaptionEvaluator:
             hypotheses=[captions[i] for i in numbers],
             references=self._references,
             language=self.language,
-            endings=endings(
-                {i: one for share in shares for i, one in share.endings.items()}, self._reference_repeats
-            ),
+            endings=endings((share.endings for share in shares), self._reference_repeats),
             losses={
                 kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES
             },
@@ -201,15 +198,7 @@ class CaptionEvaluator:
         )
         hypotheses = {i: hypothesis for share in shares for i, hypothesis in share.kept.items()}
         worst = worst_outputs(outputs) if final else []
-        hypotheses |= attend_again(
-            [one.pair for one in worst],
-            outputs.hypotheses,
-            make_batch=self._batches,
-            model=self.model,
-            search=self.search,
-            text_of=partial(text_of, self.tokenizer),
-            compute=self.compute,
-        )
+        hypotheses |= attend_again(self, worst, outputs.hypotheses)
         measurement = measure(
             self.metrics,
             outputs,
@@ -226,6 +215,10 @@ class CaptionEvaluator:
             hypotheses=hypotheses,
             worst=worst,
         )
+
+    def text_of(self, hypothesis: Hypothesis) -> str:
+        """Return the text of a hypothesis, on one line."""
+        return text_of(self.tokenizer, hypothesis)
 
 
 def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:

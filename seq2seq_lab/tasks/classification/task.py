@@ -285,8 +285,8 @@ def weighted_cross_entropy(
 ) -> Tensor:
     """Return the sum of the cross-entropies of B texts, each times its weight; None: every weight is 1.
 
-    Without label smoothing this is the sum of `torch.nn.functional.cross_entropy` with class weights. With it, the weight of
-    the text multiplies the whole loss; in torch, the smoothing term of each class has the weight of that class.
+    Without label smoothing this is the sum of `torch.nn.functional.cross_entropy` with class weights. With it,
+    the weight of the text applies to the whole loss. In torch, each class in the smoothing term has a weight of its own.
     """
     reduction = "sum" if weight_B is None else "none"
     loss = functional.cross_entropy(

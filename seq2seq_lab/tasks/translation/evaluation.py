@@ -239,8 +239,8 @@ class TranslationEvaluator:
         self.also = also
         text, ranks = split.text, compute.ranks
         self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
-        self._make_batch = BatchMaker(split.tokens, compute.device)
-        self._batches = [*map(self._make_batch, self._plan)]
+        self.make_batch = BatchMaker(split.tokens, compute.device)
+        self._batches = [*map(self.make_batch, self._plan)]
         self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
         self._references = References(text.target, text.source, multi_reference, text.clusters)
         self._reference_repeats = repeats_of(split.tokens.target)
@@ -289,7 +289,7 @@ class TranslationEvaluator:
         share.losses["free_running"] += float(to_host(free_running))
         share.tokens += batch.target_tokens
         for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
-            share.translations[i] = self._text(hypothesis)
+            share.translations[i] = self.text_of(hypothesis)
             share.endings[i] = ending(hypothesis)
             if self.replace_unknown:
                 share.replaced[i] = replaced(hypothesis, self.tokenizers, self.split.text.source[i])
@@ -313,15 +313,7 @@ class TranslationEvaluator:
         outputs = self._outputs(shares)
         hypotheses = {i: hypothesis for share in shares for i, hypothesis in share.kept.items()}
         worst = worst_outputs(outputs) if final else []
-        hypotheses |= attend_again(
-            [one.pair for one in worst],
-            outputs.hypotheses,
-            make_batch=self._make_batch,
-            model=self.model,
-            search=self.search,
-            text_of=self._text,
-            compute=self.compute,
-        )
+        hypotheses |= attend_again(self, worst, outputs.hypotheses)
         measurement = measure(
             self.metrics,
             outputs,
@@ -341,7 +333,7 @@ class TranslationEvaluator:
             worst=worst,
         )
 
-    def _text(self, hypothesis: Hypothesis) -> str:
+    def text_of(self, hypothesis: Hypothesis) -> str:
         """Return a translation in plain text."""
         return one_line(self.tokenizers.target.decode(hypothesis.tokens))
 
@@ -370,9 +362,7 @@ class TranslationEvaluator:
             references=references,
             language=language,
             unknown_replaced=unknown_replaced,
-            endings=endings(
-                {i: one for share in shares for i, one in share.endings.items()}, self._reference_repeats
-            ),
+            endings=endings((share.endings for share in shares), self._reference_repeats),
             text=text,
             losses={
                 kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES
