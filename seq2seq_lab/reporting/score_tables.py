@@ -1,7 +1,6 @@
 """The metrics of a run as tables, as a line, and as a file of statistics."""
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,11 +63,15 @@ def worst_table(result: Mapping[str, Any]) -> list["Table"]:
             f"sentence BLEU {row['sentence_bleu']:.1f}"
         ]
         texts = {name: value for name, value in row.items() if isinstance(value, str) and name != "attention"}
-        shortened = {
-            name: textwrap.shorten(text, WORST_WIDTH, placeholder=" …") for name, text in texts.items()
-        }
+        shortened = {name: without_middle(text, WORST_WIDTH) for name, text in texts.items()}
         records.append({**shortened, "": ", ".join(about)})
     return [console.records_table("worst outputs of test", records)] if records else []
+
+
+def without_middle(text: str, width: int) -> str:
+    """Return a text of at most `width` characters: without its middle if it is longer. A loop is at the end of an output."""
+    start = width // 3
+    return text if len(text) <= width else f"{text[:start]} … {text[len(text) - (width - start - 3) :]}"
 
 
 def test_splits(result: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, 
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import Declarations, Measurement
 from seq2seq_lab.reporting.run_report import component_parameters
-from seq2seq_lab.reporting.score_tables import values_line
+from seq2seq_lab.reporting.score_tables import values_line, without_middle
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.translation import report
 from seq2seq_lab.tasks.translation.evaluation import (
@@ -252,6 +252,11 @@ def test_the_line_of_a_validation_omits_defects_that_no_output_has() -> None:
     assert "loops 0.40%, at the length limit 1.00%" in values_line(
         {**VALUES, "val/loops": 0.004, "val/at_limit": 0.01}, "val", DECLARED
     )
+
+
+def test_a_shortened_text_keeps_its_end() -> None:
+    assert without_middle("a b c", 5) == "a b c"
+    assert without_middle("abcdefghijklmnop", 12) == "abcd … lmnop"
 
 
 VALUES: Mapping[str, float] = {
