@@ -47,6 +47,7 @@ class BatchUnit(Enum):
     """What `trainer.batch_size` counts."""
 
     sentences = "sentences"
+    balanced = "balanced"
     tokens = "tokens"
 
 
