@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_covered
+from seq2seq_lab.streams import optional_output
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
@@ -131,21 +132,22 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score a run in the given number of processes, and write and print the metrics."""
     if options.output is not None and options.output.exists():
         raise UserError(f"--output={options.output} already exists. Choose another folder.")
-    if options.devices == 1:
-        from seq2seq_lab.runtime.ranks import Ranks
+    with optional_output():  # the scores are in the folder of the evaluation
+        if options.devices == 1:
+            from seq2seq_lab.runtime.ranks import Ranks
 
-        score(options, Ranks())
-    else:
-        from seq2seq_lab.launching.launch import spawn
+            score(options, Ranks())
+        else:
+            from seq2seq_lab.launching.launch import spawn
 
-        spawn(options.devices, _score_on_rank, options)
+            spawn(options.devices, _score_on_rank, options)
 
 
 def _score_on_rank(options: argparse.Namespace) -> None:
     """Entry point of a spawned process."""
     from seq2seq_lab.launching.launch import join_ranks
 
-    with join_ranks() as ranks:
+    with optional_output(), join_ranks() as ranks:
         score(options, ranks)
 
 

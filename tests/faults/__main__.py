@@ -20,7 +20,7 @@ BEGIN, END = "<!-- table of faults: begin -->", "<!-- table of faults: end -->"
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 sys.path.insert(0, str(TESTS))
 
-from faults import damage, interruptions, several, surroundings  # noqa: E402
+from faults import damage, ends, interruptions, several, surroundings  # noqa: E402
 from faults.rig import Fault, Rig, Seen  # noqa: E402
 from reports import fast_reports  # noqa: E402
 
@@ -30,7 +30,13 @@ from seq2seq_lab.errors import UserError  # noqa: E402
 def rows() -> list[Fault]:
     """Return all rows, by number."""
     return sorted(
-        [*interruptions.faults(), *damage.faults(), *several.faults(), *surroundings.faults()],
+        [
+            *interruptions.faults(),
+            *damage.faults(),
+            *several.faults(),
+            *surroundings.faults(),
+            *ends.faults(),
+        ],
         key=lambda fault: int(fault.row),
     )
 

@@ -27,7 +27,7 @@ from seq2seq_lab.config import sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import EXTRAS
 from seq2seq_lab.config.schema import CONF_DIR, group_values, groups, plain
-from seq2seq_lab.errors import UserError, exit_on_closed_pipe
+from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.files import RUN_FORMAT
 from seq2seq_lab.launching import start
 
@@ -582,7 +582,7 @@ def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, 
 def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with pytest.raises(BrokenPipeError), exit_on_closed_pipe():
+    with pytest.raises(BrokenPipeError), report_errors():
         os.write(writer, b"to a process that ended")
     os.close(writer)
 
