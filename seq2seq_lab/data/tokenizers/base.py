@@ -16,7 +16,7 @@ import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The threads of the library do not survive the fork of a loader's worker: it would warn, or hang.
@@ -68,8 +68,8 @@ class Tokenizer(ABC):
         """
 
     def units(self, line: str) -> list[tuple[int, int]]:
-        """Return the (start, end) of what a picture of attention may join tokens to: the words, separated by white space."""
-        return whitespace_words(line)
+        """Return the (start, end) of what a picture of attention may join tokens to: the words; see `words`."""
+        return words(line, self.spans(line))
 
     @abstractmethod
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:

@@ -14,9 +14,10 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
-from seq2seq_lab.data.text import one_line, whitespace_words
+from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
@@ -431,7 +432,7 @@ def source_lengths_in_words(text: ParallelText) -> list[int]:
     """Return the lengths of the source sentences in words; with gold alignments, without punctuation marks."""
     if text.gold is not None:
         return [sum(any(map(str.isalnum, word)) for word in gold.source_words) for gold in text.gold]
-    return [len(whitespace_words(line)) for line in text.source]
+    return [len(words(line)) for line in text.source]
 
 
 def choose_samples(text: ParallelText, count: int) -> list[int]:

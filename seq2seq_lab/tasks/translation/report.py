@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
-from seq2seq_lab.data.text import describe_counts, whitespace_words
+from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically, write_json_lines
@@ -252,7 +252,7 @@ class TranslationReport(Report):
             notes.insert(0, f"step {step:,}")
             # A row per word, or per token with <eos>.
             own = (
-                len(whitespace_words(reference))
+                len(self.tokenizers.target.units(reference))
                 if self.join
                 else 1 + len(self.tokenizers.target.encode([reference])[0])
             )
