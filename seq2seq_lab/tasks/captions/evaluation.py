@@ -19,7 +19,6 @@ from seq2seq_lab.metrics.degeneration import DecodedOutputs
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.pointing import pointing_counts
 from seq2seq_lab.metrics.registry import DECODING_METRICS, POINTING_METRICS, TEXT_METRICS
-from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -145,7 +144,7 @@ class CaptionEvaluator:
         ranks = compute.ranks
         self._plan = plan_evaluation(split.examples, batch_size)[ranks.rank :: ranks.size]
         self.make_batch = CaptionBatches(split.examples, compute.device)
-        self._references = References(split.pairs.captions, split.pairs.names, multi_reference)
+        self._references = split.references(multi_reference)
         self._reference_repeats = repeats_of(split.examples.captions)
 
     @torch.no_grad()
