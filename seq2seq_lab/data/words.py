@@ -38,6 +38,7 @@ _SYMBOL = rf"[^\p{{L}}\p{{N}}{ATTACHED}_!-~]"
 _UNIT = regex.compile(rf"{_CLUSTER}|{_SYMBOL}++|(?:(?!{_UNSPACED_LETTER}|{_SYMBOL}).)++", regex.DOTALL)
 _LETTERS = regex.compile(rf"{_CLUSTER}|(?:(?!{_UNSPACED_LETTER}){LETTER}[{ATTACHED}]*+)++")
 _ATTACHED = regex.compile(rf"[{ATTACHED}]")
+_CHANGED = regex.compile(rf"[{ATTACHED}\p{{Emoji_Modifier}}]")
 _LONG = 5  # letters without a space between them, on average: more than the words of these scripts have
 
 
@@ -93,6 +94,11 @@ def is_unspaced(lines: Iterable[str]) -> bool:
             stretches += sum(1 for stretch in _STRETCH.findall(line) if _UNSPACED.search(stretch))
     long = unspaced > _LONG * stretches or 2 * stretches < 3 * count
     return long and unspaced > letters / 2
+
+
+def has_attached(lines: Iterable[str]) -> bool:
+    """Return whether a text has characters that belong to those before them: marks, joiners, modifiers of emoji."""
+    return any(not line.isascii() and _CHANGED.search(line) for line in lines)
 
 
 def is_letter(character: str) -> bool:

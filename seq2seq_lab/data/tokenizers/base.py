@@ -16,7 +16,7 @@ import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.words import words
+from seq2seq_lab.data.words import is_letter, words
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The threads of the library do not survive the fork of a loader's worker: it would warn, or hang.
@@ -37,6 +37,9 @@ class Tokenizer(ABC):
 
     joint: bool
     """One vocabulary for both languages; read by `fit_tokenizers`."""
+
+    rules: int = 2
+    """How text is cut: 2 as `data.words` describes letters; 1 as earlier versions did, which cut before each mark."""
 
     _backend: tokenizers.Tokenizer
     _labels: tuple[str, ...] = ()
@@ -101,11 +104,13 @@ class Tokenizer(ABC):
         """Write `name.json` (the format of the library) and `name.options.json` (class, options, languages)."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(self._backend.to_str(pretty=True), encoding="utf-8")
-        description = {
+        description: dict[str, object] = {
             "class": name_of(type(self)),
             "options": self.options(),
             "languages": list(self._labels),
         }
+        if self.rules != 1:  # the files of earlier versions do not have it
+            description["rules"] = self.rules
         (folder / f"{name}.options.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
 
     def check_saved(self, saved: "Tokenizer", folder: Path) -> None:
@@ -154,6 +159,7 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
         raise UserError(
             f"{path} does not match class={kind}: {error}. Use the version of the class that the run was trained with."
         ) from error
+    tokenizer.rules = description.get("rules", 1)
     if description["languages"]:
         tokenizer.use_languages(*description["languages"])
     tokenizer._use(tokenizers.Tokenizer.from_str(vocabulary))
@@ -249,5 +255,11 @@ def fit_tokenizers(
 
 
 def visible(text: str) -> str:
-    """Return `text` with each character that is not printable as its code point, for example <U+202F>."""
-    return "".join(letter if letter.isprintable() else f"<U+{ord(letter):04X}>" for letter in text)
+    """Return `text` with each character that is not printable as its code point, for example <U+202F>.
+
+    Joiners and soft hyphens stay as they are after the letter that they belong to.
+    """
+    return "".join(
+        letter if letter.isprintable() or (before and is_letter(letter)) else f"<U+{ord(letter):04X}>"
+        for before, letter in zip(("", *text), text, strict=False)
+    )
