@@ -31,3 +31,19 @@ def language_code(label: str | None) -> str:
     """
     first = re.split(r"[-_.@ (]", (label or "").strip().lower())[0]
     return _CODES.get(first, first)
+
+
+_DOTTED = (("İ", "i"), ("I", "ı"))  # in Turkish and Azerbaijani, i and ı are two letters
+CASES = {"tr": _DOTTED, "az": _DOTTED}
+"""The capital letters whose lower case differs from that of other languages, with it, by the code of the language."""
+
+
+def lowercase(text: str, label: str | None) -> str:
+    """Return a text in lower case by the rules of a language.
+
+    Args:
+        label: that of the language; see `language_code`.
+    """
+    for capital, small in CASES.get(language_code(label), ()):
+        text = text.replace(capital, small)
+    return text.lower()

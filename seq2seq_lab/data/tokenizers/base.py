@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.words import is_letter, words
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -54,6 +55,18 @@ class Tokenizer(ABC):
         A subclass with rules for a language overrides this. The labels are saved with the vocabulary.
         """
         self._labels = labels
+        if getattr(self, "lowercase", False) and len({CASES.get(language_code(one)) for one in labels}) > 1:
+            if self.rules == 1:
+                return
+            raise UserError(
+                f"tokenizer.lowercase=true tokenizer.joint=true: {' and '.join(labels)} have different rules for lower case "
+                f"(Turkish and Azerbaijani: I is ı). Set tokenizer.joint=false, or tokenizer.lowercase=false."
+            )
+
+    @property
+    def case(self) -> str:
+        """The language whose rules for lower case are used; empty: those of most languages."""
+        return language_code(self._labels[0]) if self._labels and self.rules > 1 else ""
 
     @abstractmethod
     def train(self, lines: Iterable[str]) -> None:

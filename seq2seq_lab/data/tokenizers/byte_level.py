@@ -7,6 +7,7 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import Model
 
 from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.languages import CASES
 from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer, visible
 from seq2seq_lab.errors import require
 
@@ -106,7 +107,8 @@ class ByteLevelTokenizer(Tokenizer):
         """Return a new tokenizer of the library with `model`, which does not find the special tokens in the text."""
         backend = tokenizers.Tokenizer(model)
         prepend = normalizers.Prepend(" ")
-        lowercase = normalizers.Sequence([normalizers.Lowercase(), prepend])
+        own = [normalizers.Replace(*letters) for letters in CASES.get(self.case, ())]
+        lowercase = normalizers.Sequence([*own, normalizers.Lowercase(), prepend])
         backend.normalizer = lowercase if self.lowercase else prepend
         # add_prefix_space adds no space before a line that begins with one: decoding would not be exact.
         words = pre_tokenizers.Split(tokenizers.Regex(_WORDS), "isolated")

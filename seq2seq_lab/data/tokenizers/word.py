@@ -7,6 +7,7 @@ from typing import Any
 
 import regex
 
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, JoinedTokenizer, is_word_letter
 from seq2seq_lab.data.words import ATTACHED, LETTER
 
@@ -33,19 +34,20 @@ class WordTokenizer(JoinedTokenizer):
     """
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
-        return _pieces(line, self.lowercase, self.rules)
+        return _pieces(line, self.case if self.lowercase else None, self.rules)
 
     def _cut(self, line: str) -> Iterable[str]:
         # White space separates tokens: each part can be cut alone.
-        return [token for chunk in line.split() for token in _tokens(chunk, self.lowercase, self.rules)]
+        case = self.case if self.lowercase else None
+        return [token for chunk in line.split() for token in _tokens(chunk, case, self.rules)]
 
 
-def _pieces(text: str, lowercase: bool, rules: int) -> Iterator[tuple[str, int, int]]:
+def _pieces(text: str, case: str | None, rules: int) -> Iterator[tuple[str, int, int]]:
     """Yield each token with its joiners, and the start and end of its characters in `text`."""
     for match in _PIECE[rules].finditer(text):
         start, end = match.span()
         # Lowercased by token, because the spans are those of `text` and "İ" becomes two characters.
-        token = match[0].lower() if lowercase else match[0]
+        token = match[0] if case is None else lowercase(match[0], case)
         if match.lastgroup == "elided":
             token += JOINER
         elif match.lastgroup == "symbol":
@@ -59,6 +61,6 @@ def _pieces(text: str, lowercase: bool, rules: int) -> Iterator[tuple[str, int, 
 
 
 @lru_cache(maxsize=1 << 17)
-def _tokens(chunk: str, lowercase: bool, rules: int) -> tuple[str, ...]:
+def _tokens(chunk: str, case: str | None, rules: int) -> tuple[str, ...]:
     """Return the tokens of text without white space."""
-    return tuple(token for token, _, _ in _pieces(chunk, lowercase, rules))
+    return tuple(token for token, _, _ in _pieces(chunk, case, rules))

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 from tokenizers import pre_tokenizers
 
-from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, WordTokenizer, load_tokenizer
+from seq2seq_lab.data.tokenizers import (
+    BpeTokenizer,
+    CharTokenizer,
+    Tokenizer,
+    WhitespaceTokenizer,
+    WordTokenizer,
+    load_tokenizer,
+)
+from seq2seq_lab.errors import UserError
 
 HINDI = "हिन्दी में एक किताब है।"
 
@@ -66,3 +74,22 @@ def test_a_recorded_tokenizer_keeps_its_rule(tmp_path: Path) -> None:
     new.save(tmp_path, "target")
     assert load_tokenizer(tmp_path, "target").encode([HINDI]) == new.encode([HINDI])
     assert len(ids[0]) == 18
+
+
+@pytest.mark.parametrize(("label", "expected"), [("tr", "iısı"), ("az-AZ", "iısı"), ("Turkish", "iısı")])
+@pytest.mark.parametrize("kind", [WordTokenizer, CharTokenizer, WhitespaceTokenizer, BpeTokenizer])
+def test_lower_case_follows_the_language(kind: type, label: str, expected: str, tmp_path: Path) -> None:
+    last = (2000, 1, 0.0) if kind is BpeTokenizer else (1, None)
+    tokenizer = kind(False, True, *last)
+    tokenizer.use_languages(label)
+    fitted(tokenizer, "İISI")
+    tokenizer.save(tmp_path, "x")
+    for one in (tokenizer, load_tokenizer(tmp_path, "x")):
+        assert one.decode(one.encode(["İISI"])[0]) == expected
+        assert one.spans("İISI")[-1][1] == 4
+
+
+def test_languages_of_different_case_do_not_share_a_lowercased_vocabulary() -> None:
+    with pytest.raises(UserError, match=r"tokenizer\.joint"):
+        BpeTokenizer(True, True, 2000, 1, 0.0).use_languages("en", "tr")
+    BpeTokenizer(True, False, 2000, 1, 0.0).use_languages("en", "tr")
