@@ -236,7 +236,7 @@ def read_splits(
     from seq2seq_lab.data.download import cache_folder
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
-    from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
+    from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits, segmentation_of
     from seq2seq_lab.tasks.translation.task import corpus_record
     from seq2seq_lab.training.provenance import provenance
 
@@ -250,6 +250,7 @@ def read_splits(
             "--validation: this data set has no validation split. Omit the option, or set dataset.validation=FILE."
         )
     corpus = with_languages(corpus, run, ranks)
+    segmentation = segmentation_of(corpus, run.config.trainer.bleu_tokenizer)
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
     longest = run.config.trainer.max_eval_length
@@ -259,7 +260,7 @@ def read_splits(
     with extensions.using(options.config_dir):
         weights = read_record(run.folder)["weights"]
         origin = provenance(run.config, corpus_record(corpus), weights, run.device, ranks.size)
-    splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
+    splits = evaluation_splits(corpus, validation, tests, segmentation)[0 if options.validation else 1 :]
     for split in splits:
         run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
     return splits, origin

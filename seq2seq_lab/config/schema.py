@@ -171,6 +171,7 @@ class TrainerConfig:
     join_subwords: bool
     length_bounds: list[int]
     multi_reference: bool
+    bleu_tokenizer: str
     device: Device
     devices: int
     threads: Any  # int | "auto": OmegaConf cannot merge a union
@@ -250,11 +251,11 @@ MAY_CHANGE = (
 OPENED_GROUPS = ("search", "dataset", "metric")
 OPENED_KEYS = (
     *("trainer.eval_batch_size", "trainer.max_eval_length", "trainer.length_bounds"),
-    "trainer.multi_reference",
+    *("trainer.multi_reference", "trainer.bleu_tokenizer"),
 )
 
 # Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
-ADDED: dict[str, Any] = {"trainer": {"pad_to": None}}
+ADDED: dict[str, Any] = {"trainer": {"pad_to": None, "bleu_tokenizer": "auto"}}
 # The same for the settings of a class that an open slot names.
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"}
@@ -293,6 +294,7 @@ TASK_SETTINGS = (
         "max_eval_length",
     ),
     *("samples", "join_subwords", "length_bounds", "multi_reference"),
+    "bleu_tokenizer",
 )
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")

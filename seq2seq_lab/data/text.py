@@ -4,7 +4,6 @@ import codecs
 import gzip
 import hashlib
 import logging
-import re
 import unicodedata
 import zlib
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Literal, get_args
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean, require
 
 logger = logging.getLogger(__name__)
@@ -122,11 +122,6 @@ def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tu
             if (problem := wrong or find_problem(text))
         ]
         yield left[0], right[0], "; ".join(problems)
-
-
-def whitespace_words(text: str) -> list[tuple[int, int]]:
-    """Return the (start, end) character spans of the words of `text`, separated by white space."""
-    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def one_line(text: str) -> str:
@@ -240,10 +235,10 @@ def drop_long_pairs(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs with at most `max_tokens` tokens per side (None: all), and count the others.
 
-    Tokens are separated by white space, which includes no-break spaces.
+    A token is a word of `words`: text between white space, and in scripts without spaces each letter.
     """
     for source, target in pairs:
-        if max_tokens is not None and max(len(source.split()), len(target.split())) > max_tokens:
+        if max_tokens is not None and max(len(words(source)), len(words(target))) > max_tokens:
             counts["pairs_over_max_tokens"] += 1
         else:
             yield source, target

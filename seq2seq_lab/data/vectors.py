@@ -12,7 +12,8 @@ from torch import Tensor
 
 from seq2seq_lab.data.text import find_file, read_lines
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS
-from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, is_word_letter
+from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER
+from seq2seq_lab.data.words import is_letter
 from seq2seq_lab.errors import UserError
 
 _SPACE = "▁"  # the space before a word in `Tokenizer.tokens`
@@ -145,7 +146,7 @@ def _wanted(types: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
 def _forms(name: str, byte_level: bool) -> list[str]:
     """Return the words whose vector a type may use, the preferred first."""
     if byte_level:
-        if is_word_letter(name[:1]):
+        if name and is_letter(name[0]):
             return []
         bare = name.removeprefix(_SPACE)
     else:

@@ -9,6 +9,8 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.metrics.segmentation import Segmentation
+from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.runtime.device import on_device
 
 
@@ -105,12 +107,22 @@ class CaptionSplit:
     Attributes:
         prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
         grid: the number of rows and columns of the feature map.
+        segmentation: how the captions are cut into words.
     """
 
     prefix: str
     pairs: CaptionedImages
     examples: CaptionExamples
     grid: tuple[int, int]
+    segmentation: Segmentation
+
+    def references(self, multiple: bool) -> References:
+        """Return the captions as references.
+
+        Args:
+            multiple: score each image once; see `References`.
+        """
+        return References(self.pairs.captions, self.pairs.names, multiple, segmentation=self.segmentation)
 
 
 def region_shares(

@@ -92,7 +92,8 @@ class CaptionReport(Report):
 
     def _row(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> list[str | float]:
         caption, reference = evaluation.captions[i], split.pairs.captions[i]
-        return [split.pairs.names[i], reference, caption, round(sentence_bleu(caption, reference), 2)]
+        score = sentence_bleu(caption, reference, tokenizer=split.segmentation.bleu)
+        return [split.pairs.names[i], reference, caption, round(score, 2)]
 
     def _draw_samples(self, split: CaptionSplit, evaluation: Evaluation) -> None:
         """Draw the attention of the samples, and write the pictures for the page of the comparison."""

@@ -24,7 +24,7 @@ from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
-from seq2seq_lab.metrics.texts import References
+from seq2seq_lab.metrics.segmentation import check_setting, choose_segmentation
 from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -57,6 +57,7 @@ class CaptionTask(Task):
         batch_size: size of the batch of an optimizer step, in the unit `batch_unit`.
         max_length: training pairs whose caption has more tokens are left out.
         multi_reference: score each image once, against all its captions.
+        bleu_tokenizer: see `choose_segmentation`.
         samples: number of validation pairs whose caption and attention are shown at each validation.
         monitor: the monitored metric as configured; None for the primary one.
         doubly_stochastic: see `CaptionLoss`.
@@ -73,7 +74,7 @@ class CaptionTask(Task):
     )
     settings = (
         *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
-        *("eval_batch_size", "multi_reference", "samples"),
+        *("eval_batch_size", "multi_reference", "bleu_tokenizer", "samples"),
     )
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
@@ -102,15 +103,18 @@ class CaptionTask(Task):
         monitor: str | None,
         eval_batch_size: int,
         multi_reference: bool,
+        bleu_tokenizer: str,
         samples: int,
         doubly_stochastic: float,
     ) -> None:
         require(doubly_stochastic >= 0, "task.doubly_stochastic", doubly_stochastic, "0 or more")
+        check_setting(bleu_tokenizer)
         self.parts, self.seed = parts, seed
         self.batch_size, self.max_length = batch_size, max_length
         self.batch_unit: Unit = batch_unit
         self.monitor, self.samples = monitor, samples
         self.eval_batch_size, self.multi_reference = eval_batch_size, multi_reference
+        self.bleu_tokenizer = bleu_tokenizer
         self.loss_settings: dict[str, Any] = {
             "label_smoothing": label_smoothing,
             "r_drop": r_drop,
@@ -145,6 +149,8 @@ class CaptionTask(Task):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus = load_corpus(self.parts.dataset(), CaptionCorpus, "captions")
+        held_out = [pairs.captions for pairs in (corpus.validation, *corpus.tests.values())]
+        segmentation = choose_segmentation(self.bleu_tokenizer, corpus.language, held_out)
         if saved is None:
             self.tokenizer = self.parts.tokenizer()
             self.tokenizer.use_languages(corpus.language)
@@ -162,7 +168,7 @@ class CaptionTask(Task):
             examples = CaptionExamples(
                 torch.from_numpy(pairs.images), self._tokenize(pairs, prefix), train.longest
             )
-            return CaptionSplit(prefix, pairs, examples, grid)
+            return CaptionSplit(prefix, pairs, examples, grid, segmentation)
 
         first, *others = corpus.tests.items()
         record = corpus_record(corpus)
@@ -272,9 +278,7 @@ class CaptionTask(Task):
     def baselines(self, split: CaptionSplit) -> list[Baseline]:
         """Return the result of the most frequent training caption (of equally frequent ones the first) for every image."""
         ((caption, _),) = Counter(self.corpus.train.captions).most_common(1)
-        pairs = split.pairs
-        references = References(pairs.captions, pairs.names, self.multi_reference)
-        lines = [caption] * len(pairs)
+        references, lines = split.references(self.multi_reference), [caption] * len(split.pairs)
         return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
