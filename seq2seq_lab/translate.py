@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
+from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
+from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
@@ -110,8 +111,12 @@ def translate(options: argparse.Namespace) -> None:
     if not files and sys.stdin.isatty():
         prompt(run, options.replace_unknown)
         return
-    sources = [(str(path), read_lines(path, new_counts(), show=False)) for path in files]
-    lines = check_lines(run, sources or [("standard input", decode_lines(sys.stdin.buffer, new_counts()))])
+    sources = [
+        (str(path), read_lines(path, new_counts(), show=False, remedy=CONVERT_REMEDY)) for path in files
+    ]
+    lines = check_lines(
+        run, sources or [("standard input", decode_lines(sys.stdin.buffer, "standard input", new_counts()))]
+    )
     wanted = options.alignments or options.attention is not None
     first = 0
     for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):

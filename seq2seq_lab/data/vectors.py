@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.text import find_file, read_lines
+from seq2seq_lab.data.local_files import CONVERT_REMEDY, find_file, read_lines
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, is_word_letter
 from seq2seq_lab.errors import UserError
@@ -24,7 +24,7 @@ _EXAMPLES = 5
 
 _REMEDY = (
     "Use a text file of GloVe (a word and its numbers per line, separated by single spaces) or fastText (.vec, with a first "
-    "line COUNT SIZE), plain or gzipped (.gz). Unpack a .zip, and convert a .bin to text, first."
+    "line COUNT SIZE), plain or compressed (.gz, .bz2, .xz, .zst). Unpack a .zip, and convert a .bin to text, first."
 )
 
 
@@ -156,7 +156,7 @@ def _forms(name: str, byte_level: bool) -> list[str]:
 def _numbered_lines(path: Path, key: str, show: bool) -> Iterator[tuple[int, str]]:
     """Yield each line and its number from 1, without the space that fastText writes at its end."""
     find_file(key, str(path))
-    lines = enumerate(read_lines(path, Counter(), show), start=1)
+    lines = enumerate(read_lines(path, Counter(), show, remedy=CONVERT_REMEDY), start=1)
     while True:
         try:
             number, (text, problem) = next(lines)
