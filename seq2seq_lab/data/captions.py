@@ -157,11 +157,8 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
             "Reading images needs Pillow. Install it with `pip install 'seq2seq_lab[images]'`."
         ) from error
     try:
-        # A large image has a warning, a very large one an error.
-        with (
-            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
-            Image.open(path) as image,
-        ):
+        # Warnings are about large images and damaged metadata; an image that is too large is an error.
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
             fitted = ImageOps.fit(to_rgb(ImageOps.exif_transpose(image)), (width, height))
     # The readers of damaged files raise all of these.
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:

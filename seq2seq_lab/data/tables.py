@@ -429,8 +429,9 @@ def _files(setting: object, split: str) -> Iterator[Path]:
             yield from _files(value, split)
     elif isinstance(setting, str) and setting:
         path = Path(setting).expanduser()
-        starts = ("validation.", "val.") if split == "validation" else (f"{split}.",)
-        inside = (one for one in path.rglob("*") if one.name.startswith(starts) and one.is_file())
+        names = "validation|val|dev" if split == "validation" else re.escape(split)
+        start = re.compile(rf"({names})[.-]")  # such as val.de, train-00000-of-00002.parquet
+        inside = (one for one in path.rglob("*") if start.match(one.name) and one.is_file())
         yield from [path] if path.is_file() else sorted(inside)
 
 

@@ -154,6 +154,8 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "empty"),
     "no numbers": ("hello there world\n", "line 1: 'hello there world'"),
     "a blank first line": ("\n" + LINES, "line 1: ''"),
+    "a size of 4,400 digits": ("2 " + "3" * 4400 + "\n" + LINES, "line 1: '2 333"),
+    "a count of 4,400 digits": ("3" * 4400 + " 3\n" + LINES, "line 1: '333"),
     "no size": ("2 0\n" + LINES, "line 1: '2 0'"),
     "another size": ("2 4\n" + LINES, "line 2: 3 values"),
     "too few": (LINES + "a 1 2\n", "line 3: 2 values"),
@@ -224,6 +226,13 @@ def test_a_long_file_shows_progress(
     found(write(tmp_path, GLOVE), vocabulary("the"))
     assert len(caplog.messages) == 3  # one per line
     assert all(message.startswith("Reading vectors.txt: ") for message in caplog.messages)
+
+
+def test_fewer_vectors_than_promised_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found(write(tmp_path, FASTTEXT), vocabulary("the"))
+    assert not caplog.text
+    found(write(tmp_path, FASTTEXT.replace("3 3", "400000 3", 1)), vocabulary("the"))
+    assert "400,000 vectors, and the file has 3" in caplog.text
 
 
 def test_coverage_does_not_count_special_tokens() -> None:
