@@ -140,16 +140,21 @@ def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[st
         sources: (name of the file, its lines); a line is (text, description of an error or an empty string).
 
     Raises:
-        UserError: a line is not UTF-8, or has more tokens than the model's attention can weigh.
+        UserError: a line is not UTF-8, or has more tokens than `trainer.max_eval_length` or the model allow.
     """
-    bound = run.model.longest_source is not None
+    most = run.config.trainer.max_eval_length
     for name, lines in sources:
         for number, (line, problem) in enumerate(lines, start=1):
             where = f"{name}, line {number}"
             if problem:
                 raise UserError(f"{where}: {problem}. Correct the line. All earlier lines are translated.")
-            if bound:
-                run.model.check_length(2 + len(run.tokenizers.source.encode([line])[0]), where)
+            length = len(run.tokenizers.source.encode([line])[0])
+            if length > most:
+                raise UserError(
+                    f"{where} has {length:,} tokens; trainer.max_eval_length={most}. Split the line, or add "
+                    f"trainer.max_eval_length={length} to the command: time and memory grow with the square of the length."
+                )
+            run.model.check_length(2 + length, where)
             yield line
 
 

@@ -8,7 +8,7 @@ from seq2seq_lab.errors import UserError, did_you_mean
 
 log = logging.getLogger(__name__)
 
-# Words of which the names of columns consist, besides codes of languages.
+# Words in the names of columns, besides codes of languages.
 _WORDS = """
 id idx index no nr num number row key uid guid split set label labels class category score date name title url file
 source src target trg tgt input output text texts sentence sentences sent line phrase translation translated
