@@ -15,7 +15,7 @@ from seq2seq_lab.streams import StreamError, guarded
 SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 
-# What to do if the operating system cannot write a file.
+# What to do if the operating system cannot write or read a file.
 STORAGE_REMEDIES = {
     errno.ENOSPC: "Free some disk space, or choose a folder on another disk",
     errno.EDQUOT: "Free some of your disk quota, or choose a folder on another disk",
@@ -23,6 +23,11 @@ STORAGE_REMEDIES = {
     errno.EROFS: "Choose a folder that can be written to",
     errno.EACCES: "Choose another path, or change its permissions",
     errno.EPERM: "Choose another path, or change its permissions",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.EEXIST: "It is a file, or a link without a target. Choose another folder, or remove it",
+    errno.ENOTDIR: "A part of the path is a file. Choose another path",
+    errno.ELOOP: "A link refers to itself. Choose another path, or remove it",
+    errno.EISDIR: "It is a folder. Choose the path of a file",
 }
 
 

@@ -258,7 +258,15 @@ OPENED_KEYS = (
 ADDED: dict[str, Any] = {"trainer": {"pad_to": None, "bleu_tokenizer": "auto"}}
 # The same for the settings of a class that an open slot names.
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
-    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"}
+    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"},
+    "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
+    "seq2seq_lab.data.dialogue.Dialogue": {"encoding": None},
+    "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},
+    "seq2seq_lab.data.multi30k.Multi30k": {"encoding": None},
+    "seq2seq_lab.data.names.Names": {"encoding": None},
+    "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None},
+    "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
+    "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
 }
 
 

@@ -611,3 +611,16 @@ def test_a_plain_run_composes_and_checks_once(program: Program, monkeypatch: pyt
         count(owner, name)
     assert program("seed=3")[0] == 0
     assert sorted(calls) == ["check_parts", "load_configuration", "model"]
+
+
+@pytest.mark.parametrize("name", ["dangling", "dangling/below", "file", "file/below", "loop", "n" * 300])
+def test_a_run_folder_that_cannot_exist_is_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    assert command_line.run("logger=none", f"hydra.run.dir={tmp_path / name}") == 2
+    message = capsys.readouterr().err
+    assert str(tmp_path / name.partition("/")[0]) in message
+    assert "Choose" in message

@@ -114,7 +114,9 @@ class CaptionReport(Report):
         hypothesis, regions = evaluation.hypotheses.get(i), split.pairs.regions
         if hypothesis is None:
             return None
-        caption = caption_of(hypothesis, self.tokenizer, split.pairs.images[i], split.grid)
+        caption = caption_of(
+            hypothesis, self.tokenizer, split.pairs.images[split.pairs.image_N[i]], split.grid
+        )
         boxes = regions[i] if regions is not None and caption.text == split.pairs.captions[i] else {}
         return draw_caption(caption, boxes) if caption.words and caption.attention_WYX is not None else None
 

@@ -166,7 +166,10 @@ class CaptionTask(Task):
         def split(prefix: str, pairs: CaptionedImages) -> CaptionSplit:
             pairs = pairs if limit is None else pairs.first(limit)
             examples = CaptionExamples(
-                torch.from_numpy(pairs.images), self._tokenize(pairs, prefix), train.longest
+                torch.from_numpy(pairs.images),
+                torch.from_numpy(pairs.image_N),
+                self._tokenize(pairs, prefix),
+                train.longest,
             )
             return CaptionSplit(prefix, pairs, examples, grid, segmentation)
 
@@ -215,7 +218,12 @@ class CaptionTask(Task):
                 self.max_length,
             )
         captions = captions.select(index)
-        return CaptionExamples(torch.from_numpy(pairs.images)[index], captions, int(captions.lengths.max()))
+        return CaptionExamples(
+            torch.from_numpy(pairs.images),
+            torch.from_numpy(pairs.image_N)[index],
+            captions,
+            int(captions.lengths.max()),
+        )
 
     def open(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(folder / "tokenizer", "target")
@@ -263,7 +271,10 @@ class CaptionTask(Task):
             image_NCHW: RGB values of images of the height and width `size`.
         """
         examples = CaptionExamples(
-            torch.from_numpy(image_NCHW), Ragged.of([[]] * len(image_NCHW)), self.longest
+            torch.from_numpy(image_NCHW),
+            torch.arange(len(image_NCHW)),
+            Ragged.of([[]] * len(image_NCHW)),
+            self.longest,
         )
         batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
         captions: dict[int, Caption] = {}
@@ -287,13 +298,18 @@ class CaptionTask(Task):
 
 def corpus_record(corpus: CaptionCorpus) -> dict[str, Any]:
     """Return what `run.json` records of a corpus; see `Task.data_record`."""
-    hashes = {
-        name: digest([hashlib.sha256(pairs.images.tobytes()).hexdigest(), *pairs.captions])
-        for name, pairs in corpus.splits.items()
-    }
+    hashes = {name: digest([_hash(pairs), *pairs.captions]) for name, pairs in corpus.splits.items()}
     return {
         "fingerprint": digest(hashes.items()),
         "sizes": {name: len(pairs) for name, pairs in corpus.splits.items()},
         "tests": {name: hashes[name] for name in corpus.tests},
         "counts": dict(corpus.counts),
     }
+
+
+def _hash(pairs: CaptionedImages) -> str:
+    """Return the SHA-256 of the image of each pair."""
+    hashed = hashlib.sha256()
+    for number in pairs.image_N:
+        hashed.update(pairs.images[number].tobytes())
+    return hashed.hexdigest()
