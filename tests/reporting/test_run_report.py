@@ -257,6 +257,9 @@ def test_the_line_of_a_validation_omits_defects_that_no_output_has() -> None:
 def test_a_shortened_text_keeps_its_end() -> None:
     assert without_middle("a b c", 5) == "a b c"
     assert without_middle("abcdefghijklmnop", 12) == "abcd … lmnop"
+    assert without_middle("这是一本书这是一本书", 12) == "这是 … 本书"
+    assert without_middle("e\u0301" * 12, 12) == "e\u0301" * 12
+    assert without_middle("e\u0301" * 13, 12) == "e\u0301" * 4 + " … " + "e\u0301" * 5
 
 
 VALUES: Mapping[str, float] = {

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
+
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
@@ -301,8 +303,8 @@ class TranslationReport(Report):
 
 
 def _width(drawn: AttentionMap) -> int:
-    """Return the width of `console.shade_matrix` in columns, for letters of width 1."""
-    return sum(len(token) + 2 for token in drawn.source_tokens) + max(map(len, drawn.target_tokens))
+    """Return the width of `console.shade_matrix` in columns."""
+    return sum(cell_len(token) + 2 for token in drawn.source_tokens) + max(map(cell_len, drawn.target_tokens))
 
 
 def gold_links(
