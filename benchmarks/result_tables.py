@@ -51,7 +51,7 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "former multi30k sweep": ("dataset=multi30k", "trainer.max_epochs=5"),
 }
 RECURRENT = (  # the rows beside those of Transformers
-    f"python -m seq2seq_lab model=attn attention=additive {planned.FORMER}",
+    "python -m seq2seq_lab model=attn attention=additive",
     "python -m seq2seq_lab experiment=multi30k_de_en dataset.path=DIR",
 )
 PUBLISHED = {  # free-running perplexity, and BLEU of lowercased spaCy tokens
@@ -294,8 +294,7 @@ def sweep(lines: Sequence[Line], name: str) -> list[str]:
         words = unseeded(run.command)[3:]
         common = {word for word in words if word.startswith(OF_SWEEP)}
         if common == {*SWEEPS[name]}:
-            shared = {*common, *planned.FORMER.split()}  # the page names them above the table
-            own = (word for word in words if word not in shared and not word.startswith(NOT_SHOWN))
+            own = (word for word in words if word not in common and not word.startswith(NOT_SHOWN))
             groups.setdefault(f"`{' '.join(own)}`", []).append(run)
     runs = [*chain(*groups.values())]
     names = ("test/bleu", "test/compositional/bleu", "test/bleu_lowercased_tokenised", "test/aer")

@@ -21,8 +21,6 @@ from seq2seq_lab.runtime.signals import StopSignals
 
 TINY = [
     "dataset.train=200",
-    "optimizer=adam",
-    "trainer.batch_unit=sentences",
     "dataset.validation=5",
     "dataset.test=20",
     "dataset.test_compositional=0",

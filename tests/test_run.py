@@ -996,7 +996,7 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()
-    assert len(lines) <= 82
+    assert len(lines) <= 80
     assert [line for line in lines if len(line) > 80] == []
     assert lines[lines.index("results") + 4].split()[1:2] == ["BLEU"]  # the first score
     assert f"BLEU: {result_of(folder)['test/bleu_signature']}" in lines

@@ -47,7 +47,6 @@ class BatchUnit(Enum):
     """What `trainer.batch_size` counts."""
 
     sentences = "sentences"
-    balanced = "balanced"
     tokens = "tokens"
 
 

@@ -20,7 +20,7 @@ from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.runtime.device import on_device
 
 Index = npt.NDArray[np.int64]
-Unit = Literal["sentences", "balanced", "tokens"]
+Unit = Literal["sentences", "tokens"]
 StepPlan = list[Index]
 
 
@@ -48,13 +48,10 @@ def plan_epoch(
     Args:
         batch_size: the number of examples (`sentences`), or the greatest number of units (`tokens`), of a step. One step
             may have fewer examples; a step of one example may have more units.
-        unit: of `batch_size`. `balanced`: at most as many units as `batch_size` examples have on average.
         pad_to: the examples of a batch have the same input length when it is rounded up to a multiple of this number.
     """
     rng = np.random.default_rng((seed, epoch))
     lengths, units = rounded_up(examples.lengths.numpy(), pad_to), examples.units.numpy()
-    if unit == "balanced" and len(units):
-        batch_size, unit = round(batch_size * units.mean()), "tokens"
     full: list[StepPlan] = []
     rest: list[Index] = []
     for group in _by_length(lengths, rng.permutation(len(lengths))):

@@ -28,7 +28,7 @@ def random_text(count: int, longest: int = 12, seed: int = 0) -> TokenizedText:
     return text_of(sentences(), sentences())
 
 
-UNITS: tuple[Unit, ...] = ("sentences", "balanced", "tokens")
+UNITS: tuple[Unit, ...] = ("sentences", "tokens")
 TEXTS = {
     "usual": random_text(500),
     "one sentence": random_text(1),
@@ -122,8 +122,7 @@ def test_an_epoch_has_every_sentence_once(
     check_cover(text, parts)
     for part in parts:
         assert len(set(text.source.lengths[torch.from_numpy(part)].tolist())) == 1
-    if unit != "balanced":
-        assert max(map(len, parts), default=0) <= -(-batch_size // micro_batches)
+    assert max(map(len, parts), default=0) <= -(-batch_size // micro_batches)
 
 
 @every_text
@@ -152,16 +151,6 @@ def test_steps_of_tokens_are_well_filled() -> None:
     text = random_text(2000)
     plan = steps_of(text, 200, "tokens")
     assert int((text.target.lengths - 1).sum()) / (200 * len(plan)) > 0.9
-
-
-def test_balanced_steps_have_the_target_tokens_of_sentences_of_average_length() -> None:
-    text = random_text(2000)
-    average = float((text.target.lengths - 1).float().mean())
-    plan = steps_of(text, 20, "balanced")
-    assert [[*map(list, step)] for step in plan] == [
-        [*map(list, step)] for step in steps_of(text, round(20 * average), "tokens")
-    ]
-    assert 100 <= len(plan) <= 115  # 2,000 sentences in steps of about 20
 
 
 @every_unit

@@ -92,10 +92,10 @@ class LanguageModelTask(Task):
     ) -> None:
         require(chunk_length >= 1, "task.chunk_length", chunk_length, "1 or more")
         require(generated_length >= 1, "task.generated_length", generated_length, "1 or more")
-        if carry_state and batch_unit != "sentences":
+        if carry_state and batch_unit == "tokens":
             raise UserError(
-                f"trainer.batch_unit={batch_unit} cannot be combined with task.carry_state=true, where trainer.batch_size "
-                "is the number of streams. Set trainer.batch_unit=sentences."
+                "trainer.batch_unit=tokens cannot be combined with task.carry_state=true, where trainer.batch_size is the "
+                "number of streams. Set trainer.batch_unit=sentences."
             )
         self.parts, self.seed = parts, seed
         self.batch_size, self.batch_unit = batch_size, batch_unit
