@@ -7,9 +7,10 @@ import errno
 import os
 import select
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 # Names of other libraries for values of this package. The value of nearest spelling would be a wrong suggestion.
 SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
@@ -24,6 +25,34 @@ STORAGE_REMEDIES = {
     errno.EACCES: "Choose another path, or change its permissions",
     errno.EPERM: "Choose another path, or change its permissions",
 }
+
+
+# Characters that end or change the display of the text after them: direction overrides, and line separators.
+MISLEADING = frozenset("\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def visible(text: str, kept: str = "\n\t") -> str:
+    """Return a text with control characters, such as those of terminals, written as escapes.
+
+    Args:
+        kept: the control characters that stay as they are.
+    """
+    return "".join(
+        c.encode("unicode_escape").decode()
+        if (unicodedata.category(c) in ("Cc", "Cs") or c in MISLEADING) and c not in kept
+        else c
+        for c in text
+    )
+
+
+def print_visible(text: object, file: TextIO | None = None) -> None:
+    """Print a text that may come from a run: at a terminal with control characters as escapes, elsewhere as it is.
+
+    Args:
+        file: the stream; None for standard output.
+    """
+    stream = sys.stdout if file is None else file
+    print(visible(str(text)) if stream.isatty() else text, file=stream)
 
 
 class UserError(ValueError):
@@ -82,7 +111,7 @@ def report_errors() -> Iterator[None]:
                 yield
         except UserError as error:
             sys.stdout.flush()
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {visible(str(error))}", file=sys.stderr)
             sys.exit(2)
         except Preempted as preempted:
             sys.exit(preempted.exit_status)

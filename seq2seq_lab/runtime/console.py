@@ -7,13 +7,12 @@ import logging
 import statistics
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -23,12 +22,28 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from seq2seq_lab.errors import visible
+
 COMMAND_WIDTH = 78  # columns, so that " \\" still fits into 80
 PLAIN_WIDTH = 100  # columns of tables outside a terminal
 SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))  # by the smallest weight of a shade
 BAR_SECONDS = 0.25  # between two refreshes of the bar; a refresh takes about a millisecond
 
 _log = logging.getLogger(__name__)
+
+
+class _VisibleConsole(Console):
+    """A console that prints control characters in texts as escapes: a text may come from the run of someone else."""
+
+    def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
+        return super().render_str(visible(text), *arguments, **options)
+
+
+class _VisibleFormatter(logging.Formatter):
+    """Formats log records with control characters as escapes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 @functools.cache
@@ -58,7 +73,7 @@ def print_and_log(renderable: RenderableType) -> None:
 def log_only(renderable: RenderableType) -> None:
     """Write a table or text to the run's log file only."""
     buffer = io.StringIO()
-    plain = Console(
+    plain = _VisibleConsole(
         file=buffer,
         width=PLAIN_WIDTH,
         color_system=None,
@@ -107,8 +122,9 @@ def setup_logging(run_log: Path) -> Iterator[None]:
     handlers are removed and the file is closed.
     """
     to_file = _LogFile(run_log, encoding="utf-8")
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_file.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_console = ConsoleHandler()
+    to_console.setFormatter(_VisibleFormatter())
     root = logging.getLogger()
     package = logging.getLogger("seq2seq_lab")
     level = package.level
@@ -340,7 +356,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _console(width: int | None) -> Console:
-    return Console(markup=False, emoji=False, highlight=False, width=width)
+    return _VisibleConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,4 +428,4 @@ def shade_matrix(
 
 def literal(text: str) -> Text:
     """Return a text for a table with control characters escaped: byte-level models can generate them."""
-    return Text("".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text))
+    return Text(visible(text, kept=""))
