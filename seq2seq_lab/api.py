@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab import build, plots
-from seq2seq_lab.config import compose, extensions
+from seq2seq_lab.config import compose, extensions, foreign
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 Choice = TypeVar("Choice", bound=Enum)
 AnyTask = TypeVar("AnyTask", bound=Task)
 
+MAX_LAYERS = 1000  # of a run of someone else
 USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
 
@@ -425,6 +426,8 @@ def open_run(
             wanted = Precision(read_record(folder)["test_precision"])
         weights = checkpoints.named(folder / "checkpoints", checkpoint)
         task.open(folder)
+        if not foreign.is_own(folder):  # before memory is taken for a model of any size
+            check_size(folder, config, task, weights[0])
         with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
             model = task.model()
         checkpoints.load_average(weights, model)
@@ -434,6 +437,24 @@ def open_run(
     report_float32_lstm(model, compute)
     names = ",".join(map(checkpoints.name_of, weights))
     return OpenedRun(folder, config, task, model.to(place).eval(), compute, names)
+
+
+def check_size(folder: Path, config: Config, task: Task, weights: Path) -> None:
+    """Refuse a run of someone else whose configuration describes another model than its weights are of.
+
+    Raises:
+        UserError: names the difference.
+    """
+    if config.model.num_layers > MAX_LAYERS:
+        raise UserError(
+            f"{folder}: model.num_layers={config.model.num_layers} is above {MAX_LAYERS}. Use another run."
+        )
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        model = task.model()
+    if (difference := checkpoints.mismatch(weights, model)) is not None:
+        raise UserError(
+            f"{folder}: the weights are not of the model in its config.yaml: {difference}. Use another run."
+        )
 
 
 def open_task(config: Config, folder: Path, kind: type[AnyTask]) -> AnyTask:

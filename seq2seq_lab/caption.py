@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
 from seq2seq_lab.evaluate import add_opening
 from seq2seq_lab.plots import save_figure
 from seq2seq_lab.translate import BATCHES, chunks, picture, use_utf8_output
@@ -63,7 +63,7 @@ def caption(options: argparse.Namespace) -> None:
     number = 0
     for chunk in chunks(iter(files), BATCHES * run.run.config.trainer.eval_batch_size):
         for file, found in zip(chunk, run.caption(chunk), strict=True):
-            print(f"{file}\t{found.text}")
+            print_visible(f"{file}\t{found.text}")
             if options.attention is not None and (found.words or found.attention_WYX is None):
                 save_figure(run.plot_attention(found), picture(options.attention, number))
             number += 1

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seq2seq_lab.errors import Parser, report_errors
+from seq2seq_lab.errors import Parser, print_visible, report_errors
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting import comparison, figures, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write the files that the options name."""
     with report_errors():
         options = parser().parse_args(arguments)
-        runs, skipped = find_runs(options.folders)
+        runs, skipped = find_runs(options.folders, for_page=options.html is not None)
         by = options.by.split(",") if options.by else ()
         table = comparison.compare(
             group_runs(runs, by),
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         comparison.print_comparison(table)
         for one in skipped:
-            print(f"skipped: {one}", file=sys.stderr)
+            print_visible(f"skipped: {one}", sys.stderr)
         count = len(options.folders)
         title = " and ".join(map(str, options.folders)) if count < 3 else f"Runs of {count} folders"
         if options.csv:

@@ -5,9 +5,10 @@ import contextlib
 import difflib
 import errno
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from seq2seq_lab.streams import StreamError, guarded
 
@@ -29,6 +30,39 @@ STORAGE_REMEDIES = {
     errno.ELOOP: "A link refers to itself. Choose another path, or remove it",
     errno.EISDIR: "It is a folder. Choose the path of a file",
 }
+
+
+# Characters that end or change the display of the text after them: direction overrides, and line separators.
+MISLEADING = frozenset("\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def visible(text: str, kept: str = "\n\t") -> str:
+    """Return a text with control characters, such as those of terminals, written as escapes.
+
+    Args:
+        kept: the control characters that stay as they are.
+    """
+    return "".join(
+        c.encode("unicode_escape").decode()
+        if (unicodedata.category(c) in ("Cc", "Cs") or c in MISLEADING) and c not in kept
+        else c
+        for c in text
+    )
+
+
+def visible_line(text: str) -> str:
+    """Return a text with all control characters, line breaks too, written as escapes."""
+    return visible(text, kept="")
+
+
+def print_visible(text: object, file: TextIO | None = None) -> None:
+    """Print a text that may come from a run: at a terminal with control characters as escapes, elsewhere as it is.
+
+    Args:
+        file: the stream; None for standard output.
+    """
+    stream = sys.stdout if file is None else file
+    print(visible(str(text)) if stream.isatty() else text, file=stream)
 
 
 class UserError(ValueError):
@@ -111,7 +145,7 @@ def report_errors() -> Iterator[None]:
 
 def exit_with_error(message: str) -> NoReturn:
     """Print an error that the user can correct and exit with status 2."""
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {visible(message)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -233,6 +233,7 @@ def read_splits(
     """
     from seq2seq_lab import build
     from seq2seq_lab.config import extensions
+    from seq2seq_lab.config.compose import check_dataset
     from seq2seq_lab.data.download import cache_folder
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
@@ -242,6 +243,7 @@ def read_splits(
 
     assert run.config.dataset is not None, "TranslationTask uses the group"
     with extensions.using(options.config_dir):
+        check_dataset(run.folder, run.config, options.changes)
         build.check_slot("dataset", run.config.dataset)
         dataset = build.dataset(run.config)
         corpus = dataset.load()

@@ -16,6 +16,7 @@ import shutil
 import time
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,20 @@ from seq2seq_lab.errors import UserError
 LOCK = ".lock"
 MANIFEST = "manifest.json"
 CHECKSUM = "crc32"  # of a line of JSON without this key
+MAX_JSON_BYTES = 2**26  # of a file with one JSON value
+MAX_LINES_BYTES = 2**30  # of a file of lines, and of the arrays of a file of statistics
+MAX_DEPTH = 32  # of nested values
+RECORD_TYPES: dict[str, Any] = {
+    "choices": dict,
+    "evaluation": dict,
+    "overrides": list,
+    "changed": list,
+    "inputs": dict,
+}
+NUMBERS, TEXTS = (
+    ("seconds", "_per_second", "steps"),
+    ("_signature", "/label", "/examples"),
+)  # ends of keys in result.json
 RUN_FORMAT = 4  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
 
 Part = Literal["run", "result"]
@@ -118,30 +133,73 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_bounded(path))
         if isinstance(content, dict):
             return content
         problem = "it is not a JSON object"
+    except UserError:
+        raise
     except ValueError as error:
         problem = str(error)
     raise UserError(f"{path} is damaged: {problem}. Restore the file from a copy.")
+
+
+def read_bounded(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
+    """Return the content of a file of a run.
+
+    Args:
+        limit: the greatest size in bytes.
+
+    Raises:
+        UserError: the file is larger.
+    """
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UserError(
+            f"{path} is larger than {limit:,} bytes, so it is not read. Restore it from a copy of the run."
+        )
+    return content
 
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, or an object has a key twice.
+        ValueError: it is not JSON in UTF-8, has more than `MAX_DEPTH` levels, or an object has a key twice.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
-            repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
             raise ValueError(f"the key {repeated!r} appears twice in an object")
         return content
 
-    return json.loads(text if isinstance(text, str) else text.decode(), object_pairs_hook=unique)
+    too_deep = f"it has more than {MAX_DEPTH} levels"
+    try:
+        value = json.loads(text if isinstance(text, str) else text.decode(), object_pairs_hook=unique)
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    if _is_deeper(value, MAX_DEPTH):
+        raise ValueError(too_deep)
+    return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether nested values have more than a number of levels."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def find_damage(folder: Path, part: Part, *names: str) -> dict[str, str]:
@@ -189,9 +247,15 @@ def read_manifest(folder: Path) -> Listing:
         FileNotFoundError: the folder has no manifest.
         ValueError: the manifest is damaged.
     """
-    content = parse_json((folder / MANIFEST).read_bytes())
+    content = parse_json(read_bounded(folder / MANIFEST))
     if not isinstance(content, dict) or content.pop("sha256", None) != _digest(content):
         raise ValueError(f"{folder / MANIFEST} is damaged")
+    for part in ("run", "result"):
+        files = content.get(part)
+        if not isinstance(files, dict) or not all(isinstance(one, list) for one in files.values()):
+            raise ValueError(f"{folder / MANIFEST} is damaged: {part} is not a list of files")
+        if outside := [name for name in files if name.startswith("/") or ".." in name.split("/")]:
+            raise ValueError(f"{folder / MANIFEST} names a file outside of the run: {outside[0]}")
     return content
 
 
@@ -264,7 +328,19 @@ def read_result(folder: Path) -> dict[str, Any]:
         return {}
     for name, problem in find_damage(folder, "result", "result.json").items():
         return {"status": "damaged", "error": f"{name} {problem}"}
-    return read_json_object(folder / "result.json")
+    try:
+        result = read_json_object(folder / "result.json")
+    except UserError as error:
+        return {"status": "damaged", "error": str(error)}
+    for key, value in result.items():
+        wanted: tuple[type, ...] | None = None
+        if key.endswith(NUMBERS) or key.startswith("num_"):
+            wanted = (int, float, type(None))
+        elif key.endswith(TEXTS) or key in ("status", "error"):
+            wanted = (str,)
+        if wanted is not None and not isinstance(value, wanted):
+            return {"status": "damaged", "error": f"result.json has a wrong value of {key}: {value!r:.80}"}
+    return result
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -273,7 +349,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: the run ended before it began to train, or a version with another format wrote it.
     """
-    record = read_json_object(folder / "run.json")
+    record = read_run_json(folder)
     if not record:
         raise UserError(f"{folder}: this run has not begun to train (no run.json). Start it again.")
     if (found := record.get("format")) != RUN_FORMAT:
@@ -289,8 +365,29 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def read_evaluated_run(folder: Path) -> str | None:
     """Return the run that an evaluation folder belongs to, or None for any other folder."""
-    run: str | None = read_json_object(folder / "run.json").get("evaluation", {}).get("run")
+    run: str | None = read_run_json(folder).get("evaluation", {}).get("run")
     return run
+
+
+def read_run_json(folder: Path) -> dict[str, Any]:
+    """Return the content of `run.json`, in which the values that every program reads have their types."""
+    record = read_json_object(folder / "run.json")
+    for key, kind in RECORD_TYPES.items():
+        items: Any = record.get(key, kind())
+        if not isinstance(items, kind) or not all(isinstance(one, str) for one in items):
+            raise UserError(
+                f"{folder / 'run.json'} is damaged: {key} is not a {kind.__name__} of texts. Restore it."
+            )
+    if not isinstance(record.get("run_id"), str | None):
+        raise UserError(f"{folder / 'run.json'} is damaged: run_id is not a text. Restore it.")
+    for group, choice in record.get("choices", {}).items():
+        if (
+            not isinstance(choice, str)
+            or choice.startswith("/")
+            or ".." in (*choice.split("/"), *group.split("/"))
+        ):
+            raise UserError(f"{folder / 'run.json'} is damaged: choices.{group}={choice!r:.80}. Restore it.")
+    return record
 
 
 def read_finished_result(folder: Path) -> dict[str, Any] | None:
@@ -301,7 +398,7 @@ def read_finished_result(folder: Path) -> dict[str, Any] | None:
 
 def read_lines(path: Path) -> list[bytes]:
     """Return the lines of a file. Only "\\n" ends a line; U+0085, U+2028 and similar characters do not."""
-    lines = path.read_bytes().split(b"\n")
+    lines = read_bounded(path, MAX_LINES_BYTES).split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
 

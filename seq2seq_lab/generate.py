@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.local_files import decode_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import Parser, UserError, report_errors, require
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_opening
 from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
 
@@ -80,7 +80,7 @@ def generate(options: argparse.Namespace) -> None:
     beginnings = input_lines() if options.beginnings else iter([""])
     for number, beginning in enumerate(beginnings):
         for text, log_prob in model.generate(options.count, beginning, number * options.count):
-            print(f"{text}\t{log_prob:.4f}" if options.scores else text)
+            print_visible(f"{text}\t{log_prob:.4f}" if options.scores else text)
         sys.stdout.flush()
 
 
@@ -88,7 +88,7 @@ def score(model: "LoadedLanguageModel") -> None:
     """Print the log-probability of each line of standard input."""
     for chunk in chunks(input_lines(), BATCHES * model.run.config.trainer.eval_batch_size):
         for line, log_prob in zip(chunk, model.log_probs(chunk), strict=True):
-            print(f"{log_prob:.4f}\t{line}")
+            print_visible(f"{log_prob:.4f}\t{line}")
         sys.stdout.flush()
 
 

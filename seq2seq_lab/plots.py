@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, visible_line
 from seq2seq_lab.files import temporary_path
 from seq2seq_lab.fonts import SANS_SERIF, Font, font_for, missing_glyphs_as_boxes, set_fonts
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
-from seq2seq_lab.runtime.console import ShadedText, visible
+from seq2seq_lab.runtime.console import ShadedText
 from seq2seq_lab.runtime.direction import Direction, direction_of_words, visual_order
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def draw_attention(
     axes.set_xticks(range(len(columns)), columns, rotation=90, **_style(column_font))
     axes.set_yticks(range(len(labels)), labels, **_style(row_font))
     axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set_visible_line(False)
     _outline(axes, [link for link in gold_links if link[1] < len(weights_TS)], cell)
     left = fixed if room is not None else max(map(row_font.width, labels))
     top = max(map(column_font.width, columns))
@@ -110,7 +110,7 @@ def draw_attention(
 
 def _labels(texts: Sequence[str], size: float, most: float, *others: str) -> tuple[list[str], Font]:
     """Return labels of at most `most` inches and the font for them and for other texts."""
-    shown = [visible(text) for text in texts]
+    shown = [visible_line(text) for text in texts]
     font = font_for([*shown, *others], size)
     return [font.shorten(text, most) for text in shown], font
 
@@ -175,7 +175,7 @@ def draw_attention_maps(
     figure.colorbar(image, ax=grid, label="attention weight", ticks=[0, 0.5, 1], fraction=0.02)
     if title is not None:
         font = font_for([title], 10)
-        lines = font.wrap(visible(title), figure.get_figwidth() - 2 * GAP, TITLE_LINES)
+        lines = font.wrap(visible_line(title), figure.get_figwidth() - 2 * GAP, TITLE_LINES)
         figure.suptitle("\n".join(lines), **_style(font))
     return figure
 
@@ -253,7 +253,7 @@ def _arrange(
     (x0, x1), (y1, y0) = axes.get_xlim(), axes.get_ylim()
     across, down = cell * abs(x1 - x0), max(cell * (y1 - y0), 1.0)
     width = left + across + RIGHT
-    lines = font.wrap(visible(title or ""), width - 2 * GAP, TITLE_LINES)
+    lines = font.wrap(visible_line(title or ""), width - 2 * GAP, TITLE_LINES)
     above = top
     if lines:
         text = figure.text(0.5, 1.0, "\n".join(lines), ha="center", va="top", **_style(font))
@@ -326,7 +326,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     axes.set_xlabel(f"{grouping.label} (n: number of examples)", labelpad=4 + 11 * len(sets))
     axes.set_ylabel(metric.label)
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible_line(False)
     axes.set_title(f"{metric.label} by {grouping.label}, with 95% intervals", fontsize=11)
     for text in axes.legend(loc="lower left", frameon=False).get_texts():
         text.set_parse_math(False)
@@ -375,7 +375,7 @@ def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    font = font_for([visible(word) for text in texts for word in [*text.words, text.caption]], 10)
+    font = font_for([visible_line(word) for text in texts for word in [*text.words, text.caption]], 10)
     lines = [(text, line) for text in texts for line in _break_lines(text, font)]
     across, down = SHADED_WIDTH + 4 * GAP, 0.27 * (len(lines) + len(texts)) + 0.17
     figure = Figure(figsize=(across, down))
@@ -391,13 +391,13 @@ def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
             corner, size = (x - 0.6 * GAP, y - 0.12), width + 1.2 * GAP
             weight = text.weights[place]
             axes.add_patch(Rectangle(corner, size, 0.22, facecolor=COLORS[0], alpha=weight, linewidth=0))
-            axes.text(x, y, visible(text.words[place]), **style)
+            axes.text(x, y, visible_line(text.words[place]), **style)
             if place in text.marked:
                 axes.plot([x, x + width], [y + 0.11] * 2, color=COLORS[1], linewidth=1.5)
         if number + 1 == len(lines) or lines[number + 1][0] is not text:
             y += 0.27
             right = direction_of_words(text.words) == "rtl"
-            caption = f"{visible(text.caption)} ←" if right else f"→ {visible(text.caption)}"
+            caption = f"{visible_line(text.caption)} ←" if right else f"→ {visible_line(text.caption)}"
             place_of = {"x": SHADED_WIDTH, "ha": "right"} if right else {"x": 0.0}
             axes.text(y=y - 0.03, s=caption, **style | place_of | {"color": "0.4", "fontsize": 9})
     return figure
@@ -409,7 +409,7 @@ def _break_lines(text: ShadedText, font: Font) -> list[list[tuple[int, float, fl
     The words of a text from right to left begin at the right.
     """
     of_text = direction_of_words(text.words)
-    widths = [font.width(visible(word)) for word in text.words]
+    widths = [font.width(visible_line(word)) for word in text.words]
     lines: list[list[int]] = [[]]
     for number, width in enumerate(widths):
         if lines[-1] and sum(widths[i] + GAP for i in lines[-1]) + width > SHADED_WIDTH:
@@ -454,7 +454,7 @@ def draw_curves(
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["top", "right"]].set_visible_line(False)
         for text in axes.legend(loc="best", frameon=False, fontsize=9).get_texts():
             text.set_parse_math(False)
     left.set_title("loss", fontsize=11)
@@ -526,7 +526,7 @@ def draw_series(
     axes.set_ylabel(y_label, parse_math=False)
     axes.set_title(title, fontsize=9, parse_math=False)
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible_line(False)
     for text in figure.legend(loc="outside lower left", frameon=False, fontsize=9).get_texts():
         text.set_parse_math(False)
     set_fonts(_texts(figure))
@@ -548,7 +548,7 @@ def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) 
         axes.annotate(label, (x, y), xytext=(3, 2), textcoords="offset points", **_style(font))
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second principal component")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible_line(False)
     return figure
 
 

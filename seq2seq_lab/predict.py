@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
 from seq2seq_lab.evaluate import add_opening
 from seq2seq_lab.generate import input_lines
 from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
@@ -55,10 +55,10 @@ def predict(options: argparse.Namespace) -> None:
     lines = check_lines(run.run.task.vocabulary.tokenizer)
     for chunk in chunks(lines, BATCHES * run.run.config.trainer.eval_batch_size):
         for one in run.predict(chunk):
-            print(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
+            print_visible(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
             if options.weights:
                 weights = relative(one.weights)
-                print(" ".join(one.tokens))
+                print_visible(" ".join(one.tokens))
                 print(" ".join(shade(weight, word) for weight, word in zip(weights, one.tokens, strict=True)))
         sys.stdout.flush()
 

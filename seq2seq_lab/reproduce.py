@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 
-from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
 from seq2seq_lab.files import make_numbered_folder, read_finished_result, read_record, sha256
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
@@ -17,7 +17,7 @@ MEASURED = ("time", "seconds", "_per_second", "_mib")  # ends of the names of me
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
-        sys.exit(reproduce(parser().parse_args(arguments)))
+        sys.exit(reproduce(parser().parse_intermixed_args(arguments)))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,6 +30,12 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: python -m seq2seq_lab.reproduce outputs/DATE/TIME",
     )
     arguments.add_argument("folder", type=Path, metavar="FOLDER", help="a run folder (outputs/DATE/TIME)")
+    arguments.add_argument(
+        "changes",
+        nargs="*",
+        metavar="KEY=FILE",
+        help="files in place of those that the run names, such as dataset.path=FOLDER; a run of someone else needs them",
+    )
     arguments.add_argument(
         "--output",
         type=Path,
@@ -66,7 +72,7 @@ def reproduce(options: argparse.Namespace) -> int:
     target = (options.output or make_numbered_folder(folder / "reproductions")).absolute()
     try:
         with extensions.using(options.config_dir):
-            now = repeat_run(folder, target)
+            now = repeat_run(folder, target, options.changes)
     except UserError:
         if options.output is None:
             with suppress(OSError):  # a refused run leaves no empty folders
@@ -78,11 +84,13 @@ def reproduce(options: argparse.Namespace) -> int:
     if difference is None and weights != new_weights:
         difference = f"weights of the best checkpoint: SHA-256 {weights}, now {new_weights}"
     if difference is not None:
-        print(f"different: {difference}. The new run is in {target}.")
+        print_visible(f"different: {difference}. The new run is in {target}.")
         return 1
     count = sum(len(compared(row)) for row in rows)
     best = recorded["best_checkpoint"]
-    print(f"identical: {count:,} values in {len(rows):,} rows of {METRICS_FILE}, and the weights of {best}.")
+    print_visible(
+        f"identical: {count:,} values in {len(rows):,} rows of {METRICS_FILE}, and the weights of {best}."
+    )
     return 0
 
 

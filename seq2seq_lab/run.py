@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from seq2seq_lab import build
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.data.download import cache_folder
@@ -60,7 +61,13 @@ log = logging.getLogger(__name__)
 RESULT_FORMAT = 1
 DEV_RUN_EXAMPLES = 16
 RECORDS = ("run.json", "result.json", METRICS_FILE)  # uploaded with the best checkpoint
-NO_PROVENANCE = ("format", "choices", "overrides", "run_id")  # in run.json, not in result.json
+NO_PROVENANCE = (
+    "format",
+    "choices",
+    "overrides",
+    "run_id",
+    foreign.INPUTS,
+)  # in run.json, not in result.json
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,9 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     )
     origin = provenance.provenance(config, data.record, weights, compute.device, ranks.size)
     float32_lstm = report_float32_lstm(model, compute, test_compute)
+    inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain) if record is None else {})
     start_record = {**precisions, **({"float32_lstm": float32_lstm} if float32_lstm else {}), **origin}
+    start_record |= {foreign.INPUTS: inputs} if inputs else {}
     if record is not None:
         start_record = resumed_record(folder, record, start_record)
     run_report.describe(model, task, compute)
@@ -182,9 +191,12 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         with tracking(job, trainer, start_record, tracker) as logger:
             tracker.declare_metrics(report.declared.directions())
             if ranks.main:
+                own = not job.resume or foreign.is_own(folder)
                 remove_result(folder)
                 write_config(job)
                 write_record(job, start_record, logger.run_id)
+                if own:
+                    foreign.remember(folder)
             trainer.fit()
             best = load_best(trainer)
             with console.progress_bar("scoring, batches") as counted, stop.evaluation():

@@ -13,10 +13,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import changed_choices
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
-from seq2seq_lab.errors import Parser, UserError, report_errors, require
-from seq2seq_lab.files import find_damage, read_json_object, read_result
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
+from seq2seq_lab.files import find_damage, read_result, read_run_json
 from seq2seq_lab.launching import study
 from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.reporting.runs import run_folders
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise UserError(f"--animate={options.animate} needs the folder of one run.")
             animate(Path(runs[0].folder), options.sample, options.animate)
         elif options.json:
-            print(json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False))
+            print_visible(json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False))
         elif len(runs) == 1 and options.folders == [Path(runs[0].folder)]:
             show(runs[0])
         else:
@@ -142,13 +143,17 @@ def listed(folder: Path, label: str | None) -> ListedRun:
     result, record = read_result(folder), read_valid_record(folder)
     overrides = record.get("overrides")
     seconds = [result[key] for key in ("train/seconds", "val/seconds") if key in result]
+    try:
+        scores, problem = study.primary_values(folder), record.get("error")
+    except UserError as error:
+        scores, problem = {}, str(error)
+    settings = label or (changed_groups(record.get("choices", {})) if overrides is None else given(overrides))
     return ListedRun(
         folder=str(folder),
-        status="damaged" if "error" in record else study.status(folder),
-        settings=label
-        or (changed_groups(record.get("choices", {})) if overrides is None else given(overrides)),
+        status="damaged" if problem else study.status(folder),
+        settings=settings if problem is None else problem,
         overrides=overrides,
-        scores=study.primary_values(folder),
+        scores=scores,
         ended=max(
             (path.stat().st_mtime for name in RECORDS if (path := folder / name).is_file()), default=0.0
         ),
@@ -162,7 +167,10 @@ def read_valid_record(folder: Path) -> dict[str, Any]:
         return {}
     for name, problem in find_damage(folder, "run", "run.json").items():
         return {"error": f"{name} {problem}"}
-    return read_json_object(folder / "run.json")
+    try:
+        return read_run_json(folder)
+    except UserError as error:
+        return {"error": str(error)}
 
 
 def given(overrides: Sequence[str]) -> str:
@@ -202,7 +210,7 @@ def computed_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
     if not path.is_file() or find_damage(folder, "run", path.name):
         return {}
-    config: Any = OmegaConf.to_container(OmegaConf.load(path))
+    config: Any = OmegaConf.to_container(foreign.load_config(path))
     return {key: value for key, value in config.items() if key not in NOT_COMPUTED}
 
 

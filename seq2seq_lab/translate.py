@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
-from seq2seq_lab.errors import Parser, UserError, report_errors
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
 
@@ -123,7 +123,7 @@ def translate(options: argparse.Namespace) -> None:
         found = run.nbest(chunk, True, wanted, first, options.replace_unknown)
         for number, translations in enumerate(found, start=first):
             for translation in translations if options.nbest else translations[:1]:
-                print(format_line(translation, number, options))
+                print_visible(format_line(translation, number, options))
             if options.attention is not None:
                 draw(run, translations[0], options.attention, number, options.light)
             if options.attention_maps is not None:
@@ -242,10 +242,10 @@ def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
         try:
             (translations,) = run.nbest([line], True, first=number, replace_unknown=replace_unknown)
         except UserError as error:  # too long for the model
-            print(f"error: {error}")
+            print_visible(f"error: {error}")
             continue
         for translation in translations:
-            print(f"{translation.text.translate(ONE_LINE)}   ({translation.score:.2f})")
+            print_visible(f"{translation.text.translate(ONE_LINE)}   ({translation.score:.2f})")
             if translation.attention is not None:
                 print(format_attention(translation))
 

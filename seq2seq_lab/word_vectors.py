@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.errors import Parser, UserError, did_you_mean, report_errors, require
+from seq2seq_lab.errors import Parser, UserError, did_you_mean, print_visible, report_errors, require
 from seq2seq_lab.files import write_atomically
 
 if TYPE_CHECKING:
@@ -187,10 +187,10 @@ def show(options: argparse.Namespace) -> None:
                 f"{word} has no vector in {options.file}.{did_you_mean(word, words.index_to_key)} Choose another word."
             )
     for word in options.nearest:
-        print(f"{word}: {_listed(words.most_similar(word, topn=options.count))}")
+        print_visible(f"{word}: {_listed(words.most_similar(word, topn=options.count))}")
     for first, second, third in options.analogy:
         found = words.most_similar(positive=[second, third], negative=[first], topn=options.count)
-        print(f"{first} : {second} = {third} : {_listed(found)}")
+        print_visible(f"{first} : {second} = {third} : {_listed(found)}")
     if options.picture:
         from seq2seq_lab import plots
 

@@ -91,6 +91,8 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     # Each test has its own name. The folder is created only if a test needs it.
     home = tmp_path_factory.getbasetemp() / "home" / str(next(NUMBERS))
     monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
+    # Runs that several tests share are on one list.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
     monkeypatch.delenv("SEQ2SEQ_LAB_TRUST", raising=False)
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)

@@ -76,7 +76,7 @@ def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
 def test_missing_files_are_refused_before_the_training(
     missing: str, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(folder: Path, target: Path) -> None:
+    def refuse(folder: Path, target: Path, changes: list[str]) -> None:
         raise AssertionError("the run was trained again")
 
     monkeypatch.setattr(start, "repeat_run", refuse)
@@ -88,7 +88,7 @@ def test_missing_files_are_refused_before_the_training(
 
 
 def test_a_refused_run_leaves_no_empty_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, target: Path) -> None:
+    def refuse(folder: Path, target: Path, changes: list[str]) -> None:
         raise UserError("the data have changed")
 
     monkeypatch.setattr(start, "repeat_run", refuse)

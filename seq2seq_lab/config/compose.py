@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq_lab.config import extensions, hydra_adapter, inheritance, job_hash
+from seq2seq_lab.config import extensions, foreign, hydra_adapter, inheritance, job_hash
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import explain, refuse_keys_of_null
@@ -30,6 +30,10 @@ from seq2seq_lab.config.sweeps import (
 from seq2seq_lab.config.trust import check_hydra
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import check_run_files, read_evaluated_run, read_record
+
+# Sections whose files are not read when a run is resumed or opened: its checkpoint contains what was read from them.
+NOT_RESUMED = ("embedding", "init_from", "logger")
+NOT_OPENED = (*NOT_RESUMED, "dataset")
 
 job_hash.register_resolver()
 
@@ -240,6 +244,8 @@ def _read_inherited(folder: Path, given: set[str]) -> list[str]:
     except UserError as error:
         raise UserError(f"init_from={error}") from error
     choices = inheritance.select_choices(folder, chosen, given)
+    if "model" not in given:
+        foreign.check_inputs(folder, saved, given, inheritance.GROUPS)
     template = job_hash.without_hydra(compose(choices))
     inherited = inheritance.select_groups(given)
     return [
@@ -283,7 +289,12 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
     with composer():
         changes = parse_overrides(lines)
         node = read_config(folder)
-        allowed = [*configuration.MAY_CHANGE, *(f"logger.{key}" for key in node.logger if key != "_target_")]
+        given = [change.key_or_group for change in changes]
+        foreign.replace_places(node, folder, given)
+        inputs = foreign.named_inputs(configuration.plain(node))
+        named = [key for key in inputs if key.partition(".")[0] not in NOT_RESUMED]
+        loggers = (f"logger.{key}" for key in node.logger if key != "_target_")
+        allowed = [*configuration.MAY_CHANGE, *loggers, *named]
         for change in changes:
             if change.key_or_group not in allowed or change.is_delete() or change.is_sweep_override():
                 raise UserError(
@@ -291,17 +302,33 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
                     f"Allowed: {', '.join(allowed)}. To start a new run from its weights use init_from={folder}."
                 )
         update(node, changes)
+        foreign.check_inputs(folder, configuration.plain(node), given, leaving=NOT_RESUMED)
         return Composed(node, to_config(node, changes))
 
 
-def compose_repeated(folder: Path, values: Mapping[str, Any]) -> Composed:
+def compose_repeated(folder: Path, values: Mapping[str, Any], lines: Sequence[str] = ()) -> Composed:
     """Return the configuration of a run that is trained again, with other values of some keys and without a logger.
 
+    Args:
+        lines: files and folders in place of recorded ones, `KEY=VALUE`.
+
     Raises:
-        UserError: the run's config.yaml is not valid.
+        UserError: the run's config.yaml is not valid, or a line changes something else.
     """
     with composer():
+        changes = parse_overrides(lines)
         node = read_config(folder)
+        given = [change.key_or_group for change in changes]
+        foreign.replace_places(node, folder, ["logger.project"])
+        inputs = foreign.named_inputs(configuration.plain(node))
+        for change in changes:
+            if change.key_or_group not in inputs or change.is_delete() or change.is_sweep_override():
+                raise UserError(
+                    f"{change.input_line} cannot change when a run is trained again."
+                    f"{did_you_mean(change.key_or_group, inputs)} Allowed: {', '.join(inputs) or 'none'}."
+                )
+        update(node, changes)
+        foreign.check_inputs(folder, configuration.plain(node), given)
         for key, value in values.items():
             OmegaConf.update(node, key, value)
         node.logger = compose(["logger=none"]).logger
@@ -318,6 +345,7 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
     with composer():
         changes = parse_overrides(lines)
         node = read_config(folder)
+        foreign.replace_places(node, folder, ["logger.project"])  # nothing is logged
         for change in changes:
             group = (key := change.key_or_group).partition(".")[0]
             if (group not in groups and key not in keys) or change.is_sweep_override() or change.is_delete():
@@ -329,7 +357,21 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
             if key == group:
                 node[group] = compose([str(change.input_line)])[group]
         update(node, [change for change in changes if "." in change.key_or_group])
+        given = [change.key_or_group for change in changes]
+        foreign.check_inputs(folder, configuration.plain(node), given, leaving=NOT_OPENED)
         return node
+
+
+def check_dataset(folder: Path, config: configuration.Config, lines: Sequence[str]) -> None:
+    """Refuse the data set of a recorded run before it is read; see `foreign.check_inputs`.
+
+    Args:
+        folder: the run.
+        config: its configuration, as `compose_opened` returned it for the same lines.
+        lines: the settings of the command.
+    """
+    given = [change.key_or_group for change in parse_overrides(lines)]
+    foreign.check_inputs(folder, {"dataset": config.dataset}, given)
 
 
 def update(node: DictConfig, changes: Sequence[Override]) -> None:
@@ -357,6 +399,7 @@ def read_config(folder: Path) -> DictConfig:
         raise UserError(
             f"{folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
         )
+    foreign.check_tree(folder)
     check_run_files(folder)
     evaluated = read_evaluated_run(folder)
     if evaluated is not None:
@@ -364,12 +407,10 @@ def read_config(folder: Path) -> DictConfig:
     read_record(folder)  # refuses another format, whose config.yaml may have other keys
     try:
         schema = OmegaConf.structured(configuration.Config)
-        saved = OmegaConf.load(path)
+        saved = foreign.load_config(path)
         node = OmegaConf.merge(schema, configuration.added_settings(saved), saved)
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {explain(error, ())}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {error}") from error
     assert isinstance(node, DictConfig)
     return node

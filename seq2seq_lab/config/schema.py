@@ -385,6 +385,13 @@ def check(config: Config) -> None:
     )
 
 
+# Groups of parts by which runs are grouped and filtered.
+FLAT_PARTS = (
+    *("encoder", "decoder", "pooling", "attention", "readout"),
+    *("dataset", "tokenizer", "initialization"),
+)
+
+
 def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, object]:
     """Return the top-level keys by which runs are grouped and filtered, with aliases resolved.
 
@@ -393,20 +400,10 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         choices: the chosen value of each group.
     """
     encoder, teacher_forcing = config["encoder"] or {}, config["teacher_forcing"]
-    parts = (
-        "encoder",
-        "decoder",
-        "pooling",
-        "attention",
-        "readout",
-        "dataset",
-        "tokenizer",
-        "initialization",
-    )
     values: dict[str, object] = {
         "task": canonical("task", choices["task"]),
         "model": config["model"]["name"],
-        **{group: canonical(group, choices[group]) for group in parts if config[group] is not None},
+        **{group: canonical(group, choices[group]) for group in FLAT_PARTS if config[group] is not None},
         "cell": encoder.get("cell"),
         "optimizer": choices["optimizer"],
         "schedule": choices["schedule"],

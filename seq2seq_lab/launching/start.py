@@ -147,13 +147,14 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
         )
 
 
-def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
+def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """Train a run again from its config.yaml, in another folder, and return the contents of the new `result.json`.
 
     The new run has the precision and the numbers of ranks and threads that run.json records, and no logger.
 
     Args:
         target: created if it does not exist.
+        changes: files and folders in place of recorded ones, `KEY=VALUE`.
 
     Raises:
         UserError: the data have changed, or what `start_run` raises.
@@ -168,6 +169,7 @@ def repeat_run(folder: Path, target: Path) -> dict[str, Any]:
             "trainer.devices": machine["ranks"],
             "trainer.threads": machine["threads"],
         },
+        changes,
     )
     check_run(composed.config)
     differing = provenance.differences(record, provenance.current(composed.config, build.data_record))

@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Request
 from seq2seq_lab.config.job_hash import STALE, computed_settings
@@ -177,7 +178,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         UserError: the folder contains another configuration.
     """
     path = folder / "config.yaml"
-    existing: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else config
+    existing: Any = OmegaConf.to_container(foreign.load_config(path)) if path.exists() else config
     if computed_settings(existing) != computed_settings(config):
         raise UserError(
             f"{folder} already contains a run with other settings. Leave hydra.sweep.subdir unchanged, or give the study "

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import torch
-from omegaconf import OmegaConf
 
 from seq2seq_lab import build
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config.inheritance import SECTIONS, describe_differences
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
@@ -26,7 +26,7 @@ def check(config: Config) -> None:
             f"init_from={folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
         )
     task = build.task(config)
-    saved = OmegaConf.load(folder / "config.yaml")
+    saved = foreign.load_config(folder / "config.yaml")
     differences = describe_differences(saved, config, [name for name in SECTIONS if name != "initialization"])
     remedy = (
         f" Settings that differ: {differences}. Leave them out, or train without init_from."

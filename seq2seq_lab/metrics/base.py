@@ -7,11 +7,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
+from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.significance import confidence_interval
 
@@ -24,6 +25,11 @@ RESERVED_NAMES = (
     *("file", "allow_pickle"),  # arguments of `numpy.savez_compressed`, which writes the statistics by name
 )
 When = Literal["validation", "final"]
+# Formats of numbers in a `result.json`, whose widths and digits are bounded.
+FORMAT = re.compile(r"(.?[<>=^])?[+ -]?#?\d{0,2}[,_]?(\.\d{1,2})?[eEfFgG%]?")
+LARGEST = 1e300  # of a number in a `result.json`
+
+Kind = TypeVar("Kind")
 
 
 class Metric(ABC):
@@ -323,20 +329,73 @@ class Declarations:
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> Self:
-        """Return the declarations in a `result.json`."""
-        entry = result["metrics"]
-        return cls(
-            {name: Declaration(**one) for name, one in entry["metrics"].items()},
+        """Return the declarations in a `result.json`.
+
+        Raises:
+            UserError: a declaration, or a value of a declared metric or grouping, is not what a run records.
+        """
+        entry = _recorded(result, "metrics", dict)
+        declared = cls(
+            {name: _read_declaration(one) for name, one in _recorded(entry, "metrics", dict).items()},
             {
-                key: GroupingDeclaration(one["label"], one["ordered"], Declaration(**one["declaration"]))
-                for key, one in entry["groupings"].items()
+                key: GroupingDeclaration(
+                    _recorded(one, "label", str),
+                    _recorded(one, "ordered", bool),
+                    _read_declaration(_recorded(one, "declaration", dict)),
+                )
+                for key, one in _recorded(entry, "groupings", dict).items()
             },
-            entry["primary"],
+            _recorded(entry, "primary", str),
         )
+        _recorded(declared.metrics, declared.primary, Declaration)
+        for key, value in result.items():
+            name = key.rpartition("/")[2].removesuffix("_confidence")
+            if name in declared.metrics:
+                _check_number(key, value)
+            elif name in declared.groupings:
+                for row in _recorded(result, key, list):
+                    _recorded(row, "group", str)
+                    _recorded(row, "count", int)
+                    _check_number(f"{key}.value", row.get("value"))
+        return declared
 
     def directions(self) -> dict[str, Literal["max", "min"]]:
         """Return `max` or `min` for each metric: the direction of better values."""
         return {name: "max" if one.higher_is_better else "min" for name, one in self.metrics.items()}
+
+
+def _recorded(entry: Any, key: str, kind: type[Kind]) -> Kind:
+    """Return a value of a mapping in `result.json`.
+
+    Raises:
+        UserError: it has another type, or is missing.
+    """
+    value = entry.get(key) if isinstance(entry, Mapping) else None
+    if not isinstance(value, kind):
+        raise UserError(f"result.json is damaged: {key}={value!r:.80} is not a value that a run records.")
+    return value
+
+
+def _check_number(key: str, value: object) -> None:
+    """Refuse a value that is neither null nor a number that a float can have."""
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST
+    ):
+        raise UserError(f"result.json is damaged: {key}={value!r:.80} is not a number.")
+
+
+def _read_declaration(entry: Any) -> Declaration:
+    """Return a declaration in `result.json`; see `Declarations.read`."""
+    hints = get_type_hints(Declaration)
+    values = entry if isinstance(entry, Mapping) else {}
+    optional = {"quiet_value"}
+    for key in sorted(values.keys() | (hints.keys() - optional)):
+        right = key in hints and key in values and fits(values[key], hints[key])
+        if not right or (key == "format" and not FORMAT.fullmatch(values[key])):
+            raise UserError(
+                f"result.json is damaged: {key}={values.get(key)!r:.80} is not a part of the declaration of a metric."
+            )
+    return Declaration(**values)
 
 
 def _declaration(metric: Metric) -> Declaration:

@@ -1,6 +1,7 @@
 """Finished runs, read from their folders, and groups of runs that differ only in the seed."""
 
 import functools
+import logging
 import shlex
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
 from seq2seq_lab.config.schema import added_settings, canonical, dotted_settings, flat_keys
@@ -16,11 +18,12 @@ from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import (
     find_damage,
     read_json_lines,
-    read_json_object,
     read_record,
     read_result,
+    read_run_json,
 )
 from seq2seq_lab.metrics.base import Array, Declarations
+from seq2seq_lab.reporting import recorded
 from seq2seq_lab.reporting.naming import (
     EXPERIMENT,
     SEARCH_SEED,
@@ -36,6 +39,9 @@ ASPECTS = ("code", "custom components", "precision", "machine")  # a difference 
 MAX_NAMED_RUNS = 3  # in a warning
 # Folders in a run folder that are not searched for runs.
 NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "reproductions", "wandb")
+MAX_SEARCH_DEPTH = 32  # levels of folders
+
+log = logging.getLogger(__name__)
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -129,10 +135,12 @@ class Run:
     def validation_heatmaps(self) -> list[tuple[int, list[dict[str, Any]]]]:
         """The step of each validation, and the attention weights of its samples; see `heatmaps`."""
         found = sorted(self.folder.glob("attention/step_*.jsonl"))
-        return [
-            (int(path.stem.removeprefix("step_")), self._rows("heatmaps", f"attention/{path.name}"))
-            for path in found
-        ]
+        steps = [recorded.STEP_FILE.fullmatch(path.name) for path in found]
+        if None in steps:
+            raise UserError(
+                f"{found[steps.index(None)]}: the name is not step_NUMBER.jsonl. Remove or rename the file."
+            )
+        return [(int(step[1]), self._rows("heatmaps", f"attention/{step[0]}")) for step in steps if step]
 
     @functools.cached_property
     def pictures(self) -> list[dict[str, Any]]:
@@ -146,7 +154,7 @@ class Run:
             return []
         names = entry["columns"].items()
         return [
-            {name: row[column] for name, column in names}
+            {name: row.get(column) for name, column in names}
             for row in read_json_lines(self.folder / (file or entry["file"]))
         ]
 
@@ -184,8 +192,11 @@ class Group:
         return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
+def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run], list[str]]:
     """Return the finished runs in folders, at any depth, and which folders were skipped and why.
+
+    Args:
+        for_page: also skip runs whose outputs and attention are malformed.
 
     Raises:
         UserError: a folder does not exist, or no run is finished.
@@ -198,19 +209,11 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
             try:
-                if (folder / "run.json").is_file():
-                    read_record(folder)
-            except UserError as error:  # of a version with another format
-                skipped.append(str(error).removesuffix("."))
+                run = _read_finished(folder, for_page)
+            except UserError as error:
+                reason = str(error).removesuffix(".")
+                skipped.append(reason if reason.startswith(f"{folder}") else f"{folder}: {reason}")
                 continue
-            result = read_result(folder)
-            if (status := result.get("status", "not finished")) != "finished":
-                skipped.append(f"{folder}: {result['error'] if status == 'damaged' else status}")
-                continue
-            if damaged := find_damage(folder, "run"):
-                skipped += [f"{folder}: {name} {problem}" for name, problem in damaged.items()]
-                continue
-            run = read_run(folder, result)
             skipped += [f"{folder / name}: {problem}" for name, problem in run.damaged.items()]
             run_id = run.record.get("run_id") or str(folder)
             if run_id in runs:
@@ -218,35 +221,75 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
                 run, copy = sorted((runs[run_id], run), key=lambda one: not one.statistics)
                 skipped.append(f"{copy.folder}: a copy of {run.folder} (run_id={run_id})")
             runs[run_id] = run
-    if not runs:
+    differing = recorded.differing_counts([*runs.values()])
+    kept = [run for index, run in enumerate(runs.values()) if index not in differing]
+    skipped += [f"{[*runs.values()][index].folder}: {reason}" for index, reason in differing.items()]
+    if not kept:
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "
             f"as outputs/DATE/TIME, sweeps/NAME or RUN/evaluations/NUMBER."
         )
-    return list(runs.values()), skipped
+    return kept, skipped
+
+
+def _read_finished(folder: Path, for_page: bool) -> Run:
+    """Return the finished run in a folder.
+
+    Raises:
+        UserError: the run has not finished, or its files are damaged or malformed.
+    """
+    foreign.check_tree(folder)
+    if (folder / "run.json").is_file():
+        read_record(folder)  # of a version with another format
+    result = read_result(folder)
+    if (status := result.get("status", "not finished")) != "finished":
+        raise UserError(result["error"] if status == "damaged" else status)
+    if damaged := find_damage(folder, "run"):
+        raise UserError("; ".join(f"{name} {problem}" for name, problem in damaged.items()))
+    run = read_run(folder, result)
+    recorded.check_run(run)
+    if for_page:
+        recorded.check_pages(run)
+    return run
 
 
 def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
     """Yield the run folders in a folder, at any depth, or the folder itself.
 
-    The search skips a run's checkpoints, evaluations and the copies that its logger keeps, and the files of a study's job
-    that were set aside.
+    The search skips a run's checkpoints, evaluations and the copies that its logger keeps, the files of a study's job that
+    were set aside, links in run folders, and folders that cannot be read.
 
     Args:
         seen: resolved paths of the folders that were searched; they are skipped, and new ones added.
     """
-    if (resolved := folder.resolve()) in seen:
-        return
-    seen.add(resolved)
-    is_run = any((folder / name).is_file() for name in ("run.json", "result.json"))
-    if is_run:
-        yield folder
-    for inner in sorted(folder.iterdir()):
-        searched = not (
-            inner.name.startswith(".") or is_stale(inner) or (is_run and inner.name in NOT_SEARCHED)
-        )
-        if searched and inner.is_dir():
-            yield from run_folders(inner, seen)
+    waiting = [(folder, False, 0)]
+    while waiting:
+        folder, inside, depth = waiting.pop()
+        if (resolved := folder.resolve()) in seen:
+            continue
+        seen.add(resolved)
+        try:
+            inner = sorted(path for path in folder.iterdir() if path.is_dir())
+        except OSError as error:
+            log.warning("%s is not searched for runs: %s.", folder, error.strerror)
+            continue
+        if depth == MAX_SEARCH_DEPTH:
+            log.warning("%s is not searched for runs: it is %s levels deep.", folder, depth)
+            continue
+        is_run = any((folder / name).is_file() for name in ("run.json", "result.json"))
+        if is_run:
+            yield folder
+        inside |= is_run
+        waiting += [
+            (path, inside, depth + 1)
+            for path in reversed(inner)
+            if not (
+                path.name.startswith(".")
+                or is_stale(path)
+                or (is_run and path.name in NOT_SEARCHED)
+                or (inside and path.is_symlink())
+            )
+        ]
 
 
 def read_run(folder: Path, result: dict[str, Any]) -> Run:
@@ -254,11 +297,15 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
 
     Args:
         result: the contents of its `result.json`.
+
+    Raises:
+        UserError: an entry by which runs are grouped is missing or malformed.
     """
-    saved = OmegaConf.load(folder / "config.yaml")
+    saved = foreign.load_config(folder / "config.yaml")
     complete = OmegaConf.merge(saved, added_settings(saved), saved)  # in the order of the file
     config: Any = OmegaConf.to_container(complete)
-    record = read_json_object(folder / "run.json")
+    record = read_run_json(folder)
+    recorded.check_config(config, record.get("choices", {}))
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {EXPERIMENT: record["choices"].get(EXPERIMENT, NOT_CHOSEN)}
     settings |= {k: text_of(v) for k, v in flat_keys(config, record["choices"]).items()}

@@ -1,6 +1,8 @@
 """The metrics of a run as tables, as a line, and as a file of statistics."""
 
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.cells import cell_len
 
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import MAX_LINES_BYTES
 from seq2seq_lab.fonts import graphemes
 from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
 from seq2seq_lab.reporting import baselines
@@ -171,6 +175,23 @@ def write_statistics(path: Path, measurement: Measurement) -> None:
 
 
 def read_statistics(path: Path) -> dict[str, Array]:
-    """Return the arrays that `write_statistics` wrote: by the metric's name, and the clusters."""
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
+    """Return the arrays that `write_statistics` wrote: by the metric's name, and the clusters.
+
+    Raises:
+        UserError: the file contains something else, or more than `MAX_LINES_BYTES`.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > MAX_LINES_BYTES:
+            raise ValueError(f"its arrays have {size:,} bytes")
+        with np.load(path, allow_pickle=False) as arrays:
+            found = dict(arrays)
+        for name, array in found.items():
+            if array.dtype.kind not in "biuf" or array.ndim != (1 if name == CLUSTERS else 2):
+                raise ValueError(f"{name} has {array.ndim} axes of type {array.dtype}")
+        if len({len(array) for array in found.values()}) > 1 or CLUSTERS not in found:
+            raise ValueError("its arrays do not have one row for each example")
+    except (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a file of statistics: {error}. Restore it from a copy.") from error
+    return found

@@ -7,7 +7,6 @@ import logging
 import statistics
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,8 +23,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from seq2seq_lab.errors import visible, visible_line
 from seq2seq_lab.runtime.direction import (
-    CONTROLS,
     direction,
     direction_of_words,
     has_right_to_left,
@@ -39,6 +38,20 @@ SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))
 BAR_SECONDS = 0.25  # between two refreshes of the bar; a refresh takes about a millisecond
 
 _log = logging.getLogger(__name__)
+
+
+class _VisibleConsole(Console):
+    """A console that prints control characters in texts as escapes: a text may come from the run of someone else."""
+
+    def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
+        return super().render_str(visible(text), *arguments, **options)
+
+
+class _VisibleFormatter(logging.Formatter):
+    """Formats log records with control characters as escapes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 @functools.cache
@@ -68,7 +81,7 @@ def print_and_log(renderable: RenderableType) -> None:
 def log_only(renderable: RenderableType) -> None:
     """Write a table or text to the run's log file only."""
     buffer = io.StringIO()
-    plain = Console(
+    plain = _VisibleConsole(
         file=buffer,
         width=PLAIN_WIDTH,
         color_system=None,
@@ -117,8 +130,9 @@ def setup_logging(run_log: Path) -> Iterator[None]:
     handlers are removed and the file is closed.
     """
     to_file = _LogFile(run_log, encoding="utf-8")
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_file.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_console = ConsoleHandler()
+    to_console.setFormatter(_VisibleFormatter())
     root = logging.getLogger()
     package = logging.getLogger("seq2seq_lab")
     level = package.level
@@ -350,7 +364,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _console(width: int | None) -> Console:
-    return Console(markup=False, emoji=False, highlight=False, width=width)
+    return _VisibleConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,14 +397,14 @@ def shade_texts(texts: Sequence[ShadedText]) -> Group:
     lines: list[str] = []
     for text in texts:
         of_text = direction_of_words(text.words)
-        words = [visible(word) for word in text.words]
+        words = [visible_line(word) for word in text.words]
         for line in _lines_of(words):
             placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
             row = " ".join(isolate(words[i]) for i in placed)
             margin = " " * (PLAIN_WIDTH - cell_len(row)) if of_text == "rtl" else ""
             shades = " ".join(shade(text.weights[i], words[i]) for i in placed)
             lines += [margin + row, margin + shades]
-        lines.append(f"  → {isolate(visible(text.caption))}")
+        lines.append(f"  → {isolate(visible_line(text.caption))}")
     return text_lines(lines)
 
 
@@ -426,7 +440,7 @@ def shade_matrix(
         weights: a row of weights per word of `rows`.
         marked: the (column, row) cells to put in brackets.
     """
-    heads, names = [visible(word) for word in columns], [visible(word) for word in rows]
+    heads, names = [visible_line(word) for word in columns], [visible_line(word) for word in rows]
     order = slice(None, None, -1 if direction_of_words(columns) == "rtl" else 1)
     left = max(map(cell_len, names), default=0)
     lines = [" " * left + "".join([f" {isolate(word)} " for word in heads][order])]
@@ -437,14 +451,6 @@ def shade_matrix(
             cells.append(f"{before}{shade(weight, word)}{after}")
         lines.append(" " * (left - cell_len(name)) + isolate(name) + "".join(cells[order]))
     return [line.rstrip() for line in lines]
-
-
-def visible(text: str) -> str:
-    """Return a text with control characters, and those that change the direction of text, escaped."""
-    return "".join(
-        repr(one)[1:-1] if unicodedata.category(one) in ("Cc", "Cs") or one in CONTROLS else one
-        for one in text
-    )
 
 
 class _Cell(Text):
@@ -458,5 +464,5 @@ class _Cell(Text):
 
 
 def literal(text: str) -> Text:
-    """Return a text for a table, with `visible` control characters: byte-level models can generate them."""
-    return _Cell(visible(text))
+    """Return a text for a table with control characters escaped: byte-level models can generate them."""
+    return _Cell(visible_line(text))

@@ -12,8 +12,6 @@ from typing import Literal, TypeAlias
 
 Direction: TypeAlias = Literal["ltr", "rtl"]
 
-CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that change the direction of the text after them."""
 _STARTS = {"ltr": "\u2066", "rtl": "\u2067"}  # left-to-right isolate, right-to-left isolate
 _END = "\u2069"  # pop directional isolate
 _ISOLATE = re.compile("[\u2066-\u2068][^\u2066-\u2069]*\u2069")

@@ -116,10 +116,14 @@ def _read(path: Path) -> tuple[list[dict[str, float]], list[int]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = parse_checked_line(line)
-        except ValueError:
+            numbers = {name: v if isinstance(v, int) else float(v) for name, v in row.items()}
+        except (ValueError, TypeError):
             damaged.append(number)
             continue
-        rows.append({name: v if isinstance(v, int) else float(v) for name, v in row.items()})
+        if isinstance(numbers.get("step"), int):
+            rows.append(numbers)
+        else:
+            damaged.append(number)
     if damaged and damaged[-1] == len(lines) and not path.read_bytes().endswith(b"\n"):
         try:
             parse_checked_line(lines[-1][:-1])  # only the end of the line is damaged: it was not cut off

@@ -1,0 +1,316 @@
+"""Run folders that may come from someone else: the only module that reads their `config.yaml`.
+
+A recorded configuration is plain data: no resolver, no reference, no YAML alias, and bounds on its size and depth. The
+files that it names outside the run folder are read only if the user names them on the command line, or if this user started
+the run and the files have not changed since.
+"""
+
+import functools
+import hashlib
+import logging
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
+from seq2seq_lab.files import MAX_DEPTH, read_bounded, read_json_object, sha256
+
+MAX_CONFIG_BYTES = 2**20  # of config.yaml
+MAX_ENTRIES = 100_000  # files and folders of a run folder
+MAX_FOLDER_DEPTH = 16  # of a run folder
+INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
+DATASET = ("dataset",)
+# Settings of these names are paths or names of the hub; other texts are paths if they contain a separator or name a file.
+PATH_NAMES = frozenset(("path", "train", "validation", "test", "hub", "url", "file", "files", "folder"))
+# Not searched for the files of a data set: folders that programs write to.
+NOT_DATA = frozenset(("outputs", "sweeps", "wandb", "artifacts", "__pycache__"))
+
+log = logging.getLogger(__name__)
+
+
+def load_config(path: Path) -> DictConfig:
+    """Return a recorded configuration of which only the form has been checked.
+
+    Raises:
+        UserError: the file is not YAML, too large or too deep, or contains an alias, a reference or a resolver.
+    """
+    text = read_bounded(path, MAX_CONFIG_BYTES)
+    try:
+        if (found := _find_foreign_form(text)) is not None:
+            problem = f"contains {found}, which no run records"
+        elif isinstance(node := OmegaConf.create(text.decode()), DictConfig):
+            return node
+        else:
+            problem = "has no keys and values"
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a number of thousands of digits
+        problem = f"is not valid YAML: {error}"
+    raise UserError(f"{path} {problem}. Restore the file from a copy of the run.")
+
+
+def _find_foreign_form(text: bytes) -> str | None:
+    """Return what a YAML text has that no run records, without building a document from it; None if it has nothing."""
+    depth = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            return "a YAML alias"
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.ScalarEvent) and "${" in event.value:
+            return f"the reference {event.value[:80]!r}"
+        if depth > MAX_DEPTH:
+            return f"more than {MAX_DEPTH} levels"
+    return None
+
+
+def check_tree(folder: Path) -> None:
+    """Refuse a run folder of someone else that leads to other places: a link out of it, a pipe or a device.
+
+    Raises:
+        UserError: names the entry, or the folder has too many entries or levels.
+    """
+    if is_own(folder):
+        return
+    root, entries = folder.resolve(), 0
+    for parent, names, files in os.walk(folder):
+        if Path(parent) == folder and "wandb" in names:
+            names.remove("wandb")  # W&B's record has links, and no program reads it
+        depth = len(Path(parent).relative_to(folder).parts)
+        entries += len(names) + len(files)
+        if depth > MAX_FOLDER_DEPTH or entries > MAX_ENTRIES:
+            raise UserError(
+                f"{folder} has more than {MAX_FOLDER_DEPTH} levels or {MAX_ENTRIES:,} entries, so it is not opened. Remove "
+                f"what is not part of the run."
+            )
+        for path in (Path(parent, name) for name in (*names, *files)):
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode) and not path.resolve().is_relative_to(root):
+                raise UserError(
+                    f"{path} is a link out of the folder of a run that was not started here by this user. Remove the link, "
+                    f"or put a copy of the file in its place."
+                )
+            if not (stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UserError(f"{path} is neither a file nor a folder. Remove it to open the run.")
+
+
+def _list_folder() -> Path:
+    """Return the list of the runs that this user has started: a folder with an empty file for each."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "seq2seq_lab" / "runs"
+
+
+def _identity(folder: Path) -> str | None:
+    """Return the SHA-256 of configuration and record of a run; None if one is missing."""
+    paths = [folder / name for name in ("config.yaml", "run.json")]
+    if not all(path.is_file() for path in paths):
+        return None
+    return hashlib.sha256("".join(map(sha256, paths)).encode()).hexdigest()
+
+
+def remember(folder: Path) -> None:
+    """Add a run that this user has started to the list, which is outside of all run folders. A copy of the run is on it too.
+
+    If the list cannot be written, a warning says what follows from it.
+    """
+    identity = _identity(folder)
+    assert identity is not None, "the run has been recorded"
+    try:
+        _list_folder().mkdir(parents=True, exist_ok=True)
+        (_list_folder() / identity).touch()
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        remedy = STORAGE_REMEDIES.get(getattr(error, "errno", 0), "Set XDG_STATE_HOME to another folder")
+        log.warning(
+            "The list of your runs cannot be written (%s). `evaluate` will ask for the data of this run. %s.",
+            error,
+            remedy,
+        )
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether this user has started a run, on a machine with this list, and its record is unchanged."""
+    identity = _identity(folder)
+    try:
+        return identity is not None and (_list_folder() / identity).is_file()
+    except RuntimeError:  # the user has no home folder
+        return False
+
+
+def named_inputs(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files, folders, addresses and names of the hub that a configuration names, by dotted key.
+
+    Args:
+        config: the plain configuration.
+    """
+    slots = [name for name in configuration.SLOTS if name != "logger"]
+    sections = {
+        name: config[name] for name in (*slots, "metric", "embedding", "init_from") if config.get(name)
+    }
+    found = {}
+    for key, value in _texts(sections, ""):
+        names = key.split(".")
+        if names[-1] in ("_target_", "cache_dir") or value in _defaults():
+            continue
+        known = names[0] == "init_from" or not PATH_NAMES.isdisjoint(names[1:])
+        if known or _is_path(value):
+            found[key] = value
+    return found
+
+
+def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+    """Yield each text in nested values with its key; the items of a list are numbered from 0."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _texts(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _texts(item, f"{key}.{number}")
+    elif isinstance(value, str) and value:
+        yield key, value
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a text that is not known to be a path names a file, or a folder by a path with a separator."""
+    path = Path(text).expanduser() if text.startswith("~/") else Path(text)
+    try:
+        return path.is_file() or (os.sep in text and path.exists())
+    except (OSError, ValueError):  # too long for a name, or with a null character
+        return False
+
+
+@functools.cache
+def _defaults() -> frozenset[str]:
+    """Return the texts in the data sets of conf/, such as the name of a data set of the hub: they need no permission."""
+    nodes = [OmegaConf.load(path) for path in sorted((configuration.CONF_DIR / "dataset").glob("*.yaml"))]
+    return frozenset(
+        text
+        for node in nodes
+        for key, text in _texts(OmegaConf.to_container(node), "")
+        if key in ("hub", "url", "member")
+    )
+
+
+def input_digests(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the SHA-256 of each of `named_inputs`, what `run.json` records; None for what is not a local file or folder."""
+    return {key: _digest(key, value) for key, value in named_inputs(config).items()}
+
+
+def _digest(key: str, value: str) -> str | None:
+    path = Path(value).expanduser()
+    try:
+        if key == "init_from":
+            return _identity(path)
+        if path.is_file():
+            return sha256(path)
+        if path.is_dir():
+            lines = [f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in _files_in(path)]
+            return hashlib.sha256("".join(lines).encode()).hexdigest()
+    except (OSError, ValueError):  # it cannot be read: whoever needs it says so
+        return None
+    return None
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files of a data folder in the order of their names, without hidden ones and those of runs below it."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name in NOT_DATA:
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and not path.is_symlink() and not (path / "run.json").is_file():
+            yield from _files_in(path)
+
+
+def check_inputs(
+    folder: Path,
+    config: Mapping[str, Any],
+    given: Collection[str],
+    sections: Sequence[str] | None = None,
+    leaving: Sequence[str] = (),
+) -> None:
+    """Refuse what a recorded configuration names outside of the run folder, unless the user may be taken to mean it.
+
+    It is accepted if the user gives its key, its group or a section of its key in this command, or if this user has started
+    the run and it has the recorded SHA-256.
+
+    Args:
+        folder: the run.
+        config: its plain configuration, after the changes of this command.
+        given: the keys and groups that the command line sets.
+        sections: the sections to check; None for all.
+        leaving: the sections that are not used.
+
+    Raises:
+        UserError: names the keys, and how to name them in the command.
+    """
+    inputs = {
+        key: value
+        for key, value in named_inputs(config).items()
+        if (section := key.partition(".")[0]) not in leaving
+        and (sections is None or section in sections)
+        and not any(key == one or key.startswith(f"{one}.") for one in given)
+        and not _is_inside(value, folder)
+    }
+    if not inputs:
+        return
+    own = is_own(folder)
+    recorded = read_json_object(folder / "run.json").get(INPUTS, {}) if own else {}
+    refused = {
+        key: value
+        for key, value in inputs.items()
+        if key not in recorded or recorded[key] != _digest(key, value)
+    }
+    if not refused:
+        return
+    named = " ".join(f"{key}={value}" for key, value in refused.items())
+    reason = (
+        "changed since this run recorded its SHA-256, or were not recorded"
+        if own
+        else "named by a run that is not on the list of runs that you started here"
+    )
+    raise UserError(
+        f"{folder}: {named}: these files, or data sets of the hub, are {reason}. To use them, name them in this command: "
+        f"{' '.join(f'{_setting(key)}=…' for key in refused)}."
+    )
+
+
+def _setting(key: str) -> str:
+    """Return the key of a setting without the numbers of the items of a list."""
+    return ".".join(name for name in key.split(".") if not name.isdecimal())
+
+
+def _is_inside(value: str, folder: Path) -> bool:
+    try:
+        path = Path(value).expanduser().resolve()
+        return path.exists() and path.is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def replace_places(node: DictConfig, folder: Path, given: Collection[str]) -> None:
+    """Let a run of someone else neither choose the cache folder nor send its metrics to a service.
+
+    Args:
+        node: its configuration, which is changed.
+        given: the keys that the command line sets; with `logger.project` the run keeps its logger.
+    """
+    if is_own(folder):
+        return
+    node.cache_dir = None
+    if node.dataset is not None and "cache_dir" in node.dataset:
+        node.dataset.cache_dir = None
+    if "logger.project" not in given and node.logger.get("project") is not None:
+        log.warning(
+            "%s is not on the list of runs that you started here: it continues without its logger. To log it, set "
+            "logger.project=NAME.",
+            folder,
+        )
+        node.logger = OmegaConf.load(configuration.CONF_DIR / "logger" / "none.yaml")
+    elif "entity" in node.logger and "logger.entity" not in given:
+        node.logger.entity = None
