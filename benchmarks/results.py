@@ -186,9 +186,10 @@ def write_statistics(path: Path, arrays: Mapping[str, Array]) -> None:
 
 def read_statistics(line: Line) -> dict[str, Array]:
     """Return the statistics per example of a line by the split and the metric; empty if they were not kept."""
-    return (
-        score_tables.read_statistics(RESULTS.parent / STATISTICS / line.statistics) if line.statistics else {}
-    )
+    if not line.statistics:
+        return {}
+    with np.load(RESULTS.parent / STATISTICS / line.statistics, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def write_recorded(folder: Path, line: Line) -> None:
