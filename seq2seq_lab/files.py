@@ -28,7 +28,13 @@ CHECKSUM = "crc32"  # of a line of JSON without this key
 MAX_JSON_BYTES = 2**26  # of a file with one JSON value
 MAX_LINES_BYTES = 2**30  # of a file of lines, and of the arrays of a file of statistics
 MAX_DEPTH = 32  # of nested values
-RECORD_TYPES: dict[str, Any] = {"choices": dict, "evaluation": dict, "overrides": list, "changed": list, "inputs": dict}
+RECORD_TYPES: dict[str, Any] = {
+    "choices": dict,
+    "evaluation": dict,
+    "overrides": list,
+    "changed": list,
+    "inputs": dict,
+}
 NUMBERS, TEXTS = (
     ("seconds", "_per_second", "steps"),
     ("_signature", "/label", "/examples"),
