@@ -4,19 +4,19 @@ import argparse
 import contextlib
 import difflib
 import errno
-import os
-import select
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from seq2seq_lab.streams import StreamError, guarded
+
 # Names of other libraries for values of this package. The value of nearest spelling would be a wrong suggestion.
 SYNONYMS = {"gpu": "cuda", "float16": "fp16", "half": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 
-# What to do if the operating system cannot write a file.
+# What to do if the operating system cannot write or read a file.
 STORAGE_REMEDIES = {
     errno.ENOSPC: "Free some disk space, or choose a folder on another disk",
     errno.EDQUOT: "Free some of your disk quota, or choose a folder on another disk",
@@ -24,6 +24,11 @@ STORAGE_REMEDIES = {
     errno.EROFS: "Choose a folder that can be written to",
     errno.EACCES: "Choose another path, or change its permissions",
     errno.EPERM: "Choose another path, or change its permissions",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.EEXIST: "It is a file, or a link without a target. Choose another folder, or remove it",
+    errno.ENOTDIR: "A part of the path is a file. Choose another path",
+    errno.ELOOP: "A link refers to itself. Choose another path, or remove it",
+    errno.EISDIR: "It is a folder. Choose the path of a file",
 }
 
 
@@ -43,6 +48,11 @@ def visible(text: str, kept: str = "\n\t") -> str:
         else c
         for c in text
     )
+
+
+def visible_line(text: str) -> str:
+    """Return a text with all control characters, line breaks too, written as escapes."""
+    return visible(text, kept="")
 
 
 def print_visible(text: object, file: TextIO | None = None) -> None:
@@ -95,6 +105,8 @@ def storage_errors(folder: Path | None = None) -> Iterator[None]:
     """
     try:
         yield
+    except StreamError:
+        raise
     except OSError as error:
         path = error.filename or folder
         if path is None or error.errno not in STORAGE_REMEDIES:
@@ -104,15 +116,26 @@ def storage_errors(folder: Path | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def report_errors() -> Iterator[None]:
-    """Print a `UserError` to standard error and exit with status 2; exit with 128 + N after signal N."""
-    with exit_on_closed_pipe():
+    """Print a `UserError` to standard error and exit with status 2; exit with 128 + N after signal N.
+
+    If standard output cannot be written, the error names it. If its reader, such as `head`, has closed it, exit with status
+    1 and no message.
+    """
+    with guarded():
         try:
             with storage_errors():
-                yield
+                try:
+                    yield
+                finally:
+                    sys.stdout.flush()
+        except StreamError as error:
+            if error.errno == errno.EPIPE:
+                sys.exit(1)
+            exit_with_error(
+                f"{error.filename} cannot be used: {error.strerror}. Redirect it to or from a file."
+            )
         except UserError as error:
-            sys.stdout.flush()
-            print(f"error: {visible(str(error))}", file=sys.stderr)
-            sys.exit(2)
+            exit_with_error(str(error))
         except Preempted as preempted:
             sys.exit(preempted.exit_status)
         except KeyboardInterrupt:
@@ -120,27 +143,10 @@ def report_errors() -> Iterator[None]:
             sys.exit(130)
 
 
-@contextlib.contextmanager
-def exit_on_closed_pipe() -> Iterator[None]:
-    """Exit with status 1 and no traceback if the reader of standard output, such as `head`, has closed it."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        if not _reader_gone():
-            raise  # another pipe, for example to a process that has ended
-        # Python flushes standard output on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-
-
-def _reader_gone() -> bool:
-    """Return whether standard output is a pipe without a reader."""
-    output = select.poll()
-    output.register(sys.stdout.fileno(), 0)
-    return any(event & select.POLLERR for _, event in output.poll(0))
+def exit_with_error(message: str) -> NoReturn:
+    """Print an error that the user can correct and exit with status 2."""
+    print(f"error: {visible(message)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def require(holds: bool, key: str, value: object, allowed: str) -> None:

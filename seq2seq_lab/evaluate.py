@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_covered
+from seq2seq_lab.streams import optional_output
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedRun
@@ -131,21 +132,22 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score a run in the given number of processes, and write and print the metrics."""
     if options.output is not None and options.output.exists():
         raise UserError(f"--output={options.output} already exists. Choose another folder.")
-    if options.devices == 1:
-        from seq2seq_lab.runtime.ranks import Ranks
+    with optional_output():  # the scores are in the folder of the evaluation
+        if options.devices == 1:
+            from seq2seq_lab.runtime.ranks import Ranks
 
-        score(options, Ranks())
-    else:
-        from seq2seq_lab.launching.launch import spawn
+            score(options, Ranks())
+        else:
+            from seq2seq_lab.launching.launch import spawn
 
-        spawn(options.devices, _score_on_rank, options)
+            spawn(options.devices, _score_on_rank, options)
 
 
 def _score_on_rank(options: argparse.Namespace) -> None:
     """Entry point of a spawned process."""
     from seq2seq_lab.launching.launch import join_ranks
 
-    with join_ranks() as ranks:
+    with optional_output(), join_ranks() as ranks:
         score(options, ranks)
 
 
@@ -235,7 +237,7 @@ def read_splits(
     from seq2seq_lab.data.download import cache_folder
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
-    from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
+    from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits, segmentation_of
     from seq2seq_lab.tasks.translation.task import corpus_record
     from seq2seq_lab.training.provenance import provenance
 
@@ -250,6 +252,7 @@ def read_splits(
             "--validation: this data set has no validation split. Omit the option, or set dataset.validation=FILE."
         )
     corpus = with_languages(corpus, run, ranks)
+    segmentation = segmentation_of(corpus, run.config.trainer.bleu_tokenizer)
     tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
     validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
     longest = run.config.trainer.max_eval_length
@@ -259,7 +262,7 @@ def read_splits(
     with extensions.using(options.config_dir):
         weights = read_record(run.folder)["weights"]
         origin = provenance(run.config, corpus_record(corpus), weights, run.device, ranks.size)
-    splits = evaluation_splits(corpus, validation, tests)[0 if options.validation else 1 :]
+    splits = evaluation_splits(corpus, validation, tests, segmentation)[0 if options.validation else 1 :]
     for split in splits:
         run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
     return splits, origin

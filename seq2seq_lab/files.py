@@ -5,12 +5,14 @@ opened, and "result", which the end of a run writes. Checkpoints have manifests 
 checksums.
 """
 
+import errno
 import fcntl
 import hashlib
 import itertools
 import json
 import logging
 import os
+import shutil
 import time
 import uuid
 import zlib
@@ -44,6 +46,10 @@ RUN_FORMAT = 4  # of run.json and config.yaml: raise it if a version cannot read
 Part = Literal["run", "result"]
 Listing = dict[str, dict[str, list[str]]]  # the accepted digests of each file, by the part of the manifest
 
+# Of file systems of clusters that do not support an operation.
+UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+REMOVE_ATTEMPTS = 3
+
 log = logging.getLogger(__name__)
 
 
@@ -73,6 +79,13 @@ def lock_folder(folder: Path, timeout: float = 2.0) -> Iterator[None]:
                         f"{folder} is in use by another run. Wait until it ends, or choose another folder."
                     ) from error
                 time.sleep(0.05)
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                log.warning(
+                    "%s cannot be locked (%s): do not start two runs in this folder.", folder, error.strerror
+                )
+                break
         yield
 
 
@@ -87,7 +100,28 @@ def is_locked(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
     return False
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder. If it cannot be removed, as on NFS while a file in it is open, log a warning."""
+    for attempt in range(REMOVE_ATTEMPTS):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EBUSY, errno.ESTALE):
+                raise
+            if attempt == REMOVE_ATTEMPTS - 1:
+                log.warning("%s cannot be removed: %s. The run continues.", folder, error.strerror)
+            else:
+                time.sleep(0.1)
+        else:
+            return
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -456,9 +490,12 @@ def make_numbered_folder(parent: Path, prefix: str = "") -> Path:
 
 
 def flush(path: Path) -> None:
-    """Write a file or the entries of a folder from the system's cache to the disk."""
+    """Write a file or the entries of a folder from the system's cache to the disk, if the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
     finally:
         os.close(descriptor)

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from seq2seq_lab.data.text import decode_lines, new_counts
+from seq2seq_lab.data.local_files import decode_lines
+from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_opening
 from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
@@ -97,9 +98,11 @@ def input_lines() -> Iterator[str]:
     Raises:
         UserError: a line is not UTF-8.
     """
-    for number, (line, problem) in enumerate(decode_lines(sys.stdin.buffer, new_counts()), start=1):
+    for number, (line, problem) in enumerate(
+        decode_lines(sys.stdin.buffer, "standard input", new_counts()), start=1
+    ):
         if problem:
-            raise UserError(f"standard input, line {number}: {problem}. Convert the text to UTF-8.")
+            raise UserError(f"standard input, line {number}: {problem}. Correct the line.")
         yield line
 
 

@@ -5,10 +5,7 @@ imported on first use, because the import is slow.
 """
 
 import io
-import textwrap
-import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, visible_line
 from seq2seq_lab.files import temporary_path
+from seq2seq_lab.fonts import SANS_SERIF, Font, font_for, missing_glyphs_as_boxes, set_fonts
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
 from seq2seq_lab.runtime.console import ShadedText
+from seq2seq_lab.runtime.direction import Direction, direction_of_words, visual_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
 Point = tuple[float, float]
 
 LONGEST_SIDE = 24.0  # inches; limits the picture of a character-level sentence
-TITLE_LETTER = 0.1  # inches; upper estimate of the width of a letter of the title
-TITLE_LINE = 0.22  # inches; the height of a line of the title
+LONGEST_LABEL = 4.0  # inches; of the name of a row or a column
+TITLE_SIZE = 11.0  # points
+TITLE_LINES = 8
 GAP = 0.08  # inches between a label and the labelled part
 RIGHT = 0.95  # inches for the color bar and its labels
 OVERLAY_SIZE = 1.3  # inches; the width of the picture of one word
 OVERLAYS_IN_A_ROW = 8
-LABEL_CHARACTERS = 14  # maximum length of an output token in a picture of fixed size
-SHADED_LETTERS = 90  # of a line of a shaded text
-MONOSPACE_LETTER = 0.602 * 10 / 72  # inches; the width of a letter of 10 points
+LABEL_WIDTH = 8.4  # maximum width of an output token in a picture of fixed size, in font sizes
+SHADED_WIDTH = 7.5  # inches; of a line of a shaded text
 FORMATS = ("png", "pdf", "svg")
 COLORS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#666666")
 MARKED_POINTS = 40  # a curve with more points has no markers
-SERIES_LABEL = 80  # letters of a line of the legend of `draw_series`
+SERIES_LABEL = 5.0  # inches; of a line of the legend of `draw_series`
 STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -74,16 +73,16 @@ def draw_attention(
     from matplotlib.figure import Figure
 
     assert weights_TS.shape == (len(target_tokens), len(source_tokens)), weights_TS.shape
-    labels = list(target_tokens)
-    if room is not None:
-        labels = [shorten(label, LABEL_CHARACTERS) for label in labels]
-        if len(labels) > room:
-            labels = [*labels[: room - 1], f"… {len(labels) - room + 1} more"]
-            weights_TS = weights_TS[: room - 1]
-    rows = room or len(labels)
+    rows = room or len(target_tokens)
     longest = max(len(source_tokens), rows)
     cell = min(max(0.5 - 0.007 * longest, 0.2), LONGEST_SIDE / longest)  # inches
     font_size = min(11.0, 0.6 * cell * 72)
+    fixed = LABEL_WIDTH * font_size / 72
+    columns, column_font = _labels(source_tokens, font_size, LONGEST_LABEL, title or "")
+    labels, row_font = _labels(target_tokens, font_size, LONGEST_LABEL if room is None else fixed)
+    if len(labels) > rows:
+        labels = [*labels[: rows - 1], f"… {len(labels) - rows + 1} more"]
+        weights_TS = weights_TS[: rows - 1]
     figure = Figure()
     image = figure.add_subplot().imshow(
         weights_TS,
@@ -94,24 +93,37 @@ def draw_attention(
         aspect="auto",
     )
     axes = image.axes
-    axes.set_xlim(-0.5, len(source_tokens) - 0.5)
+    _set_columns(axes, len(columns), direction_of_words(source_tokens))
     axes.set_ylim(rows - 0.5, -0.5)
     axes.xaxis.tick_top()
-    style: dict[str, Any] = {"fontsize": font_size, "parse_math": False}  # a dollar sign starts no formula
-    axes.set_xticks(range(len(source_tokens)), source_tokens, rotation=90, **style)
-    axes.set_yticks(range(len(labels)), labels, **style)
+    axes.set_xticks(range(len(columns)), columns, rotation=90, **_style(column_font))
+    axes.set_yticks(range(len(labels)), labels, **_style(row_font))
     axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set_visible_line(False)
     _outline(axes, [link for link in gold_links if link[1] < len(weights_TS)], cell)
-    with _missing_glyphs_as_boxes():
-        widths = [label.get_window_extent().width / figure.dpi for label in axes.get_yticklabels()]
-        margin_top = max(label.get_window_extent().height for label in axes.get_xticklabels()) / figure.dpi
-    margin_left = max(widths)
-    if room is not None:
-        margin_left = 0.6 * font_size / 72 * LABEL_CHARACTERS
-        _shrink(axes.get_yticklabels(), widths, margin_left)
-    _arrange(figure, image, margin_left + 2 * GAP, margin_top + 2 * GAP, cell, title, note)
+    left = fixed if room is not None else max(map(row_font.width, labels))
+    top = max(map(column_font.width, columns))
+    lettering = Font(column_font.families, TITLE_SIZE)
+    _arrange(figure, image, left + 2 * GAP, top + 2 * GAP, cell, title, lettering, note)
     return figure
+
+
+def _labels(texts: Sequence[str], size: float, most: float, *others: str) -> tuple[list[str], Font]:
+    """Return labels of at most `most` inches and the font for them and for other texts."""
+    shown = [visible_line(text) for text in texts]
+    font = font_for([*shown, *others], size)
+    return [font.shorten(text, most) for text in shown], font
+
+
+def _style(font: Font) -> dict[str, Any]:
+    """Return the arguments of a text; a dollar sign starts no formula."""
+    return {"fontsize": font.size, "fontfamily": list(font.families), "parse_math": False}
+
+
+def _set_columns(axes: "Axes", count: int, direction: Direction) -> None:
+    """Show the columns of a heatmap in the direction of their text."""
+    limits = (-0.5, count - 0.5)
+    axes.set_xlim(limits if direction == "ltr" else limits[::-1])
 
 
 def draw_attention_maps(
@@ -133,11 +145,14 @@ def draw_attention_maps(
     maps_LXTS = np.concatenate([weights_LATS, weights_LATS.mean(1, keepdims=True)], axis=1)
     layers, across, down, wide = maps_LXTS.shape
     cell = min(0.17, LONGEST_SIDE / (across * wide), LONGEST_SIDE / (layers * down))  # inches
+    size = 0.75 * cell * 72
+    (columns, column_font), (rows, row_font) = (_labels(one, size, LONGEST_LABEL) for one in (columns, rows))
+    top, left = max(map(column_font.width, columns)), max(map(row_font.width, rows))
+    direction = direction_of_words(columns)
     figure = Figure(
-        figsize=(across * (cell * wide + 0.15) + 1.8, layers * (cell * down + 0.3) + 1.5),
+        figsize=(across * (cell * wide + 0.15) + 1.2 + left, layers * (cell * down + 0.3) + 1.0 + top),
         layout="constrained",
     )
-    style: dict[str, Any] = {"fontsize": 0.75 * cell * 72, "parse_math": False}
     grid = figure.subplots(layers, across, squeeze=False)
     for (layer, number), axes in np.ndenumerate(grid):
         image = axes.imshow(
@@ -150,13 +165,18 @@ def draw_attention_maps(
         )
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
-        axes.set_xticks(range(wide), columns if layer == 0 else [""] * wide, rotation=90, **style)
-        axes.set_yticks(range(down), rows if number == 0 else [""] * down, **style)
+        _set_columns(axes, wide, direction)
+        axes.set_xticks(
+            range(wide), columns if layer == 0 else [""] * wide, rotation=90, **_style(column_font)
+        )
+        axes.set_yticks(range(down), rows if number == 0 else [""] * down, **_style(row_font))
         head = "mean" if number == across - 1 else f"head {number + 1}"
         axes.set_xlabel(f"layer {layer + 1}, {head}", fontsize=8)
     figure.colorbar(image, ax=grid, label="attention weight", ticks=[0, 0.5, 1], fraction=0.02)
     if title is not None:
-        figure.suptitle(title, fontsize=10, parse_math=False, wrap=True)
+        font = font_for([title], 10)
+        lines = font.wrap(visible_line(title), figure.get_figwidth() - 2 * GAP, TITLE_LINES)
+        figure.suptitle("\n".join(lines), **_style(font))
     return figure
 
 
@@ -178,11 +198,14 @@ def draw_overlays(
     columns = min(len(words) + 1, OVERLAYS_IN_A_ROW)
     rows = -(-(len(words) + 1) // columns)
     figure = Figure(figsize=(OVERLAY_SIZE * columns, (OVERLAY_SIZE * height / width + 0.35) * rows))
-    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    grid = figure.subplots(rows, columns, squeeze=False)
+    names = [word for word, _, _ in words]
+    all_axes = (grid if direction_of_words(names) == "ltr" else grid[:, ::-1]).ravel()
+    labels, font = _labels(names, 9, OVERLAY_SIZE - GAP)
     for axes in all_axes:
         axes.set_axis_off()
     all_axes[0].imshow(image_HWC)
-    for axes, (word, weights_YX, box) in zip(all_axes[1:], words, strict=False):
+    for axes, label, (_, weights_YX, box) in zip(all_axes[1:], labels, words, strict=False):
         axes.imshow(image_HWC.mean(2), cmap="gray", vmin=0, vmax=255)
         extent = (-0.5, width - 0.5, height - 0.5, -0.5)
         axes.imshow(weights_YX, cmap="inferno", alpha=0.65, extent=extent, interpolation="nearest", vmin=0)
@@ -190,16 +213,10 @@ def draw_overlays(
             left, top, right, bottom = box
             corner = (left - 0.5, top - 0.5)
             axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, color="white"))
-        axes.set_title(shorten(word, LABEL_CHARACTERS), fontsize=9, parse_math=False)
-    figure.tight_layout(pad=0.3)
+        axes.set_title(label, **_style(font))
+    with missing_glyphs_as_boxes():
+        figure.tight_layout(pad=0.3)
     return figure
-
-
-def _shrink(labels: Sequence["Text"], widths: Sequence[float], most: float) -> None:
-    """Reduce the font size of labels that are wider than `most` inches."""
-    for label, width in zip(labels, widths, strict=True):
-        if width > most:
-            label.set_fontsize(float(label.get_fontsize()) * most / width)
 
 
 def _outline(axes: "Axes", links: Collection[Link], cell: float) -> None:
@@ -228,15 +245,20 @@ def _arrange(
     top: float,
     cell: float,
     title: str | None,
+    font: Font,
     note: str | None,
 ) -> None:
     """Set the size of a heatmap's figure and the positions of its parts; `left`, `top` and `cell` are in inches."""
     axes = image.axes
     (x0, x1), (y1, y0) = axes.get_xlim(), axes.get_ylim()
-    across, down = cell * (x1 - x0), max(cell * (y1 - y0), 1.0)
+    across, down = cell * abs(x1 - x0), max(cell * (y1 - y0), 1.0)
     width = left + across + RIGHT
-    lines = textwrap.wrap(title or "", width=max(int(width / TITLE_LETTER), 10))
-    above = top + TITLE_LINE * len(lines)
+    lines = font.wrap(visible_line(title or ""), width - 2 * GAP, TITLE_LINES)
+    above = top
+    if lines:
+        text = figure.text(0.5, 1.0, "\n".join(lines), ha="center", va="top", **_style(font))
+        with missing_glyphs_as_boxes():
+            above += text.get_window_extent().height / figure.dpi + GAP
     below = 0.35 if note is not None else 2 * GAP
     height = above + down + below
     figure.set_size_inches(width, height)
@@ -244,16 +266,9 @@ def _arrange(
     bar_axes = figure.add_axes(((left + across + GAP) / width, below / height, 0.12 / width, down / height))
     figure.colorbar(image, cax=bar_axes, label="attention weight", ticks=[0, 0.25, 0.5, 0.75, 1])
     if lines:
-        figure.text(
-            0.5, 1 - GAP / height, "\n".join(lines), ha="center", va="top", fontsize=11, parse_math=False
-        )
+        text.set_y(1 - GAP / height)
     if note is not None:
         figure.text(left / width, GAP / height, note, fontsize=9, color="0.35", parse_math=False)
-
-
-def shorten(text: str, characters: int) -> str:
-    """Return a text cut to `characters` characters; … replaces the rest."""
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDeclaration) -> "Figure":
@@ -269,7 +284,10 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
 
     metric = grouping.declaration
     groups = list(dict.fromkeys(row.group for rows in sets.values() for row in rows))
-    figure = Figure(figsize=(max(6.0, 0.9 * len(groups) + 1.5), 4.0 + 0.16 * len(sets)), layout="constrained")
+    width = _tick_width(groups, 0.9)
+    figure = Figure(
+        figsize=(max(6.0, width * len(groups) + 1.5), 4.0 + 0.16 * len(sets)), layout="constrained"
+    )
     axes = figure.add_subplot()
     for number, (name, rows) in enumerate(sets.items()):
         color = COLORS[number % len(COLORS)]
@@ -299,7 +317,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
                 fontsize=8,
                 color=color,
             )
-    axes.set_xticks(range(len(groups)), groups)
+    axes.set_xticks(range(len(groups)), groups, parse_math=False)
     axes.set_xlim(-0.5, len(groups) - 0.5)
     if metric.limits is not None:
         low, high = metric.limits
@@ -308,25 +326,40 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     axes.set_xlabel(f"{grouping.label} (n: number of examples)", labelpad=4 + 11 * len(sets))
     axes.set_ylabel(metric.label)
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible_line(False)
     axes.set_title(f"{metric.label} by {grouping.label}, with 95% intervals", fontsize=11)
     for text in axes.legend(loc="lower left", frameon=False).get_texts():
         text.set_parse_math(False)
+    set_fonts(_texts(figure))
     return figure
+
+
+def _tick_width(names: Sequence[str], least: float) -> float:
+    """Return the room that each name of a place on the x-axis needs, in inches."""
+    font = font_for(names, 10)
+    return max([least, *(font.width(line) + 2 * GAP for name in names for line in name.split("\n"))])
+
+
+def _texts(figure: "Figure") -> list["Text"]:
+    from matplotlib.text import Text
+
+    return figure.findobj(Text)
 
 
 def draw_confusion(counts_CC: npt.NDArray[np.floating[Any]], classes: Sequence[str]) -> "Figure":
     """Draw a confusion matrix, shaded by the share of each true class (rows), with the counts in the cells."""
     from matplotlib.figure import Figure
 
-    side = max(3.0, 0.45 * len(classes))
-    figure = Figure(figsize=(side + 2.5, side + 1.8), layout="constrained")
+    labels, font = _labels(classes, 10, LONGEST_LABEL)
+    around = max(map(font.width, labels))
+    cell = max(0.45, Font((SANS_SERIF,), 8).width(f"{int(counts_CC.max()):,}") + GAP)
+    side = max(3.0, cell * len(classes))
+    figure = Figure(figsize=(side + 1.8 + around, side + 1.0 + around), layout="constrained")
     axes = figure.add_subplot()
     shares_CC = counts_CC / np.maximum(1, counts_CC.sum(1, keepdims=True))
     image = axes.imshow(shares_CC, cmap="Blues", vmin=0.0, vmax=1.0)
-    style: dict[str, Any] = {"parse_math": False}
-    axes.set_xticks(range(len(classes)), classes, rotation=90, **style)
-    axes.set_yticks(range(len(classes)), classes, **style)
+    axes.set_xticks(range(len(labels)), labels, rotation=90, **_style(font))
+    axes.set_yticks(range(len(labels)), labels, **_style(font))
     for (row, column), count in np.ndenumerate(counts_CC):
         if count:
             color = "white" if shares_CC[row, column] > 0.5 else "black"
@@ -342,43 +375,54 @@ def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    lines = [(text, line) for text in texts for line in _break_lines(text.words)]
-    # A monospace font, so that positions are numbers of letters.
-    across, down = SHADED_LETTERS + 2, 1.6 * (len(lines) + len(texts)) + 1
-    figure = Figure(figsize=(across * MONOSPACE_LETTER, down * 2 * MONOSPACE_LETTER))
+    font = font_for([visible_line(word) for text in texts for word in [*text.words, text.caption]], 10)
+    lines = [(text, line) for text in texts for line in _break_lines(text, font)]
+    across, down = SHADED_WIDTH + 4 * GAP, 0.27 * (len(lines) + len(texts)) + 0.17
+    figure = Figure(figsize=(across, down))
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(-1, across - 1)
+    axes.set_xlim(-2 * GAP, across - 2 * GAP)  # inches
     axes.set_ylim(down, 0)
     axes.axis("off")
-    style: dict[str, Any] = {"fontfamily": "monospace", "fontsize": 10, "va": "center", "parse_math": False}
+    style = {**_style(font), "va": "center"}
     y = 0.0
-    for number, (text, words) in enumerate(lines):
-        x, y = 0, y + 1.6
-        for place in words:
-            word, weight = text.words[place], text.weights[place]
-            corner, width = (x - 0.3, y - 0.7), len(word) + 0.6
-            axes.add_patch(Rectangle(corner, width, 1.3, facecolor=COLORS[0], alpha=weight, linewidth=0))
-            axes.text(x, y, word, **style)
+    for number, (text, line) in enumerate(lines):
+        y += 0.27
+        for place, x, width in line:
+            corner, size = (x - 0.6 * GAP, y - 0.12), width + 1.2 * GAP
+            weight = text.weights[place]
+            axes.add_patch(Rectangle(corner, size, 0.22, facecolor=COLORS[0], alpha=weight, linewidth=0))
+            axes.text(x, y, visible_line(text.words[place]), **style)
             if place in text.marked:
-                axes.plot([x, x + len(word)], [y + 0.65] * 2, color=COLORS[1], linewidth=1.5)
-            x += len(word) + 1
+                axes.plot([x, x + width], [y + 0.11] * 2, color=COLORS[1], linewidth=1.5)
         if number + 1 == len(lines) or lines[number + 1][0] is not text:
-            y += 1.6
-            axes.text(0, y - 0.2, f"→ {text.caption}", **style | {"color": "0.4", "fontsize": 9})
+            y += 0.27
+            right = direction_of_words(text.words) == "rtl"
+            caption = f"{visible_line(text.caption)} ←" if right else f"→ {visible_line(text.caption)}"
+            place_of = {"x": SHADED_WIDTH, "ha": "right"} if right else {"x": 0.0}
+            axes.text(y=y - 0.03, s=caption, **style | place_of | {"color": "0.4", "fontsize": 9})
     return figure
 
 
-def _break_lines(words: Sequence[str]) -> list[list[int]]:
-    """Return the numbers of words in lines of at most `SHADED_LETTERS` letters."""
+def _break_lines(text: ShadedText, font: Font) -> list[list[tuple[int, float, float]]]:
+    """Return the words of a text in lines of at most `SHADED_WIDTH` inches: number, left end and width in inches.
+
+    The words of a text from right to left begin at the right.
+    """
+    of_text = direction_of_words(text.words)
+    widths = [font.width(visible_line(word)) for word in text.words]
     lines: list[list[int]] = [[]]
-    width = 0
-    for number, word in enumerate(words):
-        if lines[-1] and width + len(word) > SHADED_LETTERS:
+    for number, width in enumerate(widths):
+        if lines[-1] and sum(widths[i] + GAP for i in lines[-1]) + width > SHADED_WIDTH:
             lines.append([])
-            width = 0
         lines[-1].append(number)
-        width += len(word) + 1
-    return lines
+    placed: list[list[tuple[int, float, float]]] = []
+    for line in lines:
+        x = 0.0 if of_text == "ltr" else SHADED_WIDTH + GAP - sum(widths[i] + GAP for i in line)
+        placed.append([])
+        for i in visual_order([text.words[i] for i in line], of_text):
+            placed[-1].append((line[i], x, widths[line[i]]))
+            x += widths[line[i]] + GAP
+    return placed
 
 
 def draw_curves(
@@ -410,11 +454,13 @@ def draw_curves(
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="best", frameon=False, fontsize=9)
+        axes.spines[["top", "right"]].set_visible_line(False)
+        for text in axes.legend(loc="best", frameon=False, fontsize=9).get_texts():
+            text.set_parse_math(False)
     left.set_title("loss", fontsize=11)
     left.set_ylabel(f"nats per {unit}")
     right.set_title("score on the validation split", fontsize=11)
+    set_fonts(_texts(figure))
     return figure
 
 
@@ -448,9 +494,10 @@ def draw_series(
     from matplotlib.figure import Figure
 
     labels = list(dict.fromkeys(one.label for one in series))
-    entries = ["\n".join(textwrap.wrap(label, SERIES_LABEL)) for label in labels]
+    font = font_for(labels, 9)
+    entries = ["\n".join(font.wrap(label, SERIES_LABEL, TITLE_LINES)) for label in labels]
     rows = sum(1 + entry.count("\n") for entry in entries)
-    width = 6.0 if ticks is None else max(6.0, 0.8 * len(ticks) + 1.0)
+    width = 6.0 if ticks is None else max(6.0, _tick_width(ticks, 0.8) * len(ticks) + 1.0)
     figure = Figure(figsize=(width, 3.8 + 0.2 * rows), layout="constrained")
     axes = figure.add_subplot()
     low, high = limits or (-np.inf, np.inf)
@@ -479,9 +526,10 @@ def draw_series(
     axes.set_ylabel(y_label, parse_math=False)
     axes.set_title(title, fontsize=9, parse_math=False)
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible_line(False)
     for text in figure.legend(loc="outside lower left", frameon=False, fontsize=9).get_texts():
         text.set_parse_math(False)
+    set_fonts(_texts(figure))
     return figure
 
 
@@ -495,11 +543,12 @@ def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) 
     figure = Figure(figsize=(8.0, 6.0), layout="constrained")
     axes = figure.subplots()
     axes.scatter(x_W, y_W, s=8, color=COLORS[0])
-    for word, x, y in zip(words, x_W, y_W, strict=True):
-        axes.annotate(word, (x, y), xytext=(3, 2), textcoords="offset points", fontsize=8, parse_math=False)
+    labels, font = _labels(words, 8, LONGEST_LABEL)
+    for label, x, y in zip(labels, x_W, y_W, strict=True):
+        axes.annotate(label, (x, y), xytext=(3, 2), textcoords="offset points", **_style(font))
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second principal component")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["top", "right"]].set_visible_line(False)
     return figure
 
 
@@ -547,13 +596,5 @@ def _draw(figure: "Figure", place: Path | io.BytesIO, form: str, dots_per_inch: 
     dated = {"pdf": "CreationDate", "svg": "Date"}  # omitted, so that equal pictures are equal files
     metadata = {dated[form]: None} if form in dated else None
     # TrueType fonts: publishers refuse Matplotlib's default, Type 3.
-    with _missing_glyphs_as_boxes(), rc_context({"pdf.fonttype": 42}):
+    with missing_glyphs_as_boxes(), rc_context({"pdf.fonttype": 42}):
         figure.savefig(place, format=form, dpi=dots_per_inch, metadata=metadata)
-
-
-@contextmanager
-def _missing_glyphs_as_boxes() -> Iterator[None]:
-    """Draw characters that the font lacks (emoji, Chinese) as boxes, without warnings."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
-        yield

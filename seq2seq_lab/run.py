@@ -99,14 +99,14 @@ def run(job: Job, ranks: Ranks) -> dict[str, Any]:
 
     Raises:
         UserError: the data or the checkpoint cannot be used.
-        Preempted: SIGTERM, SIGINT or SIGUSR1 has stopped the run.
+        Preempted: a signal has stopped the run; see `runtime.signals`.
     """
     stop = StopSignals(ranks.store)
     with stop.handled():
         try:
             with storage_errors(job.folder), restored_threads():
                 result = experiment(job, ranks, stop)
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             if ranks.main:
                 record_end(job.folder, error)
             raise

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq_lab.data.text import decode_lines, new_counts, read_lines
+from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
+from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
@@ -110,8 +111,12 @@ def translate(options: argparse.Namespace) -> None:
     if not files and sys.stdin.isatty():
         prompt(run, options.replace_unknown)
         return
-    sources = [(str(path), read_lines(path, new_counts(), show=False)) for path in files]
-    lines = check_lines(run, sources or [("standard input", decode_lines(sys.stdin.buffer, new_counts()))])
+    sources = [
+        (str(path), read_lines(path, new_counts(), show=False, remedy=CONVERT_REMEDY)) for path in files
+    ]
+    lines = check_lines(
+        run, sources or [("standard input", decode_lines(sys.stdin.buffer, "standard input", new_counts()))]
+    )
     wanted = options.alignments or options.attention is not None
     first = 0
     for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):
@@ -135,16 +140,21 @@ def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[st
         sources: (name of the file, its lines); a line is (text, description of an error or an empty string).
 
     Raises:
-        UserError: a line is not UTF-8, or has more tokens than the model's attention can weigh.
+        UserError: a line is not UTF-8, or has more tokens than `trainer.max_eval_length` or the model allow.
     """
-    bound = run.model.longest_source is not None
+    most = run.config.trainer.max_eval_length
     for name, lines in sources:
         for number, (line, problem) in enumerate(lines, start=1):
             where = f"{name}, line {number}"
             if problem:
                 raise UserError(f"{where}: {problem}. Correct the line. All earlier lines are translated.")
-            if bound:
-                run.model.check_length(2 + len(run.tokenizers.source.encode([line])[0]), where)
+            length = len(run.tokenizers.source.encode([line])[0])
+            if length > most:
+                raise UserError(
+                    f"{where} has {length:,} tokens; trainer.max_eval_length={most}. Split the line, or add "
+                    f"trainer.max_eval_length={length} to the command: time and memory grow with the square of the length."
+                )
+            run.model.check_length(2 + length, where)
             yield line
 
 
@@ -237,7 +247,7 @@ def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
         for translation in translations:
             print_visible(f"{translation.text.translate(ONE_LINE)}   ({translation.score:.2f})")
             if translation.attention is not None:
-                print_visible(format_attention(translation))
+                print(format_attention(translation))
 
 
 def format_attention(translation: "Translation") -> str:

@@ -39,7 +39,10 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: python -m seq2seq_lab.word_vectors en.vec --train dataset=grammar --nearest king --picture en.png",
     )
     arguments.add_argument(
-        "file", type=Path, metavar="FILE", help="the file of the vectors, with a first line COUNT SIZE"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="the file of the vectors: fastText, GloVe, or written with --train",
     )
     arguments.add_argument(
         "changes",
@@ -203,14 +206,12 @@ def read(path: Path) -> Any:
     Raises:
         UserError: the file does not exist or has another format.
     """
-    vectors = gensim_models().KeyedVectors
-    try:
-        return vectors.load_word2vec_format(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(
-            f"{path} cannot be read as word vectors: {error}. Give a text file with a first line COUNT SIZE, or write one "
-            f"with --train."
-        ) from error
+    from seq2seq_lab.data.vectors import read_all_vectors
+
+    words, vectors_VD = read_all_vectors(path, "FILE")
+    vectors = gensim_models().KeyedVectors(vectors_VD.shape[1])
+    vectors.add_vectors(words, vectors_VD.numpy())
+    return vectors
 
 
 def _listed(found: Sequence[tuple[str, float]]) -> str:

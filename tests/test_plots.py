@@ -11,16 +11,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.fonts import font_for, missing_glyphs_as_boxes
 from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration, GroupValue
 from seq2seq_lab.plots import (
     Series,
     draw_attention,
     draw_attention_maps,
+    draw_confusion,
     draw_curves,
     draw_groups,
+    draw_overlays,
     draw_series,
+    draw_shaded,
+    draw_words,
     save_figure,
 )
+from seq2seq_lab.runtime.console import ShadedText
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -96,6 +102,124 @@ def test_labels_do_not_overlap(targets: int) -> None:
     assert all(above.y0 >= below.y1 - 1 for above, below in pairwise(rows))
     columns = [label.get_window_extent() for label in axes.get_xticklabels()]
     assert all(left.x1 <= right.x0 + 1 for left, right in pairwise(columns))
+
+
+HEBREW = ["זה", "ספר", "טוב"]
+
+
+def test_columns_of_a_text_from_right_to_left_begin_at_the_right() -> None:
+    source = ["<sos>", *HEBREW, "<eos>"]
+    figure = draw_attention(np.eye(3, 5), source, ["a", "b", "c"], "זה ספר", [(1, 1)])
+    maps = draw_attention_maps(np.eye(3, 5)[None, None], source, ["a", "b", "c"], "זה ספר")
+    assert figure.axes[0].get_xlim() == maps.axes[0].get_xlim() == (4.5, -0.5)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == source
+    centers = [patch.get_center() for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    np.testing.assert_allclose(centers, [(1, 1)], atol=1e-9)
+    other = draw_attention(np.eye(3, 5), ["<sos>", "a", "זה", "b", "<eos>"], HEBREW, None)
+    assert other.axes[0].get_xlim() == (-0.5, 4.5)
+
+
+@pytest.mark.parametrize("script", ["Latin", "Hebrew", "Chinese"])
+def test_labels_are_inside_the_picture_and_pictures_bounded(script: str) -> None:
+    long = {"Latin": "W" * 400, "Hebrew": "ש" * 400, "Chinese": "书" * 400}[script]
+    for room in (None, 3):
+        figure = draw_attention(uniform(2, 3), ["a", long, "c"], [long, "b"], f"{long} {long}", room=room)
+        assert max(figure.get_size_inches()) < 8
+        with missing_glyphs_as_boxes():
+            figure.draw_without_rendering()
+            (left, bottom), (right, top) = figure.axes[0].get_tightbbox().get_points()
+            title = figure.texts[0].get_window_extent()
+        assert left >= 0 <= bottom
+        assert right <= figure.bbox.width
+        assert title.x0 >= 0
+        assert title.x1 <= figure.bbox.width
+        assert top <= title.y0
+        assert title.y1 <= figure.bbox.height
+
+
+def test_every_picture_is_drawn_with_texts_of_every_direction_and_without_fonts(tmp_path: Path) -> None:
+    words = ["<sos>", *HEBREW, "كتاب", "हिन्दी", "👨‍👩‍👧", "𒀀", "\ud800", "\u202e", "a\nb", "$x_1$", "<eos>"]
+    shaded = ShadedText(words * 4, [0.5] * 4 * len(words), "हिन्दी", [0])
+    title, count = " ".join(words[:7]), len(words)
+    points = [(1.0, 2.0), (2.0, 1.0)]
+    groups = {title: [GroupValue(title, 5, 1.0), GroupValue("b", 5, 2.0)]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figures = [
+            draw_attention(uniform(count, count), words, words, title),
+            draw_attention_maps(uniform(count, count)[None, None], words, words, title),
+            draw_overlays(np.zeros((8, 8, 3), np.uint8), [(word, np.ones((2, 2)), None) for word in words]),
+            draw_confusion(np.eye(count), words),
+            draw_shaded([shaded]),
+            draw_groups(groups, GROUPING),
+            draw_curves({title: points}, {title: points}, "token"),
+            draw_series(
+                [Series(title, [0, 1], [1.0, 2.0], [0.0, 0.0])], title, title, title, ticks=[title, "b"]
+            ),
+            draw_words(np.random.default_rng(1).random((count, 4)), words),
+        ]
+        for number, figure in enumerate(figures):
+            save_figure(figure, tmp_path / f"{number}.png")
+    assert caught == []
+    escaped = [label.get_text() for label in figures[0].axes[0].get_xticklabels()][8:11]
+    assert escaped == ["\\ud800", "\\u202e", "a\\nb"]
+
+
+def test_names_of_groups_and_counts_have_room() -> None:
+    names = ["a long name of a group", "书" * 12, "ש" * 20]
+    series = draw_series([Series("a", [0, 1, 2], [1.0, 2.0, 3.0], [0.0] * 3)], "x", "y", "t", ticks=names)
+    grouped = draw_groups({"test": [GroupValue(name, 5, 1.0) for name in names]}, GROUPING)
+    confusion = draw_confusion(np.full((3, 3), 1_000_000.0), names)
+    for figure in (series, grouped, confusion):
+        axes = figure.axes[0]
+        texts = axes.get_xticklabels() if figure is not confusion else axes.texts[:3]
+        with missing_glyphs_as_boxes():
+            figure.draw_without_rendering()
+            boxes = [text.get_window_extent() for text in texts]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_shaded_words_have_measured_widths_and_the_direction_of_their_text() -> None:
+    figure = draw_shaded(
+        [
+            ShadedText(["iiii", "WWWW", "书书"], [0.1, 0.2, 0.3], "class", [1]),
+            ShadedText([*HEBREW, "GPU"], [0.5] * 4, "a", []),
+        ]
+    )
+    (axes,) = figure.axes
+    with missing_glyphs_as_boxes():
+        figure.draw_without_rendering()
+        texts = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    patches = [patch.get_window_extent() for patch in axes.patches]
+    assert texts["iiii"].width < texts["WWWW"].width
+    left = [texts[word].x0 for word in ("iiii", "WWWW", "书书")]
+    assert left == sorted(left)
+    right = [texts[word].x0 for word in (*HEBREW, "GPU")]
+    assert right == sorted(right, reverse=True)
+    for word, text in texts.items():
+        if word not in ("→ class", "a ←"):
+            (patch,) = [one for one in patches if one.contains(*((text.p0 + text.p1) / 2))]
+            assert patch.x0 < text.x0 < text.x1 < patch.x1
+    assert texts["a ←"].x1 > figure.bbox.width - 100
+
+
+def test_words_of_a_caption_from_right_to_left_begin_at_the_right() -> None:
+    words = [(word, np.ones((2, 2)), None) for word in HEBREW]
+    figure = draw_overlays(np.zeros((8, 8, 3), np.uint8), words)
+    places = {axes.get_title(): axes.get_position().x0 for axes in figure.axes}
+    assert [*places.values()] == [places[word] for word in (*reversed(HEBREW), "")]
+    assert places[""] > places["זה"] > places["טוב"]
+
+
+def test_the_fonts_of_outputs_do_not_change_the_size_of_a_picture() -> None:
+    sizes = [
+        draw_attention(uniform(2, 3), ["<sos>", "كتاب", "<eos>"], output, "كتاب", room=3)
+        .get_size_inches()
+        .tolist()
+        for output in (["a", "b"], ["ݨ", "書"], ["हिन्दी", "😀"])
+    ]
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert font_for(["a"], 10).families == ("sans-serif",)
 
 
 def test_dollars_are_not_formulas_and_missing_glyphs_do_not_warn(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.files import find_damage, read_record, read_result, sha256
 from seq2seq_lab.launching.start import resume_run
+from seq2seq_lab.metrics.segmentation import SPACED
 from seq2seq_lab.models.kernels.recurrent import lacks_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.runs import find_runs
@@ -879,7 +880,9 @@ class TestSettings:
             {},
             None,
         )
-        prefixes = [split.prefix for split in evaluation_splits(corpus, tokens.validation, tokens.tests)]
+        prefixes = [
+            split.prefix for split in evaluation_splits(corpus, tokens.validation, tokens.tests, SPACED)
+        ]
         assert prefixes == ["val", "test", "test/x", "test/test_x", "test/y"]
 
     def test_fast_dev_run_is_a_few_batches_of_everything(self, tmp_path: Path) -> None:

@@ -122,6 +122,18 @@ def test_a_line_too_long_for_the_model_is_named(
     assert "standard input, line 3 has " in err
 
 
+def test_a_line_that_would_take_without_bound_is_refused_and_a_key_allows_it(
+    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = b"the cat\n" + b"the king sleeps " * 2700 + b"\n"
+    status, out, err = translated(monkeypatch, capsys, text, run.folder)
+    assert (status, len(out)) == (2, 1)
+    assert "standard input, line 2 has 8,100 tokens; trainer.max_eval_length=1000." in err
+    limit = "trainer.max_eval_length=2"
+    assert translated(monkeypatch, capsys, b"the cat\n", run.folder, limit)[0] == 0
+    assert limit in translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder, limit)[2]
+
+
 def test_what_comes_out_is_utf8_whatever_the_terminals_encoding(
     run: seq2seq_lab.LoadedRun, tmp_path: Path
 ) -> None:
@@ -142,7 +154,9 @@ def test_what_is_not_utf8_is_named_and_shifts_nothing(
     good = [b"the king sleeps."] * 40
     status, out, err = translated(monkeypatch, capsys, b"\n".join([*good, b"caf\xe9 x", b"more"]), run.folder)
     assert (status, len(out), len(set(out))) == (2, 40, 1)
-    assert err.startswith("error: standard input, line 41: byte 4 is not UTF-8 (invalid continuation byte).")
+    assert err.startswith(
+        "error: standard input, line 41: byte 4 is not UTF-8 (invalid continuation byte; convert"
+    )
 
 
 def test_columns(

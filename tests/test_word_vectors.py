@@ -1,5 +1,6 @@
 """The program that trains word vectors and looks at them."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,13 @@ def test_nearest_words_analogies_and_a_picture(tmp_path: Path, capsys: pytest.Ca
     word_vectors.main([str(file), *questions, "--picture", str(picture)])
     assert capsys.readouterr().out.splitlines()[:2] == ["man: up (0.99)", "man : men = woman : women (0.96)"]
     assert picture.stat().st_size > 0
+
+
+def test_files_of_glove_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "glove.txt.gz"
+    file.write_bytes(gzip.compress(b"man 1 0 0\nNew York 1 0 1\nup 0 1 0\nman 0 0 1\n"))
+    word_vectors.main([str(file), "--nearest", "man", "--count", "1"])
+    assert capsys.readouterr().out == "man: New York (0.71)\n"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from seq2seq_lab.config import extensions, foreign, hydra_adapter, inheritance, job_hash
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import parse_overrides
-from seq2seq_lab.config.explain import explain
+from seq2seq_lab.config.explain import explain, refuse_keys_of_null
 from seq2seq_lab.config.secrets import check_secrets
 from seq2seq_lab.config.sweeps import (
     expand_cells,
@@ -144,6 +144,11 @@ def compose(settings: Sequence[str]) -> DictConfig:
         return hydra.compose("config", list(settings), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, parse_overrides(settings))) from error
+    except AssertionError as error:  # of `OmegaConf.update`, for a key of a group that is null
+        overrides = parse_overrides(settings)
+        choices = [str(override.input_line) for override in overrides if "." not in override.key_or_group]
+        refuse_keys_of_null(compose(choices), overrides)
+        raise AssertionError(f"not about a group that is null: {error}") from error
     except yaml.YAMLError as error:
         raise UserError(f"A configuration file is not valid YAML: {error}") from error
 
@@ -375,6 +380,7 @@ def update(node: DictConfig, changes: Sequence[Override]) -> None:
     Raises:
         UserError: a key does not exist or a value has a wrong type.
     """
+    refuse_keys_of_null(node, changes)
     for change in changes:
         try:
             OmegaConf.update(node, change.key_or_group, change.value())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import hydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import MissingConfigException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -17,7 +17,7 @@ from omegaconf.errors import (
 
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import wrong_type
-from seq2seq_lab.errors import did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean
 
 # The extra that installs a value of one of Hydra's groups.
 EXTRAS = {
@@ -62,6 +62,22 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
         return f"{key} is missing: it needs a value."
     hint = configuration.annotation(key)
     return wrong_type(setting, value, hint) if hint else f"{setting}: {reason}."
+
+
+def refuse_keys_of_null(node: DictConfig, overrides: Sequence[Override]) -> None:
+    """Refuse settings of a group that is null, for which OmegaConf only raises an AssertionError.
+
+    Raises:
+        UserError: names the setting and the group.
+    """
+    for override in overrides:
+        group, _, name = override.key_or_group.partition(".")
+        if name and group in node and node[group] is None:
+            user = f"task={node.hydra.runtime.choices.task}" if "hydra" in node else "this run"
+            raise UserError(
+                f"{override.input_line} is not allowed: {group} is null, since {user} does not use it. Leave "
+                f"{override.key_or_group} out."
+            )
 
 
 def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:

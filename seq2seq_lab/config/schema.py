@@ -170,6 +170,7 @@ class TrainerConfig:
     join_subwords: bool
     length_bounds: list[int]
     multi_reference: bool
+    bleu_tokenizer: str
     device: Device
     devices: int
     threads: Any  # int | "auto": OmegaConf cannot merge a union
@@ -249,14 +250,22 @@ MAY_CHANGE = (
 OPENED_GROUPS = ("search", "dataset", "metric")
 OPENED_KEYS = (
     *("trainer.eval_batch_size", "trainer.max_eval_length", "trainer.length_bounds"),
-    "trainer.multi_reference",
+    *("trainer.multi_reference", "trainer.bleu_tokenizer"),
 )
 
 # Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
-ADDED: dict[str, Any] = {"trainer": {"pad_to": None}}
+ADDED: dict[str, Any] = {"trainer": {"pad_to": None, "bleu_tokenizer": "auto"}}
 # The same for the settings of a class that an open slot names.
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
-    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"}
+    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"},
+    "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
+    "seq2seq_lab.data.dialogue.Dialogue": {"encoding": None},
+    "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},
+    "seq2seq_lab.data.multi30k.Multi30k": {"encoding": None},
+    "seq2seq_lab.data.names.Names": {"encoding": None},
+    "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None},
+    "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
+    "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
 }
 
 
@@ -292,6 +301,7 @@ TASK_SETTINGS = (
         "max_eval_length",
     ),
     *("samples", "join_subwords", "length_bounds", "multi_reference"),
+    "bleu_tokenizer",
 )
 
 ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")

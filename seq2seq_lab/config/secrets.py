@@ -46,6 +46,13 @@ def check_secrets(config: Mapping[str, object]) -> None:
     check("", config)
 
 
+def mask_text(text: str) -> str:
+    """Mask the secrets of the environment and the credentials of URLs in a text."""
+    for secret in sorted(environment_secrets().values(), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return URL_CREDENTIALS.sub(MASK, text)
+
+
 def mask_secrets(config: Mapping[str, object]) -> dict[str, object]:
     """Mask values whose key or text looks like a secret: by name, by secrets in the environment, and in URLs."""
     known = environment_secrets().values()

@@ -1,15 +1,22 @@
 """Images with captions: what a data set for captioning returns, and captioned images of a folder."""
 
+import struct
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from seq2seq_lab.data.local_files import check_encoding, read_lines
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import SPLITS, find_problem, new_counts, read_lines
+from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
 from seq2seq_lab.errors import UserError, require
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; the last two are outside
 
@@ -19,9 +26,10 @@ class CaptionedImages:
     """The N pairs of an image and a caption of one split.
 
     Attributes:
-        images: RGB, uint8, of shape N3HW.
+        images: the I different images, RGB, uint8, of shape I3HW.
         captions: one per pair; words are separated by spaces.
         names: the name of the image of each pair; captions of one image have one name.
+        image_N: the number in `images` of the image of each pair.
         regions: for each pair the region of each word that names something in the image, by the number of the word; None if
             the data set has no regions.
     """
@@ -29,11 +37,12 @@ class CaptionedImages:
     images: npt.NDArray[np.uint8]
     captions: Sequence[str]
     names: Sequence[str]
+    image_N: npt.NDArray[np.int64]
     regions: Sequence[Mapping[int, Box]] | None = None
 
     def __post_init__(self) -> None:
-        assert len(self.images) == len(self.captions) == len(self.names)
-        assert self.regions is None or len(self.regions) == len(self.images)
+        assert len(self.image_N) == len(self.captions) == len(self.names)
+        assert self.regions is None or len(self.regions) == len(self.captions)
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -41,7 +50,9 @@ class CaptionedImages:
     def first(self, count: int) -> "CaptionedImages":
         """Return the first pairs."""
         regions = None if self.regions is None else self.regions[:count]
-        return CaptionedImages(self.images[:count], self.captions[:count], self.names[:count], regions)
+        return CaptionedImages(
+            self.images, self.captions[:count], self.names[:count], self.image_N[:count], regions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,7 @@ class ImageFolder:
 
     Args:
         path: the folder.
+        encoding: of captions.tsv; see `read_lines`.
         size: width and height in pixels that the images are resized to; the shorter side is cropped to first.
         language: the code of the captions' language.
 
@@ -82,10 +94,12 @@ class ImageFolder:
     """
 
     path: str
+    encoding: str | None
     size: int
     language: str
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         require(self.size >= 8, "dataset.size", self.size, "8 or more")
 
     def load(self) -> CaptionCorpus:
@@ -101,7 +115,9 @@ class ImageFolder:
                 f"dataset.path={self.path}: {table} not found. Give a folder with images and captions.tsv."
             )
         rows, names = [], ", ".join(SPLITS)
-        for number, (line, problem) in enumerate(read_lines(table, new_counts()), start=1):
+        for number, (line, problem) in enumerate(
+            read_lines(table, new_counts(), encoding=self.encoding), start=1
+        ):
             row = line.split("\t")
             form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
             if reason := problem or form or find_problem(row[2]):
@@ -110,12 +126,6 @@ class ImageFolder:
                     f"image; a caption."
                 )
             rows.append(row)
-        pixels = {
-            name: read_image(folder / name, self.size, self.size)
-            for name in progress(
-                sorted({row[1] for row in rows}), "Reading images", len({row[1] for row in rows})
-            )
-        }
 
         def split(name: str) -> CaptionedImages:
             chosen = [row for row in rows if row[0] == name]
@@ -123,10 +133,13 @@ class ImageFolder:
                 raise UserError(
                     f"dataset.path={self.path}: captions.tsv has no line of the split {name}. Add some."
                 )
-            images = np.stack([pixels[row[1]] for row in chosen])
-            return CaptionedImages(
-                images, [" ".join(row[2].split()) for row in chosen], [row[1] for row in chosen]
-            )
+            names = [row[1] for row in chosen]
+            numbers = {file: number for number, file in enumerate(dict.fromkeys(names))}
+            images = np.empty((len(numbers), 3, self.size, self.size), np.uint8)
+            for file, number in progress(numbers.items(), f"Reading images of {name}", len(numbers)):
+                images[number] = read_image(folder / file, self.size, self.size)
+            image_N = np.array([numbers[file] for file in names])
+            return CaptionedImages(images, [" ".join(row[2].split()) for row in chosen], names, image_N)
 
         return CaptionCorpus(self.language, split("train"), split("validation"), {"test": split("test")})
 
@@ -144,10 +157,33 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
             "Reading images needs Pillow. Install it with `pip install 'seq2seq_lab[images]'`."
         ) from error
     try:
-        with Image.open(path) as image:
-            fitted = ImageOps.fit(image.convert("RGB"), (width, height))
-    except OSError as error:
+        # Warnings are about large images and damaged metadata; an image that is too large is an error.
+        with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
+            fitted = ImageOps.fit(to_rgb(ImageOps.exif_transpose(image)), (width, height))
+    # The readers of damaged files raise all of these.
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
         raise UserError(
             f"The image {path} cannot be read ({error}). Replace the file, or leave it out."
         ) from error
     return np.asarray(fitted, np.uint8).transpose(2, 0, 1)
+
+
+def to_rgb(image: "Image.Image") -> "Image.Image":
+    """Return an image of any mode as RGB, as a viewer shows it: transparent parts on white, 16 bits scaled to 8.
+
+    Raises:
+        ValueError: the mode has no defined colors, such as floating-point numbers.
+    """
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        values = np.asarray(image).astype(np.uint16)
+        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            f"its mode {image.mode!r} has numbers without a range of brightness; convert it to 8 or 16 bits"
+        )
+    if image.has_transparency_data:
+        colors = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colors).convert("RGB")
+    return image.convert("RGB")

@@ -8,7 +8,8 @@ from random import Random
 from typing import NamedTuple
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.data.text import SPLITS, find_problem, list_folder, new_counts, read_lines
+from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
+from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import parse_json
@@ -118,8 +119,9 @@ class Dialogue:
     some dialogues (`overwritten`) an earlier turn states the same fact with another value.
 
     Args:
-        path: a folder with the files train.jsonl, validation.jsonl and test.jsonl, plain or .gz; see `read_dialogues`. None
-            to generate dialogues.
+        path: a folder with the files train.jsonl, validation.jsonl and test.jsonl, plain or compressed; see
+            `read_dialogues`. None to generate dialogues.
+        encoding: of the files; see `read_lines`.
         train: the number of generated dialogues; also `validation` and `test`.
         max_distance: the greatest distance of the deciding turn from the question.
         overwritten: the share of dialogues in which the fact has another value earlier, if there is an earlier turn.
@@ -130,6 +132,7 @@ class Dialogue:
     """
 
     path: str | None
+    encoding: str | None
     train: int
     validation: int
     test: int
@@ -138,6 +141,7 @@ class Dialogue:
     seed: int
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         for key in (*SPLITS, "max_distance"):
             require(getattr(self, key) >= 1, f"dataset.{key}", getattr(self, key), "1 or more")
         require(0 <= self.overwritten <= 1, "dataset.overwritten", self.overwritten, "0 to 1")
@@ -153,7 +157,7 @@ class Dialogue:
 
     def _split(self, name: str) -> DialogueText:
         if self.path is not None:
-            turns = [*read_dialogues(find_split(Path(self.path).expanduser(), name))]
+            turns = [*read_dialogues(find_split(Path(self.path).expanduser(), name), self.encoding)]
             return DialogueText(
                 [turn.context for turn in turns],
                 [turn.response for turn in turns],
@@ -193,21 +197,20 @@ def draw_turn(random: Random, topic: Topic) -> str:
 
 
 def find_split(folder: Path, name: str) -> Path:
-    """Return the file of a split, plain or .gz.
+    """Return the file of a split, plain or compressed.
 
     Raises:
         UserError: the folder has no such file.
     """
-    for path in (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz"):
-        if path.is_file():
-            return path
+    if (path := find_packed(folder / f"{name}.jsonl")).is_file():
+        return path
     raise UserError(
         f"dataset.path={folder}: {name}.jsonl not found; {list_folder(folder)}. Give a folder with train.jsonl, "
         f"validation.jsonl and test.jsonl, or dataset.path=null for generated dialogues."
     )
 
 
-def read_dialogues(path: Path) -> Iterator[Turn]:
+def read_dialogues(path: Path, encoding: str | None = None) -> Iterator[Turn]:
     """Yield each turn but the first of each dialogue.
 
     Each line of the file is a dialogue: a JSON array of at least two turns. A turn is a text, or an object with the text as
@@ -216,7 +219,7 @@ def read_dialogues(path: Path) -> Iterator[Turn]:
     Raises:
         UserError: a line has another format.
     """
-    for number, (line, problem) in enumerate(read_lines(path, new_counts()), start=1):
+    for number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
         try:
             turns = parse(line) if not problem else None
         except (ValueError, RecursionError) as error:

@@ -6,7 +6,9 @@ from seq2seq_lab.data import text
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.minimal_pairs import contrasts
 from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.local_files import check_encoding, find_file
 from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
+from seq2seq_lab.data.tables import Reader
 from seq2seq_lab.errors import UserError
 
 SIDES = ("en", "fr")
@@ -21,7 +23,9 @@ class Monolingual:
     many test sentences; see `grammar.minimal_pairs`.
 
     Args:
-        path: a file in UTF-8 with one sentence per line, plain or .gz.
+        path: a file with one sentence per line, or a table, plain or compressed.
+        encoding: of the file; see `read_lines`.
+        column: the name or number of the column of a table that has the sentences.
         language: the language of the text; without `path` en or fr.
         validation_share: the share of the lines of the file that is used for validation.
         test_share: the share of the lines of the file that is used for the test.
@@ -33,6 +37,8 @@ class Monolingual:
     """
 
     path: str | None
+    encoding: str | None
+    column: str | int | None
     language: str
     validation_share: float
     test_share: float
@@ -43,6 +49,7 @@ class Monolingual:
     max_depth: int
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         text.check_shares(self.validation_share, self.test_share)
         if self.path is None and self.language not in SIDES:
             raise UserError(
@@ -72,14 +79,13 @@ class Monolingual:
         return SentenceCorpus(self.language, Sentences(train), Sentences(validation), Sentences(test, wrong))
 
     def _read(self, path: str) -> SentenceCorpus:
-        file, counts, lines = text.find_file("dataset.path", path), text.new_counts(), []
+        file, counts, lines = find_file("dataset.path", path), text.new_counts(), []
         blank = 0
-        for number, (line, problem) in enumerate(text.read_lines(file, counts), start=1):
-            problem = problem or text.find_problem(line)
-            if problem == text.EMPTY:
+        for line, problem in Reader(encoding=self.encoding).column(file, self.column, counts):
+            if problem.endswith(text.EMPTY):
                 blank += 1
             elif problem:
-                raise UserError(f"dataset.path={path} line {number}: {problem}. Correct or remove the line.")
+                raise UserError(f"dataset.path={path}: {problem}. Correct or remove the line.")
             else:
                 lines.append(line)
         test = round(self.test_share * len(lines))
@@ -91,6 +97,7 @@ class Monolingual:
                 f"validation and {test} for test. Add lines, or increase dataset.validation_share and "
                 f"dataset.test_share."
             )
+        text.warn_of_small_splits({"validation": validation, "test": test}, len(lines))
         parts = (lines[:train], lines[train : train + validation], lines[train + validation :])
         first, second, third = (Sentences(Lines.of(part)) for part in parts)
         return SentenceCorpus(self.language, first, second, third, {**counts, "blank_lines": blank})

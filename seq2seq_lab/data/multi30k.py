@@ -8,12 +8,13 @@ from pathlib import Path
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import read_hub
+from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, plain_name
+from seq2seq_lab.data.tables import Reader
 from seq2seq_lab.data.text import (
     OnBadPair,
     check_languages,
     check_positive,
     collect,
-    list_folder,
     new_counts,
     read_parallel,
 )
@@ -29,7 +30,7 @@ _REMEDY = (
 class Multi30k:
     """Multi30k, task 1, from raw files or from the Hugging Face hub.
 
-    `path` is a folder with `train.de`, `train.en`, …, `val.*` and any `test*.*`, one sentence per line, plain or `.gz`
+    `path` is a folder with `train.de`, `train.en`, …, `val.*` and any `test*.*`, one sentence per line, plain or compressed
     (the plain file if both exist); the file names are the names of the test sets. If `path` is None, the corpus is the
     data set `hub` (or a local folder in its layout), in English and German, with one test set `test`. `limit` keeps the
     first training pairs; the whole file is still checked.
@@ -39,10 +40,12 @@ class Multi30k:
     hub: str
     source: str
     target: str
+    encoding: str | None
     on_bad_pair: OnBadPair
     limit: int | None
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         check_languages(self.source, self.target, ("de", "en", "fr"))
         check_positive("dataset.limit", self.limit)
 
@@ -67,24 +70,23 @@ class Multi30k:
     def _read_files(self, folder: Path, counts: Counter[str]) -> dict[str, Iterator[tuple[str, str]]]:
         languages = (self.source, self.target)
         tests = {
-            file.name.removesuffix(".gz").removesuffix(f".{language}")
+            plain_name(file.name).removesuffix(f".{language}")
             for language in languages
-            for suffix in ("", ".gz")
-            for file in folder.glob(f"test*.{language}{suffix}")
+            for file in folder.glob(f"test*.{language}*")
+            if plain_name(file.name).endswith(f".{language}")
         }
         streams, missing = {}, []
         for name in ("train", "val", *sorted(tests or {"test*"})):
             paths = []
             for language in languages:
-                plain = folder / f"{name}.{language}"
-                paths.append(plain if plain.is_file() else folder / f"{name}.{language}.gz")
+                paths.append(find_packed(folder / f"{name}.{language}"))
                 if not paths[-1].is_file():
-                    missing.append(plain.name)
+                    missing.append(paths[-1].name)
             split = "validation" if name == "val" else name
-            streams[split] = read_parallel(paths[0], paths[1], self.on_bad_pair, counts)
+            streams[split] = read_parallel(paths[0], paths[1], self.on_bad_pair, counts, self.encoding)
         if missing:
             raise UserError(
-                f"dataset.path={self.path}: {', '.join(missing)} (or .gz) not found; {list_folder(folder)}. {_REMEDY}"
+                f"dataset.path={self.path}: {', '.join(missing)} (or compressed) not found; {list_folder(folder)}. {_REMEDY}"
             )
         return streams
 
@@ -96,6 +98,7 @@ class Multi30k:
             on_bad_pair=self.on_bad_pair,
             counts=counts,
             remedy=_REMEDY,
+            reader=Reader(encoding=self.encoding),
         )
         for split in ("validation", "test"):
             if split not in streams:

@@ -7,13 +7,8 @@ from pathlib import Path
 from random import Random
 
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
-from seq2seq_lab.data.text import (
-    check_shares,
-    find_problem,
-    list_folder,
-    read_lines,
-    split_by_hash,
-)
+from seq2seq_lab.data.local_files import check_encoding, list_folder, plain_name, read_lines
+from seq2seq_lab.data.text import check_shares, find_problem, split_by_hash
 from seq2seq_lab.errors import UserError, require
 
 MOST_REPEATS = 1_000
@@ -79,8 +74,9 @@ class Names:
     """Names with their languages.
 
     Args:
-        path: a folder with one file `LANGUAGE.txt` per language and one name per line; None to generate names of invented
-            languages (`LANGUAGES`).
+        path: a folder with one file `LANGUAGE.txt` per language and one name per line, plain or compressed; None to generate
+            names of invented languages (`LANGUAGES`).
+        encoding: of the files; see `read_lines`.
         names: the number of names to generate, the same for each language.
         validation_share: the share of the names that is used for validation, by a hash of the name: a name that several
             languages have is in one split.
@@ -92,12 +88,14 @@ class Names:
     """
 
     path: str | None
+    encoding: str | None
     names: int
     validation_share: float
     test_share: float
     seed: int
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
         require(self.names >= 1, "dataset.names", self.names, "1 or more")
 
@@ -134,7 +132,7 @@ class Names:
                     yield name, language, None
 
     def _read(self, folder: Path, counts: Counter[str]) -> Iterator[Example]:
-        files = sorted(folder.glob("*.txt"))
+        files = sorted(file for file in folder.glob("*.txt*") if plain_name(file.name).endswith(".txt"))
         if len(files) < 2:
             raise UserError(
                 f"dataset.path={self.path} needs a file LANGUAGE.txt for each of at least two languages; "
@@ -143,9 +141,10 @@ class Names:
         counts["dropped_duplicates"] = 0
         languages = Counter[str]()  # the number of languages of each name
         for file in files:
+            language = plain_name(file.name).removesuffix(".txt")
             names = [
                 (number, line.strip(), problem)
-                for number, (line, problem) in enumerate(read_lines(file, counts), 1)
+                for number, (line, problem) in enumerate(read_lines(file, counts, encoding=self.encoding), 1)
             ]
             for number, name, problem in names:
                 if reason := problem or find_problem(name):
@@ -154,7 +153,7 @@ class Names:
             languages.update(distinct.keys())
             if dropped := len(names) - len(distinct):
                 counts["dropped_duplicates"] += dropped
-                counts[f"dropped_duplicates/{file.stem}"] = dropped
+                counts[f"dropped_duplicates/{language}"] = dropped
             for name in distinct:
-                yield name, file.stem, None
+                yield name, language, None
         counts["names_of_several_languages"] = sum(number > 1 for number in languages.values())

@@ -14,14 +14,14 @@ from pathlib import Path
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import read_pairs
 from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.words import letter_words
 from seq2seq_lab.files import checked_line, parse_checked_line, write_atomically
 
 log = logging.getLogger(__name__)
 
 # Increase it when a change of the code changes what is found.
-_FORMAT = 2
+_FORMAT = 3
 
-_WORD = re.compile(r"\w+")
 _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|m|d|s)\b")
 _EXPANDED = {"won't": "will not", "can't": "cannot", "shan't": "shall not", "let's": "let us", "n't": " not"}
 _EXPANDED |= {"'ll": " will", "'ve": " have", "'re": " are", "'m": " am", "'d": " would", "'s": " is"}
@@ -161,8 +161,8 @@ def _delete_one(sentence: Words) -> list[Words]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a sentence after normalization; see `near_duplicates`."""
+    """Return the words of a sentence after normalization; see `near_duplicates` and `data.words.letter_words`."""
     text = unicodedata.normalize("NFC", text).casefold().replace("’", "'")
     if "'" in text:
         text = _CONTRACTION.sub(lambda match: _EXPANDED[match[0]], text)
-    return _WORD.findall(text)
+    return letter_words(text)

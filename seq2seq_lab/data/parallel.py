@@ -13,14 +13,13 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import read_hub
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.tables import COLUMNS_REMEDY, comma_rows, json_pairs, tab_rows, table_pairs
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.data.local_files import check_encoding, find_file, plain_name
+from seq2seq_lab.data.tables import COLUMNS_REMEDY, SUFFIXES, Format, Reader
+from seq2seq_lab.errors import UserError
 
 OnRepeat = Literal["keep", "drop"]
-Format = Literal["auto", "tsv", "csv", "jsonl"]
 Files = str | tuple[str, str]  # one file with both sides, or one file per side
 
-_FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
 _HUB_REMEDY = (
     f"{COLUMNS_REMEDY} Or use a local copy with dataset.hub=FOLDER, or files with dataset.train=FILE."
 )
@@ -42,6 +41,8 @@ class Parallel:
     validation: Files | None
     test: Files | Mapping[str, Files] | None
     format: Format
+    delimiter: str | None
+    encoding: str | None
     columns: tuple[int, int] | tuple[str, str] | None
     hub: str | None
     hub_config: str | None
@@ -62,11 +63,12 @@ class Parallel:
                 "dataset.train=[SOURCE_FILE,TARGET_FILE] and dataset.hub=OWNER/NAME. To evaluate a finished run, "
                 "dataset.test=FILE is enough."
             )
+        check_encoding(self.encoding)
         if self.hub is None and self.hub_config is not None:
             raise UserError(f"dataset.hub_config={self.hub_config} needs dataset.hub=OWNER/NAME.")
         formats = {key: self._format_of(key, files) for key, files in self._files().items()}
         if self.columns is not None and isinstance(self.columns[0], int):
-            named = [f"dataset.{key}" for key, form in formats.items() if form == "jsonl"]
+            named = [f"dataset.{key}" for key, form in formats.items() if form in ("jsonl", "parquet")]
             named += ["dataset.hub"] if self.hub is not None else []
             if named:
                 raise UserError(
@@ -98,15 +100,19 @@ class Parallel:
                 raise UserError(
                     f"dataset.{key}={files}: give one file with both sides, or [SOURCE_FILE,TARGET_FILE]."
                 )
+            for file in files:
+                suffix = Path(plain_name(file)).suffix.lower()
+                if suffix in SUFFIXES and suffix != ".txt":
+                    raise UserError(
+                        f"dataset.{key}={list(files)}: two files have one sentence per line, and {file} is a table. Give "
+                        f"one table with both sides, or rename the files to .txt."
+                    )
             return "lines"
-        suffix = Path(files.removesuffix(".gz")).suffix.lower()
-        if self.format == "auto" and suffix not in _FORMATS:
-            raise UserError(
-                f"dataset.{key}={files}: the suffix {suffix!r} is not one of {', '.join(_FORMATS)} (or with .gz)."
-                f"{did_you_mean(suffix, _FORMATS)} Set dataset.format=tsv|csv|jsonl, or give two files with one sentence "
-                f"per line: dataset.{key}=[SOURCE_FILE,TARGET_FILE]."
-            )
-        return _FORMATS[suffix] if self.format == "auto" else self.format
+        return self._reader.form(f"dataset.{key}", files)
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(self.format, self.delimiter, self.encoding)
 
     def load(self) -> Corpus:
         """Read the corpus. Raises `UserError` for missing files and columns, bad pairs and empty splits."""
@@ -131,12 +137,15 @@ class Parallel:
         self._check_filled(texts, cut)
         for split in ("train", "validation"):
             texts.setdefault(split, ParallelText((), ()))
-        train = texts["train"]
-        if train and (train.source[0], train.target[0]) == (self.source, self.target):
+        first = next(zip(texts["train"].source, texts["train"].target, strict=True), None)
+        if not isinstance(self.train, str) and first == (self.source, self.target):
             raise UserError(
-                f"The first training pair consists of the names of the two sides, {self.source!r} and {self.target!r}. If "
-                f"it is a line of column names, set dataset.columns=[{self.source},{self.target}]."
+                f"The first training pair consists of the names of the two sides, {first[0]!r} and {first[1]!r}. Remove it, "
+                f"or change dataset.source and dataset.target."
             )
+        if cut and texts["train"]:
+            sizes = {name: len(texts[name]) for name in sorted(cut, reverse=True)}
+            text.warn_of_small_splits(sizes, len(texts["train"]) + sum(sizes.values()))
         texts = self._drop_repeats(texts, counts)
         train, validation = texts.pop("train"), texts.pop("validation")
         tests = {key.removeprefix("test."): part for key, part in texts.items()}
@@ -147,8 +156,7 @@ class Parallel:
         files = self._files()
         paths = {
             key: [
-                text.find_file(f"dataset.{key}", file)
-                for file in ([given] if isinstance(given, str) else given)
+                find_file(f"dataset.{key}", file) for file in ([given] if isinstance(given, str) else given)
             ]
             for key, given in files.items()
         }
@@ -161,6 +169,7 @@ class Parallel:
                 on_bad_pair=self.on_bad_pair,
                 counts=counts,
                 remedy=_HUB_REMEDY,
+                reader=self._reader,
             )
             given = {key.partition(".")[0] for key in files}
             streams |= {split: pairs for split, pairs in hub.items() if split not in given}
@@ -170,12 +179,8 @@ class Parallel:
 
     def _read_pairs(self, form: str, paths: list[Path], counts: Counter[str]) -> Iterator[tuple[str, str]]:
         if form == "lines":
-            return text.read_parallel(paths[0], paths[1], self.on_bad_pair, counts)
-        candidates = (
-            json_pairs(paths[0], self._names(), counts)
-            if form == "jsonl"
-            else table_pairs(paths[0], tab_rows if form == "tsv" else comma_rows, self.columns, counts)
-        )
+            return text.read_parallel(paths[0], paths[1], self.on_bad_pair, counts, self.encoding)
+        candidates = self._reader.pairs(paths[0], self.columns, (self.source, self.target), counts)
         return text.usable_pairs(candidates, str(paths[0]), self.on_bad_pair, counts)
 
     def _names(self) -> tuple[str, str]:

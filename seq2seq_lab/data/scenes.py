@@ -86,7 +86,9 @@ class Scenes:
             caption, region = describe(things)
             captions.append(caption)
             regions.append(region)
-        return CaptionedImages(images, captions, [f"{name} {i}" for i in range(count)], regions)
+        return CaptionedImages(
+            images, captions, [f"{name} {i}" for i in range(count)], np.arange(count), regions
+        )
 
 
 def place(random: Random, count: int) -> list[Thing]:

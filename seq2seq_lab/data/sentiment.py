@@ -6,15 +6,8 @@ from pathlib import Path
 from random import Random
 
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
-from seq2seq_lab.data.text import (
-    SplitName,
-    check_shares,
-    find_problem,
-    list_folder,
-    new_counts,
-    read_lines,
-    split_by_hash,
-)
+from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
+from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
 from seq2seq_lab.errors import UserError, require
 
 POSITIVE = [
@@ -94,6 +87,7 @@ class Sentiment:
     Args:
         path: a folder with `train.tsv` and `dev.tsv` in the format of SST-2 (Socher 2013, GLUE): a header, then
             `sentence<TAB>label` with the labels 0 and 1; the test split is `dev.tsv`. None to generate reviews.
+        encoding: of the files; see `read_lines`.
         reviews: the number of reviews to generate.
         validation_share: the share of the training sentences that is used for validation, by a hash of the sentence.
         test_share: the share of generated reviews that is used for the test.
@@ -104,12 +98,14 @@ class Sentiment:
     """
 
     path: str | None
+    encoding: str | None
     reviews: int
     validation_share: float
     test_share: float
     seed: int
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
         require(self.reviews >= 1, "dataset.reviews", self.reviews, "1 or more")
 
@@ -124,7 +120,7 @@ class Sentiment:
 
     def _read(self, folder: Path) -> Iterator[tuple[SplitName, Example]]:
         for name in ("train.tsv", "dev.tsv"):
-            for text, label in read_sst2(folder / name):
+            for text, label in read_sst2(find_packed(folder / name), self.encoding):
                 held_out = split_by_hash(text, self.validation_share, 0) == "validation"
                 split: SplitName = "test" if name == "dev.tsv" else "validation" if held_out else "train"
                 yield split, (text, label, None)
@@ -156,7 +152,7 @@ def draw_review(random: Random) -> tuple[str, str, frozenset[int]]:
     return " ".join(word.removeprefix(DECIDING) for word in words), label, deciding
 
 
-def read_sst2(path: Path) -> Iterator[tuple[str, str]]:
+def read_sst2(path: Path, encoding: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield (sentence, label) of a file in the format of SST-2.
 
     Raises:
@@ -167,7 +163,7 @@ def read_sst2(path: Path) -> Iterator[tuple[str, str]]:
             f"dataset.path={path.parent}: {path.name} not found; {list_folder(path.parent)}. Give a folder with train.tsv "
             f"and dev.tsv, or dataset.path=null for generated reviews."
         )
-    for number, (line, problem) in enumerate(read_lines(path, new_counts()), start=1):
+    for number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
         text, _, label = line.rpartition("\t")
         if number == 1 and (text, label) == HEADER:
             continue

@@ -1,38 +1,176 @@
-"""Read pairs from files that contain both sides: tab- or comma-separated columns, and JSON lines."""
+"""Read examples from local files with several values each: columns of text, JSON and Parquet."""
 
 import csv
+import itertools
+import logging
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, cast
 
-from seq2seq_lab.data.text import find_problem, read_lines
+from seq2seq_lab.data.headers import check_columns, check_first_rows
+from seq2seq_lab.data.local_files import compose, plain_name, read_lines
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.text import find_problem
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import parse_json
 
+Format = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
 Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
-Rows = Iterator[tuple[str, list[str], str]]  # place, cells, problem
+Cells = Sequence[str] | Mapping[str, object]
+Rows = Iterator[tuple[str, Cells, str]]  # place, cells by number or by name, problem
 
 COLUMNS_REMEDY = (
-    "Choose two with dataset.columns=[NAME,NAME]. With null they are dataset.source and dataset.target."
+    "Choose two with dataset.columns=[NAME,NAME] (dataset.column=NAME for a text of one side). With null they are "
+    "dataset.source and dataset.target."
 )
+SUFFIXES = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
+"""The names of delimiters in `dataset.delimiter`."""
+
+_SAMPLE = 1_000  # lines that show how a table is written
+_BATCH = 1_000  # rows of Parquet in memory
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_SPACED_QUOTE = re.compile(r'\s+".*"\s*')
+
+log = logging.getLogger(__name__)
 
 
-def tab_rows(path: Path, counts: Counter[str]) -> Rows:
-    """Yield the tab-separated cells of each line; quotation marks have no meaning."""
-    for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
-        yield f"{path} line {number}", text.split("\t"), wrong
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the files of a data set are read.
+
+    Args:
+        format: "auto" for that of the suffix.
+        delimiter: what separates the columns, a name of `DELIMITERS` or the characters. None for tabs in tsv, and in
+            csv for the one of comma, semicolon, tab and "|" that divides the lines into equal numbers of columns.
+        encoding: see `read_lines`.
+    """
+
+    format: Format = "auto"
+    delimiter: str | None = None
+    encoding: str | None = None
+
+    def form(self, key: str, file: str) -> str:
+        """Return the format of a file. Raises `UserError` for an unknown suffix, or a delimiter that cannot be used."""
+        form, suffix = str(self.format), Path(plain_name(file)).suffix.lower()
+        if form == "auto":
+            if suffix not in SUFFIXES:
+                raise UserError(
+                    f"{key}={file}: the suffix {suffix!r} is not one of {', '.join(SUFFIXES)} (or compressed, such as .gz)."
+                    f"{did_you_mean(suffix, SUFFIXES)} Convert the file, for example to CSV, or set "
+                    f"dataset.format=tsv|csv|jsonl|parquet for a file in one of these formats."
+                )
+            form = SUFFIXES[suffix]
+        delimiter = self.separator
+        if delimiter is not None and (
+            not delimiter or "\n" in delimiter or (form == "csv" and len(delimiter) > 1)
+        ):
+            raise UserError(
+                f"dataset.delimiter={self.delimiter!r} cannot separate the columns of {key}={file}: a csv needs one "
+                "character. For more characters and no quotation marks set dataset.format=tsv."
+            )
+        return form
+
+    @property
+    def separator(self) -> str | None:
+        """The characters of `delimiter`."""
+        return None if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
+
+    def lines(self, path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
+        """Return the lines of a file; see `read_lines`."""
+        return read_lines(path, counts, show, self.encoding)
+
+    def rows(self, path: Path, counts: Counter[str], show: bool = True) -> Rows:
+        """Yield the rows of a table. Raises `UserError` for a file that cannot be read."""
+        form = self.form("file", str(path))
+        if form == "parquet":
+            return parquet_rows(path, show)
+        if form == "jsonl":
+            return json_rows(path, self.lines(path, counts, show))
+        separator = self.separator
+        if separator is None and self.format == "tsv":
+            separator = "\t"
+        elif separator is None:
+            separator, form = _written(
+                path, form, [*itertools.islice(self.lines(path, Counter(), False), _SAMPLE)]
+            )
+        lines = self.lines(path, counts, show)
+        return tab_rows(path, lines, separator) if form == "tsv" else comma_rows(path, lines, separator)
+
+    def column(self, path: Path, column: str | int | None, counts: Counter[str]) -> Iterator[tuple[str, str]]:
+        """Yield (text, problem) of each line of a text, or of one column of a table.
+
+        Args:
+            column: a number from 1 or a name in the first line; None for a text.
+
+        Raises:
+            UserError: the file is a table and there is no `column`, or the other way round.
+        """
+        suffix = Path(plain_name(path.name)).suffix.lower()
+        table = suffix in SUFFIXES and suffix != ".txt"
+        if column is None:
+            if table:
+                raise UserError(
+                    f"{path} is a table. Choose the column with the text, for example dataset.column=text, or give a file "
+                    "with one sentence per line and the suffix .txt."
+                )
+            for number, (line, wrong) in enumerate(self.lines(path, counts), start=1):
+                problem = wrong or find_problem(line)
+                yield line, f"{path} line {number}: {problem}" if problem else ""
+            return
+        for text, _, problem in self.pairs(path, (column, column), ("text", "text"), counts):
+            yield compose(text, counts), problem
+
+    def pairs(
+        self,
+        path: Path,
+        columns: Sequence[int | str] | None,
+        labels: tuple[str, str],
+        counts: Counter[str],
+    ) -> Pairs:
+        """Yield two values of each row as candidates of `usable_pairs`.
+
+        Args:
+            columns: numbers from 1 or names; None for the first two columns of a table without a line of names, and for the
+                names `labels` in JSON and Parquet. A dotted name is the path of a nested value.
+
+        Raises:
+            UserError: a column does not exist, or the first lines are not those of a table without names.
+        """
+        rows = self.rows(path, counts)
+        if self.form("file", str(path)) in ("jsonl", "parquet"):
+            return _named_pairs(rows, [str(column) for column in columns or labels])
+        return _table_pairs(path, rows, columns, labels)
 
 
-def comma_rows(path: Path, counts: Counter[str]) -> Rows:
-    """Yield the comma-separated cells of each line, quoted as in RFC 4180.
+def tab_rows(path: Path, lines: Iterable[tuple[str, str]], separator: str = "\t") -> Rows:
+    """Yield the cells of each line; quotation marks have no meaning."""
+    for number, (text, wrong) in enumerate(lines, start=1):
+        yield f"{path} line {number}", text.split(separator), wrong
+
+
+def comma_rows(path: Path, lines: Iterable[tuple[str, str]], separator: str = ",") -> Rows:
+    """Yield the cells of each line, quoted as in RFC 4180.
 
     The lines of a quoted cell with line breaks make one bad row. Raises `UserError` if a quoted cell is not closed before
     the end of the file.
     """
     opened = 0
-    for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
+    for number, (text, wrong) in enumerate(lines, start=1):
         # Read a line that begins inside a quoted cell as one that begins with a quotation mark.
-        cells, problem, open_at_end = _comma_cells(f'"{text}' if opened else text)
+        cells, problem, open_at_end = _comma_cells(f'"{text}' if opened else text, separator)
         if open_at_end:
             opened = opened or number
         elif opened:
@@ -43,37 +181,73 @@ def comma_rows(path: Path, counts: Counter[str]) -> Rows:
     if opened:
         raise UserError(
             f"{path} line {opened}: a quoted cell is not closed before the end of the file. Close it "
-            "(quotation marks inside it are doubled), or use tab-separated columns, where they have no meaning."
+            "(quotation marks inside it are doubled), or set dataset.format=tsv with dataset.delimiter, where they have no "
+            "meaning."
         )
 
 
-def _comma_cells(text: str) -> tuple[list[str], str, bool]:
+def _comma_cells(text: str, separator: str) -> tuple[list[str], str, bool]:
     """Return the cells of a line, its problem, and whether its last cell continues on the next line."""
     if '"' not in text:
-        return text.split(","), "", False
+        return text.split(separator), "", False
     # The default limit is 131,072 characters per cell.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     # The reader takes the second line, which closes the cell, only if the first leaves one open.
-    reader = csv.reader((text, '"'), strict=True)
+    reader = csv.reader((text, '"'), strict=True, delimiter=separator)
     try:
         cells = next(reader)
     except csv.Error as error:
         return [], f"not RFC 4180 ({error})", False
+    if any(map(_SPACED_QUOTE.fullmatch, cells)):
+        return [], "not RFC 4180 (a space before a quotation mark)", False
     return cells, "", reader.line_num > 1
 
 
-def table_pairs(
-    path: Path,
-    rows_of: Callable[[Path, Counter[str]], Rows],
-    columns: Sequence[int] | Sequence[str] | None,
-    counts: Counter[str],
-) -> Pairs:
-    """Yield two columns of a table: those numbered from 1, those named in the first line, or the first two.
+def _written(path: Path, form: str, sample: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return the delimiter and the format (csv if cells are quoted) of a table, from its first lines.
 
-    `rows_of` is `tab_rows` or `comma_rows`. A row with a different number of columns from the first is a bad pair. Raises
-    `UserError` for columns that do not exist.
+    Raises:
+        UserError: two delimiters are equally likely.
     """
-    rows = rows_of(path, counts)
+    lines = [text for text, wrong in sample if text and not wrong]
+    if form == "tsv":
+        return "\t", "csv" if _has_quoting([line.split("\t") for line in lines]) else "tsv"
+    shares = {one: _regularity(lines, one) for one in ",;\t|"}
+    best = max(shares.values())
+    near = [one for one, share in shares.items() if best and share >= 0.9 * best]
+    if len(near) > 1:
+        raise UserError(
+            f"{path}: {' and '.join(map(repr, near))} both divide the lines into equal numbers of columns. Set the right "
+            f"one, for example dataset.delimiter={next(name for name, one in DELIMITERS.items() if one == near[0])}."
+        )
+    if near and near[0] != ",":
+        log.info("%s: the columns are separated by %r.", path, near[0])
+    return near[0] if near else ",", "csv"
+
+
+def _regularity(lines: Sequence[str], separator: str) -> float:
+    """Return the share of lines that have the most frequent number of columns, 0 if that is 1."""
+    widths = Counter(len(_comma_cells(line, separator)[0]) for line in lines)
+    width, count = widths.most_common(1)[0] if widths else (1, 0)
+    return count / len(lines) if width > 1 else 0.0
+
+
+def _has_quoting(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether tab-separated cells are quoted as Excel and pandas do it: only where necessary, or all of them."""
+    cells = [cell for row in rows for cell in row]
+    quoted = [cell for cell in cells if len(cell) > 1 and _QUOTED.fullmatch(cell)]
+    if len(quoted) < sum('"' in cell for cell in cells):
+        return False
+    doubled = any('""' in cell[1:-1] for cell in quoted)
+    # Excel also quotes the cells with commas.
+    commas = any("," in cell for cell in quoted) and not any("," in cell for cell in cells if '"' not in cell)
+    return doubled or commas or (len(quoted) == len(cells) > 2)
+
+
+def _table_pairs(
+    path: Path, rows: Rows, columns: Sequence[int | str] | None, labels: tuple[str, str]
+) -> Pairs:
+    """Yield two columns of a table; a row with a different number of columns from the first is a bad pair."""
     wanted = [column - 1 for column in columns or (1, 2) if isinstance(column, int)]
     names = [column for column in columns or () if isinstance(column, str)]
     width = 0
@@ -83,9 +257,16 @@ def table_pairs(
             raise UserError(
                 f"{place}: {wrong}. With dataset.columns=[{','.join(names)}] the first line must be the names."
             )
-        check_columns(place, names, header, COLUMNS_REMEDY)
-        wanted, width = [header.index(name) for name in names], len(header)
-    for place, cells, wrong in rows:
+        check_columns(place, names, list(header), COLUMNS_REMEDY)
+        wanted, width = [list(header).index(name) for name in names], len(header)
+    else:
+        first = [*itertools.islice(rows, 4)]
+        check_first_rows(
+            [(place, list(cells)) for place, cells, wrong in first if not wrong], columns, labels
+        )
+        rows = itertools.chain(first, rows)
+    for place, row, wrong in rows:
+        cells = list(row)
         # A blank line does not decide the number of columns.
         wrong = wrong or (find_problem(cells[0]) if len(cells) == 1 else "")
         if not wrong and not width:
@@ -93,7 +274,8 @@ def table_pairs(
             if width <= max(wanted):
                 raise UserError(
                     f"{place} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
-                    "others with dataset.columns=[NUMBER,NUMBER], or the separator with dataset.format=tsv|csv|jsonl."
+                    "others with dataset.columns=[NUMBER,NUMBER], what separates the columns with dataset.delimiter="
+                    "tab|comma|semicolon|pipe|space (or ' ||| '), or dataset.format=tsv|csv|jsonl|parquet."
                 )
         if not wrong and len(cells) != width:
             wrong = f"{len(cells)} columns instead of {width}"
@@ -105,29 +287,79 @@ def table_pairs(
             )
 
 
-def json_pairs(path: Path, names: Sequence[str], counts: Counter[str]) -> Pairs:
-    """Yield two values of the JSON object on each line; a dotted name is the path of a nested value.
-
-    Raises `UserError` for names that the first object does not have.
-    """
+def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:
+    """Yield two values of each row of JSON or Parquet. Raises `UserError` for names that the first row does not have."""
     checked = False
-    for number, (text, wrong) in enumerate(read_lines(path, counts), start=1):
-        place = f"{path} line {number}"
-        row: object = None
-        if not (wrong := wrong or find_problem(text)):
-            try:
-                row = parse_json(text)
-                if not isinstance(row, dict):
-                    wrong = "not a JSON object; give one object per line, not an array"
-            except (ValueError, RecursionError) as error:
-                wrong = f"not JSON ({error})"
+    for place, row, wrong in rows:
         if wrong:
             yield "", "", f"{place}: {wrong}"
             continue
         if not checked:
             check_columns(place, names, list(_names(row)), COLUMNS_REMEDY)
             checked = True
-        yield candidate(place, names, [_value(row, name) for name in names])
+        yield candidate(place, names, [value_of(row, name) for name in names])
+
+
+def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
+    """Yield the objects of a JSON file: one per line, or of one array, the whole file or the only one in its object."""
+    first = next(lines, ("", ""))
+    texts: Iterable[tuple[str, str]] = itertools.chain([first] if any(first) else [], lines)
+    row, wrong = _parsed(first[0])
+    if first[0].lstrip()[:1] in ("[", "{") and (wrong or not isinstance(row, dict) or _arrays(row)):
+        texts = [*texts]
+        document, problem = _parsed("\n".join(text for text, _ in texts))
+        if not problem and not any(wrong for _, wrong in texts):
+            arrays = [document] if isinstance(document, list) else _arrays(document)
+            for number, row in enumerate(arrays[0] if len(arrays) == 1 else [document], start=1):
+                yield f"{path} element {number}", *_object(row)
+            return
+    for number, (text, wrong) in enumerate(texts, start=1):
+        row = None
+        if not (wrong := wrong or find_problem(text)):
+            row, wrong = _parsed(text)
+        yield f"{path} line {number}", *((cast(Cells, {}), wrong) if wrong else _object(row))
+
+
+def _object(row: object) -> tuple[Cells, str]:
+    """Return a value of JSON and what is wrong with it as a row."""
+    if isinstance(row, dict):
+        return row, ""
+    return {}, "not a JSON object; give one object per line, or one array of objects"
+
+
+def _parsed(text: str) -> tuple[Any, str]:
+    """Return the value of a JSON text, or what is wrong with it."""
+    try:
+        return parse_json(text), ""
+    except (ValueError, RecursionError) as error:
+        return None, f"not JSON ({error})"
+
+
+def _arrays(document: Mapping[str, object]) -> list[list[object]]:
+    """Return the values of an object that are arrays of objects."""
+    return [
+        value
+        for value in document.values()
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value)
+    ]
+
+
+def parquet_rows(path: Path, show: bool = True) -> Rows:
+    """Yield the rows of a Parquet file. Raises `UserError` for a file that cannot be read."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            total = file.metadata.num_rows
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_BATCH))
+            for number, row in enumerate(
+                progress(rows, f"Reading {path.name}", total) if show else rows, start=1
+            ):
+                yield f"{path} row {number}", row, ""
+    except (OSError, ArrowException) as error:
+        raise UserError(
+            f"{path} cannot be read as Parquet: {error}. Replace the file with a complete copy."
+        ) from error
 
 
 def candidate(place: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:
@@ -138,17 +370,7 @@ def candidate(place: str, names: Sequence[str], values: Sequence[object]) -> tup
         if (problem := find_problem(value))
     ]
     source, target = map(str, values)
-    return source, target, "; ".join(problems)
-
-
-def check_columns(place: str, wanted: Sequence[str], names: Sequence[str], remedy: str) -> None:
-    """Raise `UserError` with `remedy` for a wanted column that is not among `names`."""
-    for name in wanted:
-        if name not in names:
-            listed = ", ".join(names[:20]) or "no columns"
-            raise UserError(
-                f"{place} has no column {name}; it has {listed}.{did_you_mean(name, names)} {remedy}"
-            )
+    return source, target, "; ".join(dict.fromkeys(problems))
 
 
 def _names(row: object, prefix: str = "") -> Iterator[str]:
@@ -159,14 +381,14 @@ def _names(row: object, prefix: str = "") -> Iterator[str]:
         yield prefix
 
 
-def _value(row: object, name: str) -> object:
+def value_of(row: object, name: str) -> object:
     """Return the value of a name; a key that contains dots has priority over the path of a nested value."""
     if not isinstance(row, Mapping):
         return None
     if name in row:
         return row[name]
     key, _, rest = name.partition(".")
-    return _value(row.get(key), rest) if rest else None
+    return value_of(row.get(key), rest) if rest else None
 
 
 def find_line(dataset: object, split: str, sentence: str) -> str:
@@ -179,11 +401,26 @@ def find_line(dataset: object, split: str, sentence: str) -> str:
     named = tests.get(split) if isinstance(tests, Mapping) else None
     own = _files(named or getattr(dataset, split, None), split)
     shared = _files([getattr(dataset, key, None) for key in ("train", "path", "hub")], split)
+    reader = Reader(
+        getattr(dataset, "format", "auto"),
+        getattr(dataset, "delimiter", None),
+        getattr(dataset, "encoding", None),
+    )
     for path in [*own] or shared:
-        for number, (line, _) in enumerate(read_lines(path, Counter(), show=False), start=1):
-            if sentence == line or sentence in _cells(path, line):
-                return f"{path} line {number}"
+        for place, cells in _places(reader, path):
+            if sentence in cells:
+                return place
     return ""
+
+
+def _places(reader: Reader, path: Path) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield the texts of each line or row of a file with its place."""
+    if Path(plain_name(path.name)).suffix.lower() not in SUFFIXES:
+        for number, (line, _) in enumerate(reader.lines(path, Counter(), False), start=1):
+            yield f"{path} line {number}", [line]
+        return
+    for place, row, _ in reader.rows(path, Counter(), False):
+        yield place, _texts(row)
 
 
 def _files(setting: object, split: str) -> Iterator[Path]:
@@ -192,20 +429,10 @@ def _files(setting: object, split: str) -> Iterator[Path]:
             yield from _files(value, split)
     elif isinstance(setting, str) and setting:
         path = Path(setting).expanduser()
-        starts = ("validation.", "val.") if split == "validation" else (f"{split}.",)
-        inside = (one for one in path.rglob("*") if one.name.startswith(starts) and one.is_file())
+        names = "validation|val|dev" if split == "validation" else re.escape(split)
+        start = re.compile(rf"({names})[.-]")  # such as val.de, train-00000-of-00002.parquet
+        inside = (one for one in path.rglob("*") if start.match(one.name) and one.is_file())
         yield from [path] if path.is_file() else sorted(inside)
-
-
-def _cells(path: Path, line: str) -> Iterable[str]:
-    """Return the cells of a line of a table, or the texts of a line of JSON, by the suffix of the file."""
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix not in (".json", ".jsonl"):
-        return _comma_cells(line)[0] if suffix == ".csv" else line.split("\t")
-    try:
-        return _texts(parse_json(line))
-    except (ValueError, RecursionError):
-        return ()
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -7,15 +7,16 @@ from seq2seq_lab.data import text
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.download import cache_folder, fetch_member
-from seq2seq_lab.data.tables import tab_rows, table_pairs
+from seq2seq_lab.data.local_files import check_encoding, find_file
+from seq2seq_lab.data.tables import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tatoeba:
     """Tatoeba English–French, split by English sentence.
 
-    `path` is a tab-separated file, plain or `.gz`: English, French, and optional further columns, which are ignored. If it
-    is None, `member` of the zip archive at `url` is downloaded once to the cache folder.
+    `path` is a tab-separated file, plain or compressed: English, French, and optional further columns, which are ignored. If
+    it is None, `member` of the zip archive at `url` is downloaded once to the cache folder.
 
     A hash of the English sentence decides the split: all its translations are in one split, and a pair stays in its split
     when the file grows. Each translation of a sentence is a pair, also in the test set. Pairs with more than `max_tokens`
@@ -28,6 +29,7 @@ class Tatoeba:
     sha256: str
     source: str
     target: str
+    encoding: str | None
     on_bad_pair: text.OnBadPair
     max_tokens: int | None
     limit: int | None
@@ -36,6 +38,7 @@ class Tatoeba:
     cache_dir: str | None
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         text.check_languages(self.source, self.target, ("en", "fr"))
         text.check_positive("dataset.max_tokens", self.max_tokens)
         text.check_positive("dataset.limit", self.limit)
@@ -45,9 +48,8 @@ class Tatoeba:
         """Read the corpus. Raises `UserError` for a missing file, bad lines, and a download that fails."""
         counts = text.new_counts()
         file = self._find_file()
-        pairs = text.usable_pairs(
-            table_pairs(file, tab_rows, None, counts), str(file), self.on_bad_pair, counts
-        )
+        candidates = Reader("tsv", encoding=self.encoding).pairs(file, None, ("en", "fr"), counts)
+        pairs = text.usable_pairs(candidates, str(file), self.on_bad_pair, counts)
         splits = text.divide(
             text.drop_long_pairs(pairs, self.max_tokens, counts),
             lambda english: text.split_by_hash(english, self.validation_share, self.test_share),
@@ -56,6 +58,10 @@ class Tatoeba:
         if empty := [name for name, split in splits.items() if not split]:
             remedy = f"use a larger file than {file} or a larger dataset.max_tokens"
             raise text.empty_split_error(" and ".join(empty), splits.values(), remedy)
+        sizes = {name: len(split) for name, split in splits.items()}
+        total = sum(sizes.values())
+        del sizes["train"]
+        text.warn_of_small_splits({str(name): size for name, size in sizes.items()}, total)
         train, validation, test = (
             split if self.source == "en" else ParallelText(split.target, split.source)
             for split in splits.values()
@@ -65,6 +71,6 @@ class Tatoeba:
 
     def _find_file(self) -> Path:
         if self.path is not None:
-            return text.find_file("dataset.path", self.path)
+            return find_file("dataset.path", self.path)
         remedy = "Use a local file with dataset.path=FILE (English, tab, French)."
         return fetch_member(self.url, self.member, self.sha256, cache_folder(self.cache_dir), remedy)

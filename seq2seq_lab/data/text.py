@@ -1,12 +1,10 @@
 """Read pairs of sentences, one sentence per line, with strict UTF-8 and an error if lines cannot be paired."""
 
-import codecs
-import gzip
 import hashlib
 import logging
-import re
+import math
+import reprlib
 import unicodedata
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -15,7 +13,8 @@ from typing import Literal, get_args
 
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
-from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.local_files import compose, read_lines
+from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError, did_you_mean, require
 
 logger = logging.getLogger(__name__)
@@ -25,6 +24,8 @@ SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 EMPTY = "the sentence is empty"
+FEW_EXAMPLES = 50
+"""A held-out split with fewer examples is too small for scores."""
 _DROPS_IN_DETAIL = 3
 
 
@@ -51,63 +52,23 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     )
 
 
-def read_lines(path: Path, counts: Counter[str], show: bool = True) -> Iterator[tuple[str, str]]:
-    r"""Yield (text, "") for each line of a plain or gzipped file, ("", problem) for a line that is not UTF-8.
-
-    Only "\n" ends a line: U+2028, U+0085 and a lone "\r" are part of it. A byte order mark at the start of the file and
-    the "\r" of "\r\n" are removed and counted; a line that is not in NFC is converted and counted. Shows a progress
-    bar unless `show` is false. Raises `UserError` for a file that cannot be read, such as a truncated archive.
-    """
-    try:
-        with path.open("rb") as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
-            size = path.stat().st_size
-            raw_lines = progress(stream, f"Reading {path.name}", size, file.tell) if show else stream
-            yield from decode_lines(raw_lines, counts)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path} cannot be read to its end: {error}. Replace the file with a complete copy."
-        ) from error
-
-
-def decode_lines(raw_lines: Iterable[bytes], counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Yield the same as `read_lines` for the lines of an open binary file."""
-    # Text mode would not report the line of a wrong byte.
-    for number, raw in enumerate(raw_lines, start=1):
-        if number == 1 and raw.startswith(codecs.BOM_UTF8):
-            raw = raw.removeprefix(codecs.BOM_UTF8)
-            counts["byte_order_marks"] += 1
-        if raw.endswith(b"\r\n"):
-            raw = raw[:-2]
-            counts["carriage_returns"] += 1
-        try:
-            text = raw.removesuffix(b"\n").decode()
-        except UnicodeDecodeError as error:
-            yield "", f"byte {error.start + 1} is not UTF-8 ({error.reason})"
-        else:
-            yield compose(text, counts), ""
-
-
-def compose(text: str, counts: Counter[str]) -> str:
-    """Return a text in Unicode NFC, and count it if it was not."""
-    if unicodedata.is_normalized("NFC", text):
-        return text
-    counts["composed_lines"] += 1
-    return unicodedata.normalize("NFC", text)
-
-
 def read_parallel(
-    source: Path, target: Path, on_bad_pair: OnBadPair, counts: Counter[str]
+    source: Path, target: Path, on_bad_pair: OnBadPair, counts: Counter[str], encoding: str | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield (source, target) for each line of two files of equal length, in bounded memory.
 
     A line that is not UTF-8, empty or white space makes a bad pair: see `usable_pairs`. Files of different length raise
     `UserError` when the shorter one ends: pairs yielded before that may be wrong.
     """
-    return usable_pairs(_line_pairs(source, target, counts), f"{source} and {target}", on_bad_pair, counts)
+    pairs = _line_pairs(source, target, counts, encoding)
+    return usable_pairs(pairs, f"{source} and {target}", on_bad_pair, counts)
 
 
-def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
-    sources, targets = read_lines(source, counts), read_lines(target, counts, show=False)
+def _line_pairs(
+    source: Path, target: Path, counts: Counter[str], encoding: str | None
+) -> Iterator[tuple[str, str, str]]:
+    sources = read_lines(source, counts, encoding=encoding)
+    targets = read_lines(target, counts, show=False, encoding=encoding)
     for number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
         if left is None or right is None:
             shorter, longer = number - 1, number + sum(1 for _ in (targets if left is None else sources))
@@ -124,11 +85,6 @@ def _line_pairs(source: Path, target: Path, counts: Counter[str]) -> Iterator[tu
         yield left[0], right[0], "; ".join(problems)
 
 
-def whitespace_words(text: str) -> list[tuple[int, int]]:
-    """Return the (start, end) character spans of the words of `text`, separated by white space."""
-    return [match.span() for match in re.finditer(r"\S+", text)]
-
-
 def one_line(text: str) -> str:
     """Replace the line breaks of a text by spaces. A model with a character tokenizer can generate line breaks."""
     return text.replace("\n", " ").replace("\r", " ")
@@ -137,7 +93,7 @@ def one_line(text: str) -> str:
 def find_problem(value: object) -> str:
     """Return why a value cannot be a sentence, or an empty string."""
     if not isinstance(value, str):
-        return f"{value!r} is not text"
+        return f"{reprlib.repr(value)} is not text"
     for character, name in (("\n", "a line break"), ("\r", "a carriage return"), ("\0", "the character NUL")):
         if character in value:
             return f"the sentence contains {name}"
@@ -212,6 +168,25 @@ def empty_split_error(empty: str, texts: Iterable[ParallelText], remedy: str) ->
     )
 
 
+def warn_of_small_splits(sizes: Mapping[str, int], total: int) -> None:
+    """Log a warning for splits that were taken from the training data and are too small for scores, with better shares.
+
+    Args:
+        sizes: the number of examples of each split that was taken.
+        total: the number of examples that they were taken from.
+    """
+    if not sizes or min(sizes.values()) >= FEW_EXAMPLES:
+        return
+    share = max(0.01, min(0.2, math.ceil(100 * FEW_EXAMPLES / total) / 100))
+    logger.warning(
+        "%s of %s examples: scores of so few examples are unreliable, and the best checkpoint is chosen by them. Set larger "
+        "shares, for example %s, or give more data.",
+        ", ".join(f"{name} has {size}" for name, size in sizes.items()),
+        f"{total:,}",
+        " ".join(f"dataset.{name}_share={share:g}" for name in sizes),
+    )
+
+
 def check_shares(validation_share: float, test_share: float) -> None:
     """Raise `UserError` for shares that leave no room for validation, test or train."""
     if not (validation_share > 0 and test_share > 0 and validation_share + test_share < 1):
@@ -240,10 +215,10 @@ def drop_long_pairs(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pairs with at most `max_tokens` tokens per side (None: all), and count the others.
 
-    Tokens are separated by white space, which includes no-break spaces.
+    A token is a word of `words`: text between white space, and in scripts without spaces each letter.
     """
     for source, target in pairs:
-        if max_tokens is not None and max(len(source.split()), len(target.split())) > max_tokens:
+        if max_tokens is not None and max(len(words(source)), len(words(target))) > max_tokens:
             counts["pairs_over_max_tokens"] += 1
         else:
             yield source, target
@@ -252,25 +227,3 @@ def drop_long_pairs(
 def check_positive(key: str, value: int | None) -> None:
     """Raise `UserError` for a number below 1; None means unbounded."""
     require(value is None or value >= 1, key, value, "1 or more, or null for no bound")
-
-
-def list_folder(folder: Path) -> str:
-    """Return the names of the first files in a folder, for an error message."""
-    if not folder.is_dir():
-        return f"folder {folder} not found"
-    names = sorted(entry.name for entry in folder.iterdir())
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"{folder} contains {', '.join(names[:12]) or 'nothing'}{more}"
-
-
-def find_file(key: str, value: str) -> Path:
-    """Return the path of the file that a configuration key names. Raises `UserError` if it does not exist."""
-    path = Path(value).expanduser()
-    if not path.is_file():
-        folder = path if path.is_dir() else path.parent
-        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        raise UserError(
-            f"{key}={value}: file {path} not found; {list_folder(folder)}.{did_you_mean(path.name, names)} Give the "
-            "path of a file, plain or .gz."
-        )
-    return path

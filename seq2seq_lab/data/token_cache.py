@@ -17,8 +17,10 @@ import numpy as np
 import torch
 
 from seq2seq_lab.config import extensions
+from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.words import has_attached
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import FolderInUseError, lock_folder, sha256
 
@@ -149,6 +151,11 @@ def text_key(
         with tempfile.TemporaryDirectory() as folder:
             fitted.save(Path(folder))
             add(json.dumps(file_hashes(Path(folder)), sort_keys=True))
+    if any(map(has_attached, texts.values())):
+        add("rules 2")  # `Tokenizer.rules` changed the tokens of such text only
+    labels = about if isinstance(about, list | tuple) else [about]
+    if any(isinstance(one, str) and language_code(one) in CASES for one in labels):
+        add("case by language")
     for name, lines in texts.items():
         add(name)
         digest.update(Lines.of(lines).digest())

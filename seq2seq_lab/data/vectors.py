@@ -1,5 +1,6 @@
 """Pretrained word vectors in the text formats of GloVe and fastText."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,21 +11,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.text import find_file, read_lines
+from seq2seq_lab.data.local_files import CONVERT_REMEDY, find_file, read_lines
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS, SPECIALS
-from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, is_word_letter
+from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER
+from seq2seq_lab.data.words import is_letter
 from seq2seq_lab.errors import UserError
 
 _SPACE = "▁"  # the space before a word in `Tokenizer.tokens`
 # A byte that is not a character, in `Tokenizer.tokens`. A byte-level vocabulary contains all bytes.
 _BYTE = "<0xC3>"
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
+log = logging.getLogger(__name__)
+
 _LARGEST = torch.finfo(torch.float32).max
 _EXAMPLES = 5
+_DIGITS = 18  # of a number in the first line COUNT SIZE
 
 _REMEDY = (
     "Use a text file of GloVe (a word and its numbers per line, separated by single spaces) or fastText (.vec, with a first "
-    "line COUNT SIZE), plain or gzipped (.gz). Unpack a .zip, and convert a .bin to text, first."
+    "line COUNT SIZE), plain or compressed (.gz, .bz2, .xz, .zst). Unpack a .zip, and convert a .bin to text, first."
 )
 
 
@@ -87,26 +92,17 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
         UserError: the file cannot be read, a line has a different number of values or is not UTF-8, a value is not a finite
             number, or no type has a vector.
     """
-    size = vector_size(path, key)
     wanted = _wanted(types)
-    vectors_VD = torch.zeros(len(types), size)
+    vectors_VD = torch.zeros(len(types), vector_size(path, key))
     rank_of: dict[int, int] = {}
     examples: list[str] = []
-    for number, text in _numbered_lines(path, key, show=True):
-        if number == 1 and _header_size(text) is not None:
-            continue
-        spaces = text.count(" ")
-        if spaces < size:
-            raise _wrong_line(key, path, number, f"{spaces} values instead of {size}")
-        word = text[: text.index(" ")] if spaces == size else text.rsplit(" ", size)[0]
-        if spaces > size and _FRACTION.fullmatch(word.rpartition(" ")[2]):
-            raise _wrong_line(key, path, number, f"more than {size} values")
+    for number, word, values in _entries(path, key):
         if len(examples) < _EXAMPLES:
             examples.append(word)
         better = [(i, rank) for i, rank in wanted.get(word, ()) if rank < rank_of.get(i, rank + 1)]
         if better:
             place = [i for i, _ in better]
-            vectors_VD[place] = torch.tensor(_values(text.rsplit(" ", size)[1:], key, path, number))
+            vectors_VD[place] = torch.tensor(_values(values.split(" "), key, path, number))
             rank_of.update(better)
     if not rank_of:
         raise UserError(
@@ -117,6 +113,51 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
     found_V = torch.zeros(len(types), dtype=torch.bool)
     found_V[list(rank_of)] = True
     return WordVectors(vectors_VD, found_V)
+
+
+def read_all_vectors(path: Path, key: str) -> tuple[list[str], Tensor]:
+    """Return the different words of a file in their order, and their vectors of shape VD in float32.
+
+    Raises:
+        UserError: see `read_vectors`.
+    """
+    rows: dict[str, Tensor] = {}
+    for number, word, values in _entries(path, key):
+        if word not in rows:
+            rows[word] = torch.tensor(_values(values.split(" "), key, path, number))
+    if not rows:
+        raise UserError(f"{key}={path}: the file has no vectors. {_REMEDY}")
+    return [*rows], torch.stack([*rows.values()])
+
+
+def _entries(path: Path, key: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of the line, the word and the values of each vector; a first line COUNT SIZE is checked."""
+    size, count, found = vector_size(path, key), None, 0
+    for number, text in _numbered_lines(path, key, show=True):
+        if number == 1 and _header_size(text) is not None:
+            count = int(text.split(" ")[0])
+            continue
+        spaces = text.count(" ")
+        if spaces < size:
+            raise _wrong_line(key, path, number, f"{spaces} values instead of {size}")
+        word, values = text.split(" ", 1) if spaces == size else _split_right(text, size)
+        if spaces > size and _FRACTION.fullmatch(word.rpartition(" ")[2]):
+            raise _wrong_line(key, path, number, f"more than {size} values")
+        found += 1
+        yield number, word, values
+    if count is not None and count != found:
+        log.warning(
+            "%s=%s: the first line promises %s vectors, and the file has %s.",
+            key,
+            path,
+            f"{count:,}",
+            f"{found:,}",
+        )
+
+
+def _split_right(text: str, size: int) -> tuple[str, str]:
+    word = text.rsplit(" ", size)[0]
+    return word, text[len(word) + 1 :]
 
 
 def coverage(words: WordVectors, count_V: Tensor) -> Coverage:
@@ -145,7 +186,7 @@ def _wanted(types: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
 def _forms(name: str, byte_level: bool) -> list[str]:
     """Return the words whose vector a type may use, the preferred first."""
     if byte_level:
-        if is_word_letter(name[:1]):
+        if name and is_letter(name[0]):
             return []
         bare = name.removeprefix(_SPACE)
     else:
@@ -156,7 +197,7 @@ def _forms(name: str, byte_level: bool) -> list[str]:
 def _numbered_lines(path: Path, key: str, show: bool) -> Iterator[tuple[int, str]]:
     """Yield each line and its number from 1, without the space that fastText writes at its end."""
     find_file(key, str(path))
-    lines = enumerate(read_lines(path, Counter(), show), start=1)
+    lines = enumerate(read_lines(path, Counter(), show, remedy=CONVERT_REMEDY), start=1)
     while True:
         try:
             number, (text, problem) = next(lines)
@@ -173,7 +214,7 @@ def _header_size(text: str) -> int | None:
     """Return the size in fastText's first line "COUNT SIZE", or None for another line."""
     fields = text.split(" ")
     if len(fields) == 2 and all(field.isascii() and field.isdigit() for field in fields):
-        return int(fields[1])
+        return int(fields[1]) if max(map(len, fields)) <= _DIGITS else 0
     return None
 
 

@@ -23,6 +23,7 @@ from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.launching import study
 from seq2seq_lab.launching.side_by_side import end_with_launcher
 from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
+from seq2seq_lab.streams import optional_output
 
 RESUME = "resume="
 
@@ -73,7 +74,8 @@ def run_command(arguments: Sequence[str]) -> None:
 
             follow()
         elif any(item.startswith(RESUME) for item in line.overrides):
-            resume(line)
+            with optional_output():
+                resume(line)
         else:
             request = read_command_line(line)
             options = [argument for argument in arguments if argument not in line.overrides]
@@ -81,11 +83,13 @@ def run_command(arguments: Sequence[str]) -> None:
             full = [*options, *request.inherited, *line.overrides]
             if shows_only:
                 run_hydra(full, print)
-            elif request.multirun:
-                run_study(request, arguments, full)
-            else:
-                run_single(request.jobs[0])
-        if is_external_rank() and not shows_only:
+                return
+            with optional_output():
+                if request.multirun:
+                    run_study(request, arguments, full)
+                else:
+                    run_single(request.jobs[0])
+        if is_external_rank():
             from seq2seq_lab.launching.launch import leave
 
             leave()

@@ -37,16 +37,17 @@ from seq2seq_lab.run import Job, record_end, run
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank
 from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks
-from seq2seq_lab.runtime.signals import SIGNALS
+from seq2seq_lab.runtime.signals import SIGNALS, is_ignored
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.runtime.watch import Limits, watched
+from seq2seq_lab.streams import optional_output
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 Result = TypeVar("Result")
 
-FORWARDED = (*SIGNALS, signal.SIGHUP, signal.SIGQUIT)  # to the ranks
+FORWARDED = (*SIGNALS, signal.SIGQUIT)  # to the ranks
 JOIN_TIMEOUT = timedelta(minutes=5)  # for all ranks to start
 LOST_SECONDS = 2.0  # for the rank that others have lost to be reported first
 ERROR_KEY = "error"  # in the store: the rank that has failed first, and its traceback
@@ -65,6 +66,11 @@ def launch(job: Job) -> dict[str, Any]:
         UserError: `run` raised it on any rank, or a rank made no progress.
         RankKilledError: a rank of this machine was killed.
     """
+    with optional_output():
+        return _launch(job)
+
+
+def _launch(job: Job) -> dict[str, Any]:
     count = job.config.trainer.devices
     if is_external_rank():
         if count != 1 and not job.resume:
@@ -207,7 +213,7 @@ def spawn(count: int, entry: Callable[..., Result], *arguments: object) -> list[
                 logs_specs=DefaultLogsSpecs(log_dir=logs),
                 **_existing_fields(
                     LaunchConfig,
-                    signals_to_handle=",".join(number.name for number in FORWARDED),
+                    signals_to_handle=",".join(number.name for number in FORWARDED if not is_ignored(number)),
                     shutdown_timeout=SHUTDOWN_SECONDS,
                 ),
             )
@@ -324,7 +330,7 @@ def _run_rank(job: Job, ranks: Ranks, report: Callable[[str], None] = print) -> 
     with watched(ranks, Limits(settings.start_timeout_seconds, settings.timeout_seconds), report):
         if not ranks.main:
             return run(job, ranks)
-        with console.setup_logging(job.folder / "run.log"):
+        with optional_output(), console.setup_logging(job.folder / "run.log"):
             return run(job, ranks)
 
 

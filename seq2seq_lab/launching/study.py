@@ -237,11 +237,14 @@ def handle_changes(folder: Path, config: configuration.Config) -> dict[Path, lis
 
 
 def set_aside(folder: Path) -> Path:
-    """Move the files of a job to a new folder, FOLDER.stale-N, and return it."""
+    """Move a job to a new folder, FOLDER.stale-N, and return it. The job's folder is then empty and still locked.
+
+    The job moves in one rename: after a crash it is in one of the two folders.
+    """
     aside = make_numbered_folder(folder.parent, f"{folder.name}{STALE}")
-    for path in folder.iterdir():
-        if path.name != LOCK:
-            path.rename(aside / path.name)
+    folder.rename(aside)  # which replaces the empty folder
+    folder.mkdir()
+    (aside / LOCK).rename(folder / LOCK)  # the lock of this process stays with the file
     return aside
 
 

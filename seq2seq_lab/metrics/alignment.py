@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import Gold
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.base import Array, Metric
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def attention_map(
             of 0 are added for `<sos>` and `<eos>`.
         line: the source sentence.
         tokens: the target ids without `<eos>`; the weights may have one more row, for `<eos>`.
-        join: join the source tokens to units, and the target tokens to words separated by white space.
+        join: join the source tokens to units, and the target tokens to words; see `words`.
     """
     source, target = tokenizers.source, tokenizers.target
     source_spans, source_tokens = source.spans(line), source.tokens(source.encode([line])[0])
@@ -135,7 +135,7 @@ def attention_map(
         weights_TS = np.pad(weights_TS, ((0, 0), (1, 1)))
         source_spans, source_tokens = units, names
     if join:
-        target_words = whitespace_words(output)
+        target_words = words(output, target_spans)
         groups = [[token + 1 for token in group] for group in group_tokens(source_spans, units)]
         groups = [[0], *groups, [weights_TS.shape[1] - 1]]
         weights_TS = join_subwords(weights_TS, groups, group_tokens(target_spans, target_words))

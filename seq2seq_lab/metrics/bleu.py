@@ -6,7 +6,7 @@ import numpy as np
 
 from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array
-from seq2seq_lab.metrics.sacrebleu_adapter import BLEU, tokenize_13a
+from seq2seq_lab.metrics.sacrebleu_adapter import BLEU, tokenizer
 from seq2seq_lab.metrics.texts import References, TextMetric, TextOutputs
 
 # Beside tables of outputs.
@@ -33,12 +33,14 @@ class Bleu(TextMetric):
         """See `TextMetric.scorer`."""
         effective_order = not self._long(references).any()
         if not self.lowercased_tokenised:
-            return BLEU(effective_order=effective_order)
+            tokenizer = references.segmentation.bleu
+            return BLEU(tokenize=tokenizer, force=tokenizer == "none", effective_order=effective_order)
         # `force` only turns off the warning about tokenized input, which is intended here.
         return BLEU(lowercase=True, tokenize="none", force=True, effective_order=effective_order)
 
     def _long(self, references: References) -> Array:
-        return references.long(str if self.lowercased_tokenised else tokenize_13a).astype(np.float64)
+        tokenize = str if self.lowercased_tokenised else tokenizer(references.segmentation.bleu)
+        return references.long(tokenize).astype(np.float64)
 
     def rows(self, outputs: TextOutputs) -> Array:
         """See `Metric.rows`."""
@@ -71,13 +73,16 @@ class Bleu(TextMetric):
 
 
 @cache
-def _scorer(effective_order: bool) -> BLEU:
-    return BLEU(effective_order=effective_order)
+def _scorer(effective_order: bool, tokenizer: str = "13a") -> BLEU:
+    return BLEU(tokenize=tokenizer, force=True, effective_order=effective_order)
 
 
-def sentence_bleu(hypothesis: str, *references: str) -> float:
+def sentence_bleu(hypothesis: str, *references: str, tokenizer: str) -> float:
     """Return BLEU of one sentence from 0 to 100, smoothed, with effective order.
 
     For tables and for sorting; a mean of it is not the BLEU of the corpus.
+
+    Args:
+        tokenizer: that of the corpus; see `Segmentation.bleu`.
     """
-    return _scorer(effective_order=True).sentence_score(hypothesis, references).score
+    return _scorer(effective_order=True, tokenizer=tokenizer).sentence_score(hypothesis, references).score

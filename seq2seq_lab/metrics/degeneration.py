@@ -124,7 +124,7 @@ class LengthRatio(TextMetric):
 
     def scorer(self, references: References) -> BLEU:
         """See `TextMetric.scorer`."""
-        return BLEU()
+        return BLEU(tokenize=references.segmentation.bleu, force=True)
 
     def rows(self, outputs: TextOutputs) -> Array:
         """Return the two lengths of each scored text."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from seq2seq_lab.data.words import words as spans_of_words
 from seq2seq_lab.metrics.base import Array, Grouping, Metric
 from seq2seq_lab.metrics.loss import perplexity
 
@@ -47,8 +48,8 @@ def tokens(outputs: SentenceScores) -> Array:
 
 
 def words(outputs: SentenceScores) -> Array:
-    """Return the number of words, separated by white space, of each sentence, with its end."""
-    return np.array([len(line.split()) + 1 for line in outputs.lines], np.float64)
+    """Return the number of words of each sentence, with its end; see `data.words.words`."""
+    return np.array([len(spans_of_words(line)) + 1 for line in outputs.lines], np.float64)
 
 
 def characters(outputs: SentenceScores) -> Array:

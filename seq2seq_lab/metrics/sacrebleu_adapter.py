@@ -1,6 +1,7 @@
 """All that is used of sacreBLEU's private API."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ from sacrebleu.metrics.base import Metric as Scorer
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-__all__ = ["BLEU", "CHRF", "TER", "Scorer", "score", "signature", "statistics", "tokenize_13a"]
+from seq2seq_lab.runtime.heartbeat import heartbeat
+
+_AT_A_TIME = 50
+__all__ = ["BLEU", "CHRF", "TER", "Scorer", "score", "signature", "statistics", "tokenizer"]
 
 
 def statistics(
@@ -22,7 +25,13 @@ def statistics(
     Args:
         streams: the first reference of each hypothesis, the second (None where there is none), and so on.
     """
-    return np.array(scorer._extract_corpus_statistics(hypotheses, streams), np.float64)  # type: ignore[arg-type]
+    rows: list[list[float]] = []
+    for start in range(0, len(hypotheses), _AT_A_TIME):  # TER of long texts is slow
+        heartbeat.beat("scoring texts")
+        part = slice(start, start + _AT_A_TIME)
+        references: list[Any] = [stream[part] for stream in streams]
+        rows += scorer._extract_corpus_statistics(hypotheses[part], references)
+    return np.array(rows, np.float64)
 
 
 def score(scorer: Scorer, totals_K: npt.NDArray[np.floating[Any]]) -> float:
@@ -37,9 +46,7 @@ def signature(scorer: Scorer, streams: Sequence[Sequence[str | None]]) -> str:
     return str(scorer.get_signature())
 
 
-def tokenize_13a(line: str) -> str:
-    """Return a line in the tokens that BLEU counts, separated by spaces."""
-    return _tokenizer_13a(line)
-
-
-_tokenizer_13a = Tokenizer13a()  # type: ignore[no-untyped-call]
+@cache
+def tokenizer(name: str) -> Callable[[str], str]:
+    """Return the function that converts a line to the tokens that BLEU counts, separated by spaces."""
+    return BLEU(tokenize=name, force=True).tokenizer

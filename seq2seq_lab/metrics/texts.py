@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array, Metric, digest
 from seq2seq_lab.metrics.sacrebleu_adapter import Scorer
+from seq2seq_lab.metrics.segmentation import SPACED, Segmentation
 
 # Moses' rules treat this as a word and UNKNOWN as punctuation, which would split it off an elided article (l').
 _LETTER = "\N{CYRILLIC LETTER MULTIOCULAR O}"
@@ -36,6 +38,7 @@ class References:
         multiple: score each source sentence once, against the references of all its pairs. The translation is that of the
             first pair.
         clusters: the number of each pair's cluster; None: the pairs of one source sentence are a cluster.
+        segmentation: how the texts are cut into words.
 
     Attributes:
         pairs: the numbers of the pairs whose translations are scored.
@@ -50,7 +53,9 @@ class References:
         sources: Sequence[str] | None = None,
         multiple: bool = False,
         clusters: Sequence[int] | None = None,
+        segmentation: Segmentation = SPACED,
     ) -> None:
+        self.segmentation = segmentation
         keys: Sequence[object] = range(len(lines)) if sources is None else sources
         assert len(keys) == len(lines)
         groups: dict[object, list[int]] = {}
@@ -77,8 +82,9 @@ class References:
     def examples(self) -> str:
         """Identifies the pairs and how they are scored; see `Measurement.examples`."""
         sources = [None] * len(self) if self._sources is None else self._sources
-        pairs = digest(zip(sources, self._lines, strict=True))
-        return f"{pairs} (multi-reference)" if self._multiple else pairs
+        pairs, tokenizer = digest(zip(sources, self._lines, strict=True)), self.segmentation.bleu
+        how = ["multi-reference"] * self._multiple + [f"tok:{tokenizer}"] * (tokenizer != SPACED.bleu)
+        return f"{pairs} ({', '.join(how)})" if how else pairs
 
     def scored(self, hypotheses: Sequence[str]) -> list[str]:
         """Return the translations that are scored, from one for each pair.
@@ -166,9 +172,14 @@ class TextOutputs:
         """The hypotheses that are scored; see `References`."""
         return self.references.scored(self.hypotheses)
 
+    @property
+    def moses(self) -> bool:
+        """Whether Moses has rules for the language, and its words are separated by spaces."""
+        return self.language in moses_languages() and self.references.segmentation.ter == "spaces"
+
     @cached_property
     def lowercased_tokenised(self) -> "TextOutputs":
-        """The texts in lowercased Moses tokens; for languages of `moses_languages()`."""
+        """The texts in lowercased Moses tokens, if `moses` is true."""
         assert self.language is not None
         lines = lowercased_tokens(self.hypotheses, self.language)
         return TextOutputs(lines, self.references.lowercased_tokenised(self.language))
@@ -215,12 +226,14 @@ class TextMetric(Metric):
             outputs = outputs.unknown_replaced
         return outputs.lowercased_tokenised if self.lowercased_tokenised else outputs
 
+    def lines(self, texts: TextOutputs) -> tuple[Sequence[str], Sequence[Sequence[str | None]]]:
+        """Return the hypotheses and the streams of references that sacreBLEU's scorer reads."""
+        return texts.scored, texts.references.streams
+
     def rows(self, outputs: TextOutputs) -> Array:
         """See `Metric.rows`."""
         texts = self.texts(outputs)
-        return sacrebleu_adapter.statistics(
-            self.scorer(texts.references), texts.scored, texts.references.streams
-        )
+        return sacrebleu_adapter.statistics(self.scorer(texts.references), *self.lines(texts))
 
     def signature(self, outputs: TextOutputs) -> str:
         """Return sacreBLEU's signature."""
@@ -236,8 +249,8 @@ class TextMetric(Metric):
         """See `Metric.unavailable`."""
         if self.unknown_replaced and outputs.unknown_replaced is None:
             return "unknown words are not replaced"
-        if self.lowercased_tokenised and outputs.language not in moses_languages():
-            return f"sacremoses has no rules for target language {outputs.language}"
+        if self.lowercased_tokenised and not outputs.moses:
+            return f"sacremoses has no rules for words of target language {outputs.language}"
         return None
 
 
@@ -256,7 +269,9 @@ def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
     normalize = sacremoses.MosesPunctNormalizer(language).normalize
     tokenize = sacremoses.MosesTokenizer(language).tokenize
     return [
-        tokenize(normalize(line.lower().replace(UNKNOWN, _LETTER)), return_str=True).replace(_LETTER, UNKNOWN)
+        tokenize(normalize(lowercase(line, language).replace(UNKNOWN, _LETTER)), return_str=True).replace(
+            _LETTER, UNKNOWN
+        )
         for line in lines
     ]
 

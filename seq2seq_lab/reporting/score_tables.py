@@ -4,13 +4,16 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.cells import cell_len
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import MAX_LINES_BYTES
+from seq2seq_lab.fonts import graphemes
 from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.runtime import console
@@ -23,7 +26,7 @@ SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with
 RECORDED = Path(__file__).with_name("vanilla.json")
 WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
 SHOWN_WORST = 2
-WORST_WIDTH = 100  # characters of a text in their table
+WORST_WIDTH = 100  # columns of a text in their table
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
@@ -73,9 +76,13 @@ def worst_table(result: Mapping[str, Any]) -> list["Table"]:
 
 
 def without_middle(text: str, width: int) -> str:
-    """Return a text of at most `width` characters: without its middle if it is longer. A loop is at the end of an output."""
-    start = width // 3
-    return text if len(text) <= width else f"{text[:start]} … {text[len(text) - (width - start - 3) :]}"
+    """Return a text of at most `width` columns: without its middle if it is longer. A loop is at the end of an output."""
+    if cell_len(text) <= width:
+        return text
+    letters, start = graphemes(text), width // 3
+    first = sum(end <= start for end in accumulate(map(cell_len, letters)))
+    last = sum(end <= width - start - 3 for end in accumulate(map(cell_len, reversed(letters))))
+    return f"{''.join(letters[:first])} … {''.join(letters[len(letters) - last :])}"
 
 
 def test_splits(result: Mapping[str, Any]) -> list[str]:

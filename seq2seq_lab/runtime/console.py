@@ -14,15 +14,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
+from rich.containers import Lines
 from rich.measure import Measurement
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from seq2seq_lab.errors import visible
+from seq2seq_lab.errors import visible, visible_line
+from seq2seq_lab.runtime.direction import (
+    direction,
+    direction_of_words,
+    has_right_to_left,
+    isolate,
+    visual_order,
+)
 
 COMMAND_WIDTH = 78  # columns, so that " \\" still fits into 80
 PLAIN_WIDTH = 100  # columns of tables outside a terminal
@@ -224,8 +232,8 @@ def closing_summary(
         facts: (label, text); a fact with an empty label starts at the left margin.
         commands: the words of each command, quoted for a shell, by purpose.
     """
-    width = max((len(label) for label, _ in facts), default=0)
-    lines = [f"{label:<{width}}  {text}" if label else text for label, text in facts]
+    width = max((cell_len(label) for label, _ in facts), default=0)
+    lines = [f"{set_cell_size(label, width)}  {text}" if label else text for label, text in facts]
     for purpose, words in commands.items():
         lines += [f"# {purpose}", *wrap_command(words)]
     return Group(*tables, *(literal(line) for line in lines))
@@ -235,7 +243,7 @@ def wrap_command(words: Sequence[str]) -> list[str]:
     """Return a shell command in lines of at most 80 columns, broken between words only."""
     lines = [words[0]]
     for word in words[1:]:
-        if len(lines[-1]) + 1 + len(word) <= COMMAND_WIDTH:
+        if cell_len(lines[-1]) + 1 + cell_len(word) <= COMMAND_WIDTH:
             lines[-1] += f" {word}"
         else:
             lines[-1] += " \\"
@@ -382,25 +390,40 @@ def shade(weight: float, word: str) -> str:
 
 
 def shade_texts(texts: Sequence[ShadedText]) -> Group:
-    """Return texts with the shade of each word below it, and their captions."""
+    """Return texts with the shade of each word below it, and their captions.
+
+    The words of a text from right to left are placed from the right.
+    """
     lines: list[str] = []
     for text in texts:
-        row: tuple[list[str], list[str]] = [], []
-        width = 0
-        for word, weight in zip(text.words, text.weights, strict=True):
-            if width + cell_len(word) > PLAIN_WIDTH:
-                lines += map(" ".join, row)
-                row, width = ([], []), 0
-            row[0].append(word)
-            row[1].append(shade(weight, word))
-            width += cell_len(word) + 1
-        lines += [*map(" ".join, row), f"  → {text.caption}"]
+        of_text = direction_of_words(text.words)
+        words = [visible_line(word) for word in text.words]
+        for line in _lines_of(words):
+            placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
+            row = " ".join(isolate(words[i]) for i in placed)
+            margin = " " * (PLAIN_WIDTH - cell_len(row)) if of_text == "rtl" else ""
+            shades = " ".join(shade(text.weights[i], words[i]) for i in placed)
+            lines += [margin + row, margin + shades]
+        lines.append(f"  → {isolate(visible_line(text.caption))}")
     return text_lines(lines)
 
 
+def _lines_of(words: Sequence[str]) -> list[list[int]]:
+    """Return the numbers of words in lines of at most `PLAIN_WIDTH` columns, or of one word."""
+    lines: list[list[int]] = [[]]
+    width = 0
+    for number, word in enumerate(words):
+        if lines[-1] and width + cell_len(word) > PLAIN_WIDTH:
+            lines.append([])
+            width = 0
+        lines[-1].append(number)
+        width += cell_len(word) + 1
+    return lines
+
+
 def text_lines(lines: Sequence[str]) -> Group:
-    """Return lines of text, in which nothing is markup."""
-    return Group(*map(literal, lines))
+    """Return lines of text, in which nothing is markup and whose parts have been made `visible`."""
+    return Group(*map(Text, lines))
 
 
 def shade_matrix(
@@ -411,21 +434,35 @@ def shade_matrix(
 ) -> list[str]:
     """Return the lines of a matrix of weights from 0 to 1, as shades as wide as the words above them.
 
+    The first column is at the right if the columns are a text from right to left.
+
     Args:
         weights: a row of weights per word of `rows`.
         marked: the (column, row) cells to put in brackets.
     """
-    left = max(map(cell_len, rows), default=0)
-    lines = [" " * left + "".join(f" {word} " for word in columns)]
-    for row, (name, line) in enumerate(zip(rows, weights, strict=True)):
+    heads, names = [visible_line(word) for word in columns], [visible_line(word) for word in rows]
+    order = slice(None, None, -1 if direction_of_words(columns) == "rtl" else 1)
+    left = max(map(cell_len, names), default=0)
+    lines = [" " * left + "".join([f" {isolate(word)} " for word in heads][order])]
+    for row, (name, line) in enumerate(zip(names, weights, strict=True)):
         cells = []
-        for column, (word, weight) in enumerate(zip(columns, line, strict=True)):
+        for column, (word, weight) in enumerate(zip(heads, line, strict=True)):
             before, after = "[]" if (column, row) in marked else "  "
             cells.append(f"{before}{shade(weight, word)}{after}")
-        lines.append(" " * (left - cell_len(name)) + name + "".join(cells))
+        lines.append(" " * (left - cell_len(name)) + isolate(name) + "".join(cells[order]))
     return [line.rstrip() for line in lines]
+
+
+class _Cell(Text):
+    """A text whose lines keep their direction apart from the other columns of a table."""
+
+    def wrap(self, *arguments: Any, **options: Any) -> Lines:
+        lines = super().wrap(*arguments, **options)
+        if not has_right_to_left(self.plain):
+            return lines
+        return Lines(Text(isolate(line.plain, direction(self.plain))) for line in lines)
 
 
 def literal(text: str) -> Text:
     """Return a text for a table with control characters escaped: byte-level models can generate them."""
-    return Text(visible(text, kept=""))
+    return _Cell(visible_line(text))

@@ -14,8 +14,21 @@ from seq2seq_lab.runtime.heartbeat import heartbeat
 
 KEY = "stop"  # in the store
 POLL_SECONDS = 1.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# Those of users, of a closed terminal, and of the schedulers of clusters before they kill a job.
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
 REPEAT_SECONDS = 1.0  # Ctrl-C reaches a rank twice: from the terminal and from the process that started it
+
+
+def is_ignored(number: int) -> bool:
+    """Return whether a signal has no effect on this process, as SIGHUP after `nohup`."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 class StopSignals:
@@ -75,11 +88,13 @@ class StopSignals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Receive SIGTERM, SIGINT and SIGUSR1 during the block, if this is the main thread."""
+        """Receive `SIGNALS` during the block, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        before = {
+            number: signal.signal(number, self._receive) for number in SIGNALS if not is_ignored(number)
+        }
         try:
             yield
         finally:

@@ -108,7 +108,7 @@ def _wrong(outputs: DecodedOutputs) -> Iterator[WorstOutput]:
     references = outputs.references
     states = zip(references.pairs, outputs.scored, outputs.loops_N, outputs.at_limit_N, strict=True)
     for number, (pair, line, loop, at_limit) in enumerate(states):
-        score = sentence_bleu(line, *references.of(number))
+        score = sentence_bleu(line, *references.of(number), tokenizer=references.segmentation.bleu)
         if loop or at_limit or score < PERFECT:
             yield WorstOutput(pair, bool(loop), bool(at_limit), score)
 

@@ -87,7 +87,7 @@ class DialogueTask(TranslationTask):
         text = split.text
         turns = text.last_turns if isinstance(text, DialogueText) else None
         turns = turns or [context.rpartition(TURN)[2] for context in text.source]
-        return [self.text_baseline("last_turn", "last turn", turns, text)]
+        return [self.text_baseline("last_turn", "last turn", turns, split)]
 
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:
         """Return the numbers of evenly spaced examples."""

@@ -1,10 +1,13 @@
 """The metrics of a run as one JSON object per line, in the run folder."""
 
+import contextlib
+import errno
 import logging
 import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
@@ -37,15 +40,30 @@ class FileTracker(Tracker):
     """
 
     def __init__(self, folder: Path, resume_step: int | None, scored: bool = False) -> None:
-        path = folder / METRICS_FILE
-        kept = [] if resume_step is None else _rows_before(path, resume_step, scored)
-        write_atomically(path, "".join(map(_line, kept)))
-        self._file = path.open("a", encoding="utf-8", newline="\n")
+        self._path = folder / METRICS_FILE
+        kept = [] if resume_step is None else _rows_before(self._path, resume_step, scored)
+        write_atomically(self._path, "".join(map(_line, kept)))
+        self._file = self._open()
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Append one row; it is flushed before this returns."""
+        """Append one row; it is flushed before this returns. The file is opened again if NFS has lost it (ESTALE)."""
         assert not {"step", "time"} & values.keys()
-        self._file.write(_line({"step": step, "time": round(time.time(), 3), **values}))
+        line = _line({"step": step, "time": round(time.time(), 3), **values})
+        try:
+            self._write(line)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = self._open()
+            self._write(line)
+
+    def _open(self) -> TextIO:
+        return self._path.open("a", encoding="utf-8", newline="\n")
+
+    def _write(self, line: str) -> None:
+        self._file.write(line)
         self._file.flush()
 
     def finish(self, exit_code: int) -> None:

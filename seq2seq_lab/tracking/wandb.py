@@ -154,9 +154,15 @@ class WandbTracker(Logger):
         The files are hard-linked, or copied where the file system has no hard links, into `folder`/wandb, so they remain
         if the originals are deleted.
         """
+        if self._log_artifact:
+            self._send(lambda run: self._record_artifact(run, name, kind, parts, metadata))
+
+    def _record_artifact(
+        self, run: "wandb.Run", name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
+    ) -> None:
         import wandb
 
-        if not self._log_artifact or self._run is None or self._run.disabled:
+        if run.disabled:
             return
         kept = make_numbered_folder(self._folder / "wandb" / "artifacts")
         for part in parts:
@@ -175,7 +181,7 @@ class WandbTracker(Logger):
         artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
         # Without "immutable", W&B copies each checkpoint to its folder in the user's home.
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
-        self._send(lambda run: run.log_artifact(artifact))
+        run.log_artifact(artifact)
 
     def record_notes(self, text: str) -> None:
         """Set the notes of the run."""
@@ -222,6 +228,8 @@ class WandbTracker(Logger):
                 wandb.teardown()
             wandb.run = None
             self._run = None
+        except (OSError, MemoryError) as error:
+            _log.warning("W&B did not record data of this run (%s: %s).", type(error).__name__, error)
 
 
 def fetch_run_folder(name: str | Path) -> Path:

@@ -7,6 +7,7 @@ A checkpoint is a folder with `model.safetensors`, `optimizer.safetensors`, `tas
 import json
 import logging
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError, did_you_mean
-from seq2seq_lab.files import flush, parse_json, sha256
+from seq2seq_lab.files import flush, parse_json, remove_folder, sha256
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,9 @@ def save(
         _write_json(temporary / "state.json", {"optimizer": rest, "best": best, "task": others, **state})
         files = {file: sha256(temporary / file) for file in FILES}
         _write_json(temporary / "manifest.json", {"format": FORMAT, "files": files})
+        mode = stat.S_IMODE((temporary / "state.json").stat().st_mode)
         for path in temporary.iterdir():
+            path.chmod(mode)  # safetensors ignores the umask
             flush(path)
         flush(temporary)
         if final.exists():
@@ -216,7 +219,7 @@ def prune(folder: Path, keep: int) -> None:
     kept |= {best for checkpoint in checkpoints[-keep:] if (best := _best(checkpoint)) is not None}
     for checkpoint in checkpoints:
         if checkpoint.name not in kept:
-            shutil.rmtree(checkpoint)
+            remove_folder(checkpoint)
 
 
 def remove_newer(checkpoint: Path) -> None:
@@ -227,16 +230,16 @@ def remove_newer(checkpoint: Path) -> None:
     _remove_leftovers(checkpoint.parent)
     for other in checkpoint.parent.glob("step_*"):
         if other.name > checkpoint.name:
-            shutil.rmtree(other)
+            remove_folder(other)
 
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove the folders that an interrupted `save` has left, except the only valid copy of a checkpoint."""
     for unfinished in folder.glob(".step_*.writing"):
-        shutil.rmtree(unfinished)
+        remove_folder(unfinished)
     for replaced in folder.glob(".step_*.replaced"):
         if damage(folder / replaced.stem[1:]) is None:
-            shutil.rmtree(replaced)
+            remove_folder(replaced)
 
 
 def load_weights(checkpoint: Path, model: nn.Module) -> None:

@@ -15,7 +15,8 @@ from small_models import recurrent_values_of
 from torch import nn
 
 from seq2seq_lab import build
-from seq2seq_lab.config.compose import compose_job
+from seq2seq_lab.config.command_line import parse_overrides
+from seq2seq_lab.config.compose import compose_job, update
 from seq2seq_lab.config.schema import (
     CONF_DIR,
     SLOTS,
@@ -258,6 +259,25 @@ def test_a_component_chosen_with_an_experiment_replaces_its_component(experiment
         config, _, _ = compose(f"experiment={experiment}", *settings)
         alone, _, _ = compose(f"attention={attention}")
         assert config.attention["_target_"] == alone.attention["_target_"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "setting"),
+    [
+        ("experiment=names", "search.beam_size=3"),
+        ("experiment=language_model", "decoder.cell=lstm"),
+        ("seed=1", "pooling.size=3"),
+    ],
+)
+def test_a_setting_of_a_group_that_the_task_does_not_use_is_refused(choice: str, setting: str) -> None:
+    with pytest.raises(UserError, match=rf"^{setting} is not allowed"):
+        compose(choice, setting)
+
+
+def test_a_setting_of_a_group_that_a_recorded_run_does_not_use_is_refused() -> None:
+    recorded = OmegaConf.create({"search": None})
+    with pytest.raises(UserError, match=r"^search\.size=3 is not allowed"):
+        update(recorded, parse_overrides(["search.size=3"]))
 
 
 def test_the_command_line_beats_all() -> None:

@@ -15,7 +15,15 @@ from seq2seq_lab.errors import UserError
 
 
 def dialogues(**settings: Any) -> Dialogue:
-    given = {"path": None, "train": 400, "validation": 5, "test": 5, "max_distance": 5, "overwritten": 0.5}
+    given = {
+        "path": None,
+        "encoding": None,
+        "train": 400,
+        "validation": 5,
+        "test": 5,
+        "max_distance": 5,
+        "overwritten": 0.5,
+    }
     return Dialogue(**{**given, "seed": 1, **settings})
 
 

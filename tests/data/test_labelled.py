@@ -17,6 +17,7 @@ from seq2seq_lab.errors import UserError
 def names(path: Path | None = None, number: int = 400, validation_share: float = 0.2) -> Names:
     return Names(
         path=None if path is None else str(path),
+        encoding=None,
         names=number,
         validation_share=validation_share,
         test_share=0.2,
@@ -26,7 +27,12 @@ def names(path: Path | None = None, number: int = 400, validation_share: float =
 
 def sentiment(path: Path | None = None) -> Sentiment:
     return Sentiment(
-        path=None if path is None else str(path), reviews=300, validation_share=0.2, test_share=0.2, seed=1
+        path=None if path is None else str(path),
+        encoding=None,
+        reviews=300,
+        validation_share=0.2,
+        test_share=0.2,
+        seed=1,
     )
 
 

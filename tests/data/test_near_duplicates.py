@@ -23,6 +23,18 @@ def test_words_are_normalized() -> None:
     assert words("…") == []
 
 
+def test_a_mark_is_part_of_its_letter() -> None:
+    """Without its vowel signs, the second sentence would be the first one."""
+    train = text(("वह किताब है", "a"))
+    assert near_duplicates(train, {"test": text(("वह कताबी है", "b"))})["test"]["source_in_train"] == []
+
+
+def test_in_a_script_without_spaces_a_near_copy_differs_in_one_letter() -> None:
+    train = text(("我喜欢吃苹果。", "a"), ("ฉันรักเธอ", "b"))
+    held_out = text(("我喜欢吃香果！", "c"), ("我不喜欢吃苹果", "d"), ("ฉันรกเธอ", "e"), ("他讨厌面包", "f"))
+    assert near_duplicates(train, {"test": held_out})["test"]["source_within_one_word"] == [0, 1, 2]
+
+
 def test_the_variants_of_a_long_training_sentence_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their size is the square of its length."""
     replace_one = module._replace_one

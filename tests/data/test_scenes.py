@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seq2seq_lab.data.captions import ImageFolder
+from seq2seq_lab.data.captions import ImageFolder, read_image
 from seq2seq_lab.data.scenes import CANVAS, COLORS, NOISE, Scenes, mask, relation
 from seq2seq_lab.errors import UserError
 
@@ -66,7 +66,7 @@ def write_folder(folder: Path, lines: list[str]) -> ImageFolder:
     for number, color in enumerate(("red", "blue", "lime")):
         Image.new("RGB", (20, 10 + number), color).save(folder / f"{number}.png")
     (folder / "captions.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-    return ImageFolder(path=str(folder), size=8, language="en")
+    return ImageFolder(path=str(folder), encoding=None, size=8, language="en")
 
 
 LINES = ["train\t0.png\ta  red image", "train\t0.png\tred", "validation\t1.png\tblue", "test\t2.png\tgreen"]
@@ -76,7 +76,7 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     corpus = write_folder(tmp_path, LINES).load()
     assert corpus.train.captions == ["a red image", "red"]
     assert corpus.train.names == ["0.png", "0.png"]
-    assert corpus.train.images.shape == (2, 3, 8, 8)
+    assert (corpus.train.images.shape, [*corpus.train.image_N]) == ((1, 3, 8, 8), [0, 0])
     assert corpus.train.images[0, :, 4, 4].tolist() == [255, 0, 0]
     assert corpus.tests["test"].images[0, :, 0, 0].tolist() == [0, 255, 0]
 
@@ -101,9 +101,75 @@ def test_a_bad_folder_is_refused(lines: list[str], named: str, tmp_path: Path) -
 def test_a_folder_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write_folder(tmp_path, LINES)
-    assert len(ImageFolder(path="~", size=8, language="en").load().train.captions) == 2
+    assert len(ImageFolder(path="~", encoding=None, size=8, language="en").load().train.captions) == 2
 
 
 def test_a_folder_without_captions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"captions\.tsv"):
-        ImageFolder(path=str(tmp_path), size=8, language="en").load()
+        ImageFolder(path=str(tmp_path), encoding=None, size=8, language="en").load()
+
+
+def pixel(folder: Path, image: Image.Image, name: str = "one.png", **options: Any) -> list[int]:
+    """The color at the top left of a file."""
+    image.save(folder / name, **options)
+    return read_image(folder / name, 8, 8)[:, 0, 0].tolist()
+
+
+def test_an_image_is_upright(tmp_path: Path) -> None:
+    photo = Image.new("RGB", (16, 16), "red")
+    photo.paste("blue", (0, 8, 16, 16))
+    exif = photo.getexif()
+    exif[0x0112] = 3  # turned by 180 degrees
+    red, _, blue = pixel(tmp_path, photo, "photo.jpg", exif=exif, quality=95)
+    assert blue > 200 > 50 > red
+
+
+@pytest.mark.parametrize(
+    ("mode", "color", "shown"),
+    [
+        ("1", 1, 255),
+        ("L", 70, 70),
+        ("LA", (0, 0), 255),
+        ("RGBA", (0, 0, 0, 0), 255),
+        ("RGBA", (0, 0, 0, 255), 0),
+        ("I;16", 256 * 70, 70),
+    ],
+)
+def test_every_mode_is_as_a_viewer_shows_it(tmp_path: Path, mode: str, color: Any, shown: int) -> None:
+    assert pixel(tmp_path, Image.new(mode, (16, 16), color)) == [shown] * 3
+
+
+def test_a_transparent_color_of_a_palette_is_white(tmp_path: Path) -> None:
+    image = Image.new("P", (16, 16), 0)
+    image.putpalette([10, 20, 30] * 256)
+    assert pixel(tmp_path, image, "a.gif") == [10, 20, 30]
+    assert pixel(tmp_path, image, "b.gif", transparency=0) == [255] * 3
+    assert pixel(tmp_path, Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "c.tif") == [255, 0, 0]
+
+
+def test_images_that_cannot_be_shown_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, mode in enumerate(("F", "I")):
+        with pytest.raises(UserError, match=rf"{number}\.tif .*mode '{mode}'"):
+            pixel(tmp_path, Image.new(mode, (16, 16)), f"{number}.tif")
+    content = (tmp_path / "0.tif").read_bytes()
+    for name, damaged in (("cut.tif", content[:90]), ("text.png", b"no image"), ("empty.png", b"")):
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(UserError, match=name):
+            read_image(tmp_path / name, 8, 8)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200)
+    assert pixel(tmp_path, Image.new("L", (16, 16), 5)) == [5] * 3
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(UserError, match=r"one\.png .*decompression bomb"):
+        pixel(tmp_path, Image.new("L", (16, 16), 5))
+
+
+def test_an_image_with_several_captions_is_in_memory_once(tmp_path: Path) -> None:
+    lines = [f"train\t{number % 3}.png\tcaption {number}" for number in range(30)]
+    train = write_folder(tmp_path, [*lines, *LINES[2:]]).load().train
+    assert train.images.shape == (3, 3, 8, 8)
+    assert [*train.image_N] == [number % 3 for number in range(30)]
+    first = train.first(4)
+    assert first.images.base is train.images or first.images is train.images
+    assert len(first) == 4

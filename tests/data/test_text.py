@@ -6,14 +6,8 @@ import tracemalloc
 
 import pytest
 
-from seq2seq_lab.data.text import (
-    find_problem,
-    list_folder,
-    new_counts,
-    one_line,
-    read_lines,
-    read_parallel,
-)
+from seq2seq_lab.data.local_files import list_folder, read_lines
+from seq2seq_lab.data.text import find_problem, new_counts, one_line, read_parallel
 from seq2seq_lab.errors import UserError
 
 SOURCE = ["eins", "zwei", "drei"]

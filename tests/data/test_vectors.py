@@ -154,6 +154,8 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "empty"),
     "no numbers": ("hello there world\n", "line 1: 'hello there world'"),
     "a blank first line": ("\n" + LINES, "line 1: ''"),
+    "a size of 4,400 digits": ("2 " + "3" * 4400 + "\n" + LINES, "line 1: '2 333"),
+    "a count of 4,400 digits": ("3" * 4400 + " 3\n" + LINES, "line 1: '333"),
     "no size": ("2 0\n" + LINES, "line 1: '2 0'"),
     "another size": ("2 4\n" + LINES, "line 2: 3 values"),
     "too few": (LINES + "a 1 2\n", "line 3: 2 values"),
@@ -166,7 +168,7 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "over float32": (LINES + "dog 1 2 1e39\n", "line 3: '1e39'"),
     "two spaces": (LINES + "dog 1  3\n", "line 3: ''"),
     "not UTF-8": (LINES.encode() + b"caf\xe9 1 2 3\n", "line 3: byte 4"),
-    "zip": (b"PK\x03\x04\x14\x00\x00 \xff", "line 1: byte 9"),
+    "zip": (b"PK\x03\x04\x14\x00\x00 \xff", "is a ZIP archive"),
     "another language": (LINES, "begins with 'the', 'cat'; the vocabulary with 'dog', 'le chien'"),
 }
 
@@ -186,18 +188,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     cut.write_bytes(gzip.compress(LINES.encode() * 100)[:-20])
     plain = tmp_path / "plain.gz"
     plain.write_text(LINES)
-    packed = tmp_path / "packed.txt"
-    packed.write_bytes(gzip.compress(LINES.encode()))
+    bare = tmp_path / "bare.txt"
+    bare.write_bytes(b"t\xff 1 2 3\n")
     for path, problem in (
         (missing, f"{KEY}={missing}: .*{other.name}"),
         (tmp_path, f"{KEY}={tmp_path}: .*{other.name}"),
         (cut, f"{KEY}: {cut} cannot be read to its end"),
         (plain, f"{KEY}: {plain} cannot be read to its end"),
-        (packed, f"{KEY}: {packed} line 1: byte 2 is not UTF-8"),
+        (bare, f"{KEY}: {bare} line 1: byte 2 is not UTF-8"),
     ):
         with pytest.raises(UserError, match=problem):
             read_vectors(path, KEY, vocabulary("dog"))
-    for path in (missing, tmp_path, plain, packed, write(tmp_path, "", "empty.txt")):
+    for path in (missing, tmp_path, plain, write(tmp_path, "", "empty.txt")):
         with pytest.raises(UserError, match=re.escape(KEY)):
             vector_size(path, KEY)
 
@@ -224,6 +226,13 @@ def test_a_long_file_shows_progress(
     found(write(tmp_path, GLOVE), vocabulary("the"))
     assert len(caplog.messages) == 3  # one per line
     assert all(message.startswith("Reading vectors.txt: ") for message in caplog.messages)
+
+
+def test_fewer_vectors_than_promised_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found(write(tmp_path, FASTTEXT), vocabulary("the"))
+    assert not caplog.text
+    found(write(tmp_path, FASTTEXT.replace("3 3", "400000 3", 1)), vocabulary("the"))
+    assert "400,000 vectors, and the file has 3" in caplog.text
 
 
 def test_coverage_does_not_count_special_tokens() -> None:

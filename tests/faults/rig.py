@@ -185,14 +185,16 @@ def in_child(work: Callable[[], int], limit: float = LIMIT) -> Ended:
             os.setsid()
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # not those of pytest
             status = 1
             try:
                 status = work()
             except BaseException:  # reported to the parent as the output
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
+                for stream in (sys.stdout, sys.stderr):
+                    with suppress(OSError, AttributeError):  # the fault has closed it
+                        stream.flush()
                 os._exit(status)
         status, timed_out = _wait(process, limit)
         seconds = time.monotonic() - start

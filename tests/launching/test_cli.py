@@ -27,7 +27,7 @@ from seq2seq_lab.config import sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import EXTRAS
 from seq2seq_lab.config.schema import CONF_DIR, group_values, groups, plain
-from seq2seq_lab.errors import UserError, exit_on_closed_pipe
+from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.files import RUN_FORMAT
 from seq2seq_lab.launching import start
 
@@ -582,7 +582,7 @@ def test_a_reader_that_stops_ends_the_program_without_a_traceback(command: str, 
 def test_another_broken_pipe_is_not_taken_for_a_reader_that_stops() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with pytest.raises(BrokenPipeError), exit_on_closed_pipe():
+    with pytest.raises(BrokenPipeError), report_errors():
         os.write(writer, b"to a process that ended")
     os.close(writer)
 
@@ -611,3 +611,16 @@ def test_a_plain_run_composes_and_checks_once(program: Program, monkeypatch: pyt
         count(owner, name)
     assert program("seed=3")[0] == 0
     assert sorted(calls) == ["check_parts", "load_configuration", "model"]
+
+
+@pytest.mark.parametrize("name", ["dangling", "dangling/below", "file", "file/below", "loop", "n" * 300])
+def test_a_run_folder_that_cannot_exist_is_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    assert command_line.run("logger=none", f"hydra.run.dir={tmp_path / name}") == 2
+    message = capsys.readouterr().err
+    assert str(tmp_path / name.partition("/")[0]) in message
+    assert "Choose" in message

@@ -10,8 +10,8 @@ import pytest
 
 from seq2seq_lab.data.corpus import Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import UNK, WordTokenizer, fit_tokenizers
+from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
     AlignmentPrecision,
@@ -27,11 +27,6 @@ from seq2seq_lab.metrics.alignment import (
     replace_unknown,
     word_spans,
 )
-
-
-def test_words_by_white_space() -> None:
-    assert whitespace_words(" John  loves\tMary.") == [(1, 5), (7, 12), (13, 18)]
-    assert whitespace_words("") == []
 
 
 def test_word_spans_go_from_left_to_right() -> None:
@@ -124,8 +119,8 @@ def test_links_of_word_tokens() -> None:
             [0.0, 0.0, 0.0, 0.9, 0.1],
         ]
     )
-    source = whitespace_words("John loves Mary")
-    target = whitespace_words("Jean aime Marie")
+    source = words("John loves Mary")
+    target = words("Jean aime Marie")
     assert WordLinks(source, target, source, target).predict(weights) == {(0, 0), (2, 1), (1, 2)}
 
 
@@ -163,8 +158,8 @@ def test_links_of_characters_ignore_the_spaces() -> None:
             [0.0, 0.0, 0.0, 0.0, 1.0],
         ]
     )
-    words = whitespace_words("a b")
-    assert WordLinks(spans, spans, words, words).predict(weights) == {(1, 0), (0, 1)}
+    both = words("a b")
+    assert WordLinks(spans, spans, both, both).predict(weights) == {(1, 0), (0, 1)}
 
 
 def test_links_edge_cases() -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -273,9 +274,11 @@ def test_chrf() -> None:
 
 
 def test_sentence_bleu() -> None:
-    assert sentence_bleu("Jean aime Marie", "Jean aime Marie") == pytest.approx(100)
-    assert sentence_bleu("", "Jean aime Marie") == 0
-    assert 0 < sentence_bleu("Jean aime Anne", "Jean aime Marie") < 100
+    score = partial(sentence_bleu, tokenizer="13a")
+    assert score("Jean aime Marie", "Jean aime Marie") == pytest.approx(100)
+    assert score("", "Jean aime Marie") == 0
+    assert 0 < score("Jean aime Anne", "Jean aime Marie") < 100
+    assert sentence_bleu("我爱你", "我爱他", tokenizer="char") > 0 == score("我爱你", "我爱他")
 
 
 SOURCES = ["un", "deux", "trois", "quatre", "cinq"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from forked_ranks import forked_ranks
 from small_models import batch_of, composed
+from tokenizers import Tokenizer
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed (pip install 'seq2seq_lab[pretrained]')"
@@ -254,7 +255,13 @@ def test_folders_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -
     pickled = changed("pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     larger = changed("larger", num_hidden_layers=3)
-    for copy in (own_code, pickled, larger, changed("decoder", is_encoder_decoder=True)):
+    added = changed("added")
+    tokenizer = Tokenizer.from_file(str(added / "tokenizer.json"))
+    tokenizer.add_tokens(["<speaker>"])  # without a row of the embeddings
+    tokenizer.save(str(added / "tokenizer.json"))
+    no_tokenizer = changed("no_tokenizer")
+    (no_tokenizer / "tokenizer.json").write_text('{"version": "1.0"}', "utf-8")
+    for copy in (own_code, pickled, larger, added, no_tokenizer, changed("decoder", is_encoder_decoder=True)):
         with pytest.raises(UserError, match=r"encoder\.path"):
             encoder_of(copy)
     assert not (tmp_path / "executed").exists()

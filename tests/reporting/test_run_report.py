@@ -14,9 +14,9 @@ from torch import nn
 
 from seq2seq_lab.data.corpus import Corpus, Gold
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, WordTokenizer
+from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import Declarations, Measurement
 from seq2seq_lab.reporting.run_report import component_parameters
@@ -208,7 +208,7 @@ def test_the_size_of_a_heatmap_depends_on_the_sentence_alone(
 
 def test_gold_links_count_tokens_after_sos() -> None:
     gold = Gold(("big", "cat"), ("gros", "chat"), frozenset({(0, 1), (1, 0)}))
-    columns, rows = [(0, 1), (1, 3), (4, 7), (7, 8)], whitespace_words("gros chat!")
+    columns, rows = [(0, 1), (1, 3), (4, 7), (7, 8)], words("gros chat!")
     assert gold_links(gold, "big cat.", "gros chat!", columns, rows) == {(1, 1), (2, 1), (3, 0)}
 
 
@@ -257,6 +257,9 @@ def test_the_line_of_a_validation_omits_defects_that_no_output_has() -> None:
 def test_a_shortened_text_keeps_its_end() -> None:
     assert without_middle("a b c", 5) == "a b c"
     assert without_middle("abcdefghijklmnop", 12) == "abcd … lmnop"
+    assert without_middle("这是一本书这是一本书", 12) == "这是 … 本书"
+    assert without_middle("e\u0301" * 12, 12) == "e\u0301" * 12
+    assert without_middle("e\u0301" * 13, 12) == "e\u0301" * 4 + " … " + "e\u0301" * 5
 
 
 VALUES: Mapping[str, float] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from seq2seq_lab.runtime import console
@@ -309,3 +310,66 @@ def test_a_notebook_shows_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.jupyter.display", lambda segments, text: shown.append(text))
     console.print_and_log("a table")
     assert len(shown) <= 1
+
+
+ARABIC, HEBREW = "هذا كتاب جميل.", ["זה", "ספר", "טוב"]
+
+
+def test_columns_are_as_wide_as_what_a_terminal_shows() -> None:
+    words = [
+        "plain",
+        "नमस्ते दुनिया",
+        "这是一本书",
+        "สวัสดี",
+        ARABIC,
+        "👨‍👩‍👧",
+        "e\u0301",
+        "\u202eabc",
+        "\x1b[31m",
+    ]
+    table = console.sectioned_table("t", ["word", "number"], [[[word, "1"] for word in words]])
+    lines = rendered(table).splitlines()[1:]
+    assert {cell_len(line) for line in lines} == {cell_len(lines[0])}
+    assert cells(rendered(table), "\\u202eabc") == ["\\u202eabc", "1"]
+    assert cells(rendered(table), "\\x1b") == ["\\x1b[31m", "1"]
+
+
+def test_a_column_from_right_to_left_does_not_move_the_columns_beside_it() -> None:
+    (record,) = [
+        line for line in rendered(console.records_table("t", [{"a": ARABIC}])).splitlines() if ARABIC in line
+    ]
+    assert f"\u2067{ARABIC}" in record
+    assert record.index("\u2069") < record.rindex("│"), "the border is outside the isolate"
+    long = f"{ARABIC} GPU " * 20
+    folded = [
+        line for line in rendered(console.records_table("t", [{"a": long}])).splitlines() if "\u2067" in line
+    ]
+    assert len(folded) > 2
+    assert all(line.count("\u2067") == line.count("\u2069") == 1 for line in folded)
+    assert "\u2066" not in rendered(console.records_table("t", [{"a": "plain", "b": "书"}]))
+
+
+def test_a_matrix_has_columns_from_right_to_left() -> None:
+    lines = console.shade_matrix(
+        ["<sos>", *HEBREW], ["a", "bb"], [[0, 0.9, 0, 0.3], [0.9, 0, 0, 0]], [(1, 0)]
+    )
+    head, first, second = (line.replace("\u2067", "").replace("\u2069", "") for line in lines)
+    assert head == "   טוב  ספר  זה  <sos>"
+    assert first == " a ▒▒▒  ··· [██] ·····"
+    assert second == "bb ···  ···  ··  █████"
+    assert lines[0].count("\u2067") == 3
+
+
+def test_shaded_words_from_right_to_left_begin_at_the_right() -> None:
+    text = console.ShadedText([*HEBREW, "GPU"], [1.0, 0.5, 0.0, 0.25], "סוג", [])
+    words, shades, caption = rendered(console.shade_texts([text])).splitlines()
+    words = words.replace("\u2067", "").replace("\u2069", "")
+    assert (words, shades) == ("GPU טוב ספר זה".rjust(100), "▒▒▒ ··· ▓▓▓ ██".rjust(100))
+    assert caption == "  → \u2067סוג\u2069"
+
+
+def test_lines_of_shades_fit_on_the_console() -> None:
+    text = console.ShadedText(["书" * 6] * 30, [0.5] * 30, "class", [])
+    lines = rendered(console.shade_texts([text])).splitlines()
+    assert max(map(cell_len, lines)) <= console.PLAIN_WIDTH
+    assert [cell_len(line) for line in lines[:-1:2]] == [cell_len(line) for line in lines[1::2]]

@@ -55,10 +55,12 @@ def scenes(**settings: Any) -> Scenes:
 
 
 def test_a_batch_has_the_images_and_captions_of_its_pairs() -> None:
-    image_NCHW = torch.arange(3 * 3 * 2 * 2, dtype=torch.uint8).view(3, 3, 2, 2)
-    examples = CaptionExamples(image_NCHW, Ragged.of([[5], [6, 7, 8], [9]]), longest=4)
+    image_ICHW = torch.arange(3 * 3 * 2 * 2, dtype=torch.uint8).view(3, 3, 2, 2)
+    examples = CaptionExamples(
+        image_ICHW, torch.tensor([2, 1, 1]), Ragged.of([[5], [6, 7, 8], [9]]), longest=4
+    )
     batch = CaptionBatches(examples, CPU)(np.array([2, 1]))
-    assert torch.equal(batch.image_BCHW, image_NCHW[[2, 1]])
+    assert torch.equal(batch.image_BCHW, image_ICHW[[1, 1]])
     assert batch.target_BU.tolist() == [[2, 9, 3, 1, 1], [2, 6, 7, 8, 3]]
     assert (batch.source_lengths, batch.target_tokens) == ((4, 4), 6)
     assert batch.twice().image_BCHW.shape[0] == 4
@@ -104,7 +106,9 @@ def test_r_drop_does_not_double_the_penalty() -> None:
 
 
 def test_regions_on_a_grid() -> None:
-    pairs = CaptionedImages(np.zeros((1, 3, 8, 8), np.uint8), ["a red square"], ["x"], [{1: (0, 2, 4, 8)}])
+    pairs = CaptionedImages(
+        np.zeros((1, 3, 8, 8), np.uint8), ["a red square"], ["x"], np.zeros(1, np.int64), [{1: (0, 2, 4, 8)}]
+    )
     shares = region_shares(pairs, 0, (2, 4))
     np.testing.assert_allclose(shares[1].reshape(2, 4), [[0.5, 0.5, 0, 0], [1, 1, 0, 0]])
 

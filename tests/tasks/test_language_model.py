@@ -348,7 +348,7 @@ def test_a_parallel_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 def text_file(path: Path, **changed: Any) -> Monolingual:
     values: dict[str, Any] = {"language": "en", "validation_share": 0.2, "test_share": 0.3, "seed": 1}
     generated = {"train": 1, "validation": 1, "test": 1, "max_depth": 1}
-    return Monolingual(path=str(path), **values | generated | changed)
+    return Monolingual(**{"path": str(path), "encoding": None, "column": None} | values | generated | changed)
 
 
 def test_a_text_is_split_by_the_numbers_of_its_lines(tmp_path: Path) -> None:

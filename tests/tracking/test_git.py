@@ -58,3 +58,49 @@ def test_without_git(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _commit(package)
     monkeypatch.setenv("PATH", "")
     assert (git.git_commit(), git.git_is_dirty()) == (None, None)
+
+
+def test_untracked_code_is_a_change(package: Path, tmp_path: Path) -> None:
+    _commit(package)
+    (package / "new.py").write_text("learning_rate = 1\n", encoding="utf-8")
+    (package.parent / "conf").mkdir()
+    (package.parent / "conf" / "größer.yaml").write_text("size: 2\n", encoding="utf-8")
+    (package / "large.py").write_text("#" * 2**21, encoding="utf-8")
+    assert git.git_is_dirty() is True
+    diff = git.git_diff() or ""
+    assert "+learning_rate = 1" in diff
+    assert "+size: 2" in diff
+    assert "Untracked, without its content: package/large.py" in diff
+    patch = tmp_path / "uncommitted.diff"
+    patch.write_text(diff, encoding="utf-8")
+    clone = tmp_path / "clone"
+    _run(tmp_path, "clone", "--quiet", str(package.parent), str(clone))
+    _run(clone, "apply", str(patch))
+    assert (clone / "package" / "new.py").read_text("utf-8") == "learning_rate = 1\n"
+    assert (clone / "conf" / "größer.yaml").read_text("utf-8") == "size: 2\n"
+
+
+def test_the_diff_has_no_secrets(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+    _commit(package)
+    (package / "__init__.py").write_text(
+        "key = '0123456789abcdef'\nurl = 'https://me:word@host/x'\n", "utf-8"
+    )
+    diff = git.git_diff() or ""
+    assert "+key = '***'" in diff
+    assert "+url = 'https://***@host/x'" in diff
+
+
+def test_a_checkout_of_another_owner_is_named(
+    package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _commit(package)
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'fatal: detected dubious ownership in repository' >&2\nexit 128\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    git._warn_of_owner.cache_clear()
+    assert (git.git_commit(), git.git_is_dirty(), git.git_diff()) == (None, None, None)
+    (message,) = caplog.messages
+    assert f"safe.directory {package.parent}" in message

@@ -535,3 +535,19 @@ def test_a_checkpoint_is_downloaded_by_its_name(
         fetch_run_folder("none:v1")
     assert asked == [(name, "model"), ("none:v1", "model")]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
+def test_a_run_outlives_an_artifact_that_cannot_be_recorded(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = WandbTracker.__new__(WandbTracker)
+    tracker._log_artifact, tracker._folder = True, tmp_path
+    tracker._run = SimpleNamespace(disabled=False)  # type: ignore[assignment]
+
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("seq2seq_lab.tracking.wandb.make_numbered_folder", fail)
+    tracker.log_artifact("checkpoint-1", "model", [], {})
+    assert "did not record" in caplog.text

@@ -15,8 +15,9 @@ import numpy as np
 import tokenizers
 
 from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.progress import progress
-from seq2seq_lab.data.text import whitespace_words
+from seq2seq_lab.data.words import is_letter, words
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The threads of the library do not survive the fork of a loader's worker: it would warn, or hang.
@@ -38,6 +39,9 @@ class Tokenizer(ABC):
     joint: bool
     """One vocabulary for both languages; read by `fit_tokenizers`."""
 
+    rules: int = 2
+    """How text is cut: 2 as `data.words` describes letters; 1 as earlier versions did, which cut before each mark."""
+
     _backend: tokenizers.Tokenizer
     _labels: tuple[str, ...] = ()
 
@@ -51,6 +55,18 @@ class Tokenizer(ABC):
         A subclass with rules for a language overrides this. The labels are saved with the vocabulary.
         """
         self._labels = labels
+        if getattr(self, "lowercase", False) and len({CASES.get(language_code(one)) for one in labels}) > 1:
+            if self.rules == 1:
+                return
+            raise UserError(
+                f"tokenizer.lowercase=true tokenizer.joint=true: {' and '.join(labels)} have different rules for lower case "
+                f"(Turkish and Azerbaijani: I is ı). Set tokenizer.joint=false, or tokenizer.lowercase=false."
+            )
+
+    @property
+    def case(self) -> str:
+        """The language whose rules for lower case are used; empty: those of most languages."""
+        return language_code(self._labels[0]) if self._labels and self.rules > 1 else ""
 
     @abstractmethod
     def train(self, lines: Iterable[str]) -> None:
@@ -68,8 +84,8 @@ class Tokenizer(ABC):
         """
 
     def units(self, line: str) -> list[tuple[int, int]]:
-        """Return the (start, end) of what a picture of attention may join tokens to: the words, separated by white space."""
-        return whitespace_words(line)
+        """Return the (start, end) of what a picture of attention may join tokens to: the words; see `words`."""
+        return words(line, self.spans(line))
 
     @abstractmethod
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
@@ -101,11 +117,13 @@ class Tokenizer(ABC):
         """Write `name.json` (the format of the library) and `name.options.json` (class, options, languages)."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(self._backend.to_str(pretty=True), encoding="utf-8")
-        description = {
+        description: dict[str, object] = {
             "class": name_of(type(self)),
             "options": self.options(),
             "languages": list(self._labels),
         }
+        if self.rules != 1:  # the files of earlier versions do not have it
+            description["rules"] = self.rules
         (folder / f"{name}.options.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
 
     def check_saved(self, saved: "Tokenizer", folder: Path) -> None:
@@ -154,6 +172,7 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
         raise UserError(
             f"{path} does not match class={kind}: {error}. Use the version of the class that the run was trained with."
         ) from error
+    tokenizer.rules = description.get("rules", 1)
     if description["languages"]:
         tokenizer.use_languages(*description["languages"])
     tokenizer._use(tokenizers.Tokenizer.from_str(vocabulary))
@@ -249,5 +268,11 @@ def fit_tokenizers(
 
 
 def visible(text: str) -> str:
-    """Return `text` with each character that is not printable as its code point, for example <U+202F>."""
-    return "".join(letter if letter.isprintable() else f"<U+{ord(letter):04X}>" for letter in text)
+    """Return `text` with each character that is not printable as its code point, for example <U+202F>.
+
+    Joiners and soft hyphens stay as they are after the letter that they belong to.
+    """
+    return "".join(
+        letter if letter.isprintable() or (before and is_letter(letter)) else f"<U+{ord(letter):04X}>"
+        for before, letter in zip(("", *text), text, strict=False)
+    )

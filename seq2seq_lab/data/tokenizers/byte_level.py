@@ -7,10 +7,18 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import Model
 
 from seq2seq_lab.data.corpus import UNKNOWN
+from seq2seq_lab.data.languages import CASES
 from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer, visible
 from seq2seq_lab.errors import require
 
 NUM_BYTES = 256
+# GPT-2's expression, with marks, joiners and soft hyphens after the letter that they belong to. It is saved with the
+# vocabulary: earlier runs keep GPT-2's own.
+_MARKS = r"[\p{M}\x{200C}\x{200D}\x{00AD}]"
+_WORDS = (
+    rf"'(?:s|t|re|ve|m|ll|d)(?!{_MARKS})| ?(?:\p{{L}}{_MARKS}*)+| ?(?:\p{{N}}{_MARKS}*)+"
+    r"| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
 
 
 def byte_letters() -> dict[str, int]:
@@ -99,10 +107,13 @@ class ByteLevelTokenizer(Tokenizer):
         """Return a new tokenizer of the library with `model`, which does not find the special tokens in the text."""
         backend = tokenizers.Tokenizer(model)
         prepend = normalizers.Prepend(" ")
-        lowercase = normalizers.Sequence([normalizers.Lowercase(), prepend])
+        own = [normalizers.Replace(*letters) for letters in CASES.get(self.case, ())]
+        lowercase = normalizers.Sequence([*own, normalizers.Lowercase(), prepend])
         backend.normalizer = lowercase if self.lowercase else prepend
         # add_prefix_space adds no space before a line that begins with one: decoding would not be exact.
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        words = pre_tokenizers.Split(tokenizers.Regex(_WORDS), "isolated")
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
         backend.decoder = decoders.ByteLevel()
         return backend
 

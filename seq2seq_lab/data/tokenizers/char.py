@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.tokenizers.vocabulary import VocabularyTokenizer
 
 
@@ -17,11 +18,11 @@ class CharTokenizer(VocabularyTokenizer):
         return (
             (token, place, place + 1)
             for place, letter in enumerate(line)
-            for token in (letter.lower() if self.lowercase else letter)
+            for token in (lowercase(letter, self.case) if self.lowercase else letter)
         )
 
     def _apart(self, left: str, right: str) -> bool:
         return False
 
     def _cut(self, line: str) -> Iterable[str]:
-        return "".join(map(str.lower, line)) if self.lowercase else line
+        return "".join(lowercase(letter, self.case) for letter in line) if self.lowercase else line

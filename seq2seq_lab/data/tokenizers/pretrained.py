@@ -40,7 +40,13 @@ class PretrainedTokenizer(Tokenizer):
         """
         folder = check_folder(path, FILE)
         made = cls(read_hashes(folder), framed)
-        made._use(tokenizers.Tokenizer.from_file(str(folder / FILE)))
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(folder / FILE))
+        except Exception as error:  # the library raises no other type
+            raise UserError(
+                f"encoder.path={path}: {FILE} cannot be read: {error}. Replace it with a complete copy."
+            ) from error
+        made._use(backend)
         if len(frame := made._backend.encode("").ids) != 2:
             raise UserError(
                 f"encoder.path={path}: its tokenizer adds {len(frame)} special tokens to a text, and encoder=pretrained "
@@ -74,7 +80,7 @@ class PretrainedTokenizer(Tokenizer):
 
     @property
     def size(self) -> int:
-        return self._backend.get_vocab_size() + SHIFT
+        return self._size
 
     @property
     def special_ids(self) -> tuple[int, int, int, int]:
@@ -104,6 +110,8 @@ class PretrainedTokenizer(Tokenizer):
         backend.encode_special_tokens = True  # the name of a special token in a text is text
         unknown = getattr(backend.model, "unk_token", None)
         self._unknown: int | None = None if unknown is None else backend.token_to_id(unknown)
+        # The ids of added tokens may leave gaps.
+        self._size = max(backend.get_vocab().values(), default=-1) + 1 + SHIFT
         super()._use(backend)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pkgutil import iter_modules
 from typing import Any
 
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, JoinedTokenizer, is_word_letter
 from seq2seq_lab.errors import UserError, did_you_mean
 
@@ -76,7 +77,7 @@ class SpacyTokenizer(JoinedTokenizer):
         last_letter, last_end = "", -1
         for number, (text, start) in enumerate(found):
             end = start + len(text)
-            token = (text.lower() if self.lowercase else text).replace(JOINER, ESCAPED_JOINER)
+            token = (lowercase(text, self.case) if self.lowercase else text).replace(JOINER, ESCAPED_JOINER)
             if self.joiners:
                 if start == last_end and not _joins_on_the_left(last_letter, text[0]):
                     token = JOINER + token

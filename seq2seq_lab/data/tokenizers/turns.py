@@ -80,4 +80,5 @@ class TurnTokenizer(Tokenizer):
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
+        self._of_turns.rules = self.rules
         self._of_turns._use(backend)

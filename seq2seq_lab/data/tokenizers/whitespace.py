@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.tokenizers.vocabulary import VocabularyTokenizer
 
 _TOKEN = re.compile("[^ ]+")
@@ -17,11 +18,11 @@ class WhitespaceTokenizer(VocabularyTokenizer):
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         for match in _TOKEN.finditer(line):
-            yield match[0].lower() if self.lowercase else match[0], *match.span()
+            yield lowercase(match[0], self.case) if self.lowercase else match[0], *match.span()
 
     def _apart(self, left: str, right: str) -> bool:
         return True
 
     def _cut(self, line: str) -> Iterable[str]:
         tokens = _TOKEN.findall(line)
-        return map(str.lower, tokens) if self.lowercase else tokens
+        return [lowercase(token, self.case) for token in tokens] if self.lowercase else tokens

@@ -3,10 +3,23 @@
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 
+import regex
+
+from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, JoinedTokenizer, is_word_letter
+from seq2seq_lab.data.words import ATTACHED, LETTER
 
-_PIECE = re.compile(r"(?P<elided>\w+['’](?=\w))|(?P<word>\w+)|(?P<symbol>[^\w\s])")
+_LETTERS = rf"(?:{LETTER}[{ATTACHED}]*+)++"
+_SYMBOL = rf"[^\p{{L}}\p{{N}}_\s\x1c-\x1f][{ATTACHED}\p{{Emoji_Modifier}}]*+"
+# By `Tokenizer.rules`. Emoji after a zero-width joiner are one symbol with those before it.
+_PIECE: dict[int, Any] = {
+    1: re.compile(r"(?P<elided>\w+['’](?=\w))|(?P<word>\w+)|(?P<symbol>[^\w\s])"),
+    2: regex.compile(
+        rf"(?P<elided>{_LETTERS}['’](?={LETTER}))|(?P<word>{_LETTERS})|(?P<symbol>{_SYMBOL}(?:(?<=\u200d){_SYMBOL})*+)"
+    ),
+}
 
 
 class WordTokenizer(JoinedTokenizer):
@@ -21,19 +34,20 @@ class WordTokenizer(JoinedTokenizer):
     """
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
-        return _pieces(line, self.lowercase)
+        return _pieces(line, self.case if self.lowercase else None, self.rules)
 
     def _cut(self, line: str) -> Iterable[str]:
         # White space separates tokens: each part can be cut alone.
-        return [token for chunk in line.split() for token in _tokens(chunk, self.lowercase)]
+        case = self.case if self.lowercase else None
+        return [token for chunk in line.split() for token in _tokens(chunk, case, self.rules)]
 
 
-def _pieces(text: str, lowercase: bool) -> Iterator[tuple[str, int, int]]:
+def _pieces(text: str, case: str | None, rules: int) -> Iterator[tuple[str, int, int]]:
     """Yield each token with its joiners, and the start and end of its characters in `text`."""
-    for match in _PIECE.finditer(text):
+    for match in _PIECE[rules].finditer(text):
         start, end = match.span()
         # Lowercased by token, because the spans are those of `text` and "İ" becomes two characters.
-        token = match[0].lower() if lowercase else match[0]
+        token = match[0] if case is None else lowercase(match[0], case)
         if match.lastgroup == "elided":
             token += JOINER
         elif match.lastgroup == "symbol":
@@ -47,6 +61,6 @@ def _pieces(text: str, lowercase: bool) -> Iterator[tuple[str, int, int]]:
 
 
 @lru_cache(maxsize=1 << 17)
-def _tokens(chunk: str, lowercase: bool) -> tuple[str, ...]:
+def _tokens(chunk: str, case: str | None, rules: int) -> tuple[str, ...]:
     """Return the tokens of text without white space."""
-    return tuple(token for token, _, _ in _pieces(chunk, lowercase))
+    return tuple(token for token, _, _ in _pieces(chunk, case, rules))

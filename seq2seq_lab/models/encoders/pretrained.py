@@ -46,8 +46,14 @@ class PretrainedEncoder(Encoder):
         self.model = load_model(path).requires_grad_(lr is not None)
         if lr is None:
             self.register_state_dict_post_hook(_without_model)  # type: ignore[no-untyped-call]
-        special_ids = PretrainedTokenizer.read(path, framed=False).special_ids
-        self.register_buffer("special_ids", torch.tensor(special_ids), persistent=False)
+        tokenizer = PretrainedTokenizer.read(path, framed=False)
+        rows, types = self.model.get_input_embeddings().num_embeddings, tokenizer.size - SHIFT
+        if types > rows:
+            raise UserError(
+                f"encoder.path={path}: tokenizer.json has {types:,} types and the model embeddings of {rows:,}. Give the "
+                "tokenizer that the model was trained with, or resize the embeddings of the model and train it."
+            )
+        self.register_buffer("special_ids", torch.tensor(tokenizer.special_ids), persistent=False)
         self.embedding_size: int = self.model.get_input_embeddings().embedding_dim
         self.projection = nn.Linear(self.model.config.hidden_size, size)
         self.dropout = Dropout(encoder_output_dropout, locked=False)

@@ -9,6 +9,8 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.metrics.segmentation import Segmentation
+from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.runtime.device import on_device
 
 
@@ -57,11 +59,13 @@ class CaptionExamples:
     """The tokenized pairs of a split.
 
     Attributes:
-        image_NCHW: RGB values, uint8.
+        image_ICHW: RGB values of the I different images, uint8.
+        image_N: the number of the image of each pair.
         longest: the number of tokens of the longest training caption.
     """
 
-    image_NCHW: Tensor
+    image_ICHW: Tensor
+    image_N: Tensor
     captions: Ragged
     longest: int
 
@@ -84,14 +88,14 @@ class CaptionBatches:
         self.longest = examples.longest
         self._units = examples.units.numpy()
         self._captions = examples.captions.to(device)
-        self._image_NCHW = examples.image_NCHW.to(device)
+        self._image_ICHW, self._image_N = examples.image_ICHW.to(device), examples.image_N.to(device)
 
     def __call__(self, index: Index) -> CaptionBatch:
         """Return the batch of the given pairs, in their order."""
         index_B, units = on_device(index, self.device), self._units[index]
         return CaptionBatch(
             index_B=index_B,
-            image_BCHW=self._image_NCHW[index_B],
+            image_BCHW=self._image_ICHW[self._image_N[index_B]],
             source_lengths=(self.longest,) * len(index),
             target_BU=self._captions.padded(index_B, int(units.max()) + 1),
             target_tokens=int(units.sum()),
@@ -105,12 +109,22 @@ class CaptionSplit:
     Attributes:
         prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
         grid: the number of rows and columns of the feature map.
+        segmentation: how the captions are cut into words.
     """
 
     prefix: str
     pairs: CaptionedImages
     examples: CaptionExamples
     grid: tuple[int, int]
+    segmentation: Segmentation
+
+    def references(self, multiple: bool) -> References:
+        """Return the captions as references.
+
+        Args:
+            multiple: score each image once; see `References`.
+        """
+        return References(self.pairs.captions, self.pairs.names, multiple, segmentation=self.segmentation)
 
 
 def region_shares(

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab.data.batching import plan_evaluation
-from seq2seq_lab.data.text import one_line, whitespace_words
+from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.metrics.base import Array, Metric, measure
@@ -18,7 +19,6 @@ from seq2seq_lab.metrics.degeneration import DecodedOutputs
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.pointing import pointing_counts
 from seq2seq_lab.metrics.registry import DECODING_METRICS, POINTING_METRICS, TEXT_METRICS
-from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -144,7 +144,7 @@ class CaptionEvaluator:
         ranks = compute.ranks
         self._plan = plan_evaluation(split.examples, batch_size)[ranks.rank :: ranks.size]
         self.make_batch = CaptionBatches(split.examples, compute.device)
-        self._references = References(split.pairs.captions, split.pairs.names, multi_reference)
+        self._references = split.references(multi_reference)
         self._reference_repeats = repeats_of(split.examples.captions)
 
     @torch.no_grad()
@@ -176,9 +176,9 @@ class CaptionEvaluator:
                 share.kept[i] = hypothesis
         if self.split.pairs.regions is not None and weights_BTS is not None:
             for i, weights_TS in zip(index, to_host(weights_BTS.float()), strict=True):
-                words = word_attention(weights_TS, self.tokenizer, self.split.pairs.captions[i])
+                attention = word_attention(weights_TS, self.tokenizer, self.split.pairs.captions[i])
                 shares = region_shares(self.split.pairs, i, self.split.grid)
-                share.pointing[i] = pointing_counts(words, shares)
+                share.pointing[i] = pointing_counts(attention, shares)
 
     def _evaluation(self, shares: Sequence[_Share], final: bool) -> Evaluation:
         """Merge the ranks' shares and compute the metrics."""
@@ -236,13 +236,13 @@ def caption_of(
     """
     _, token_spans = tokenizer.decode_spans(hypothesis.tokens)
     text, attention_WYX = text_of(tokenizer, hypothesis), None
-    spans = whitespace_words(text)
+    spans = words(text, token_spans)
     if hypothesis.weights_TS is not None:
         positions = [[position] for position in range(math.prod(grid))]
         weights_WS = join_subwords(hypothesis.weights_TS, positions, group_tokens(token_spans, spans))
         attention_WYX = weights_WS.reshape(-1, *grid)
-    words = [text[start:end] for start, end in spans]
-    return Caption(text, hypothesis.log_prob, words, attention_WYX, image_3HW.transpose(1, 2, 0))
+    names = [text[start:end] for start, end in spans]
+    return Caption(text, hypothesis.log_prob, names, attention_WYX, image_3HW.transpose(1, 2, 0))
 
 
 def word_attention(weights_TS: Array, tokenizer: Tokenizer, caption: str) -> dict[int, Array]:
@@ -251,5 +251,5 @@ def word_attention(weights_TS: Array, tokenizer: Tokenizer, caption: str) -> dic
     Args:
         weights_TS: a row for each token of the caption.
     """
-    groups = group_tokens(tokenizer.spans(caption), whitespace_words(caption))
+    groups = group_tokens(tokenizer.spans(caption), words(caption))
     return {word: weights_TS[tokens].mean(0) for word, tokens in enumerate(groups) if tokens}

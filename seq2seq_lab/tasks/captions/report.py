@@ -92,7 +92,8 @@ class CaptionReport(Report):
 
     def _row(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> list[str | float]:
         caption, reference = evaluation.captions[i], split.pairs.captions[i]
-        return [split.pairs.names[i], reference, caption, round(sentence_bleu(caption, reference), 2)]
+        score = sentence_bleu(caption, reference, tokenizer=split.segmentation.bleu)
+        return [split.pairs.names[i], reference, caption, round(score, 2)]
 
     def _draw_samples(self, split: CaptionSplit, evaluation: Evaluation) -> None:
         """Draw the attention of the samples, and write the pictures for the page of the comparison."""
@@ -113,7 +114,9 @@ class CaptionReport(Report):
         hypothesis, regions = evaluation.hypotheses.get(i), split.pairs.regions
         if hypothesis is None:
             return None
-        caption = caption_of(hypothesis, self.tokenizer, split.pairs.images[i], split.grid)
+        caption = caption_of(
+            hypothesis, self.tokenizer, split.pairs.images[split.pairs.image_N[i]], split.grid
+        )
         boxes = regions[i] if regions is not None and caption.text == split.pairs.captions[i] else {}
         return draw_caption(caption, boxes) if caption.words and caption.attention_WYX is not None else None
 

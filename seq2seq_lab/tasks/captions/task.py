@@ -24,7 +24,7 @@ from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
-from seq2seq_lab.metrics.texts import References
+from seq2seq_lab.metrics.segmentation import check_setting, choose_segmentation
 from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -57,6 +57,7 @@ class CaptionTask(Task):
         batch_size: size of the batch of an optimizer step, in the unit `batch_unit`.
         max_length: training pairs whose caption has more tokens are left out.
         multi_reference: score each image once, against all its captions.
+        bleu_tokenizer: see `choose_segmentation`.
         samples: number of validation pairs whose caption and attention are shown at each validation.
         monitor: the monitored metric as configured; None for the primary one.
         doubly_stochastic: see `CaptionLoss`.
@@ -73,7 +74,7 @@ class CaptionTask(Task):
     )
     settings = (
         *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
-        *("eval_batch_size", "multi_reference", "samples"),
+        *("eval_batch_size", "multi_reference", "bleu_tokenizer", "samples"),
     )
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
@@ -102,15 +103,18 @@ class CaptionTask(Task):
         monitor: str | None,
         eval_batch_size: int,
         multi_reference: bool,
+        bleu_tokenizer: str,
         samples: int,
         doubly_stochastic: float,
     ) -> None:
         require(doubly_stochastic >= 0, "task.doubly_stochastic", doubly_stochastic, "0 or more")
+        check_setting(bleu_tokenizer)
         self.parts, self.seed = parts, seed
         self.batch_size, self.max_length = batch_size, max_length
         self.batch_unit: Unit = batch_unit
         self.monitor, self.samples = monitor, samples
         self.eval_batch_size, self.multi_reference = eval_batch_size, multi_reference
+        self.bleu_tokenizer = bleu_tokenizer
         self.loss_settings: dict[str, Any] = {
             "label_smoothing": label_smoothing,
             "r_drop": r_drop,
@@ -145,6 +149,8 @@ class CaptionTask(Task):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus = load_corpus(self.parts.dataset(), CaptionCorpus, "captions")
+        held_out = [pairs.captions for pairs in (corpus.validation, *corpus.tests.values())]
+        segmentation = choose_segmentation(self.bleu_tokenizer, corpus.language, held_out)
         if saved is None:
             self.tokenizer = self.parts.tokenizer()
             self.tokenizer.use_languages(corpus.language)
@@ -160,9 +166,12 @@ class CaptionTask(Task):
         def split(prefix: str, pairs: CaptionedImages) -> CaptionSplit:
             pairs = pairs if limit is None else pairs.first(limit)
             examples = CaptionExamples(
-                torch.from_numpy(pairs.images), self._tokenize(pairs, prefix), train.longest
+                torch.from_numpy(pairs.images),
+                torch.from_numpy(pairs.image_N),
+                self._tokenize(pairs, prefix),
+                train.longest,
             )
-            return CaptionSplit(prefix, pairs, examples, grid)
+            return CaptionSplit(prefix, pairs, examples, grid, segmentation)
 
         first, *others = corpus.tests.items()
         record = corpus_record(corpus)
@@ -209,7 +218,12 @@ class CaptionTask(Task):
                 self.max_length,
             )
         captions = captions.select(index)
-        return CaptionExamples(torch.from_numpy(pairs.images)[index], captions, int(captions.lengths.max()))
+        return CaptionExamples(
+            torch.from_numpy(pairs.images),
+            torch.from_numpy(pairs.image_N)[index],
+            captions,
+            int(captions.lengths.max()),
+        )
 
     def open(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(folder / "tokenizer", "target")
@@ -257,7 +271,10 @@ class CaptionTask(Task):
             image_NCHW: RGB values of images of the height and width `size`.
         """
         examples = CaptionExamples(
-            torch.from_numpy(image_NCHW), Ragged.of([[]] * len(image_NCHW)), self.longest
+            torch.from_numpy(image_NCHW),
+            torch.arange(len(image_NCHW)),
+            Ragged.of([[]] * len(image_NCHW)),
+            self.longest,
         )
         batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
         captions: dict[int, Caption] = {}
@@ -272,9 +289,7 @@ class CaptionTask(Task):
     def baselines(self, split: CaptionSplit) -> list[Baseline]:
         """Return the result of the most frequent training caption (of equally frequent ones the first) for every image."""
         ((caption, _),) = Counter(self.corpus.train.captions).most_common(1)
-        pairs = split.pairs
-        references = References(pairs.captions, pairs.names, self.multi_reference)
-        lines = [caption] * len(pairs)
+        references, lines = split.references(self.multi_reference), [caption] * len(split.pairs)
         return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
@@ -283,13 +298,18 @@ class CaptionTask(Task):
 
 def corpus_record(corpus: CaptionCorpus) -> dict[str, Any]:
     """Return what `run.json` records of a corpus; see `Task.data_record`."""
-    hashes = {
-        name: digest([hashlib.sha256(pairs.images.tobytes()).hexdigest(), *pairs.captions])
-        for name, pairs in corpus.splits.items()
-    }
+    hashes = {name: digest([_hash(pairs), *pairs.captions]) for name, pairs in corpus.splits.items()}
     return {
         "fingerprint": digest(hashes.items()),
         "sizes": {name: len(pairs) for name, pairs in corpus.splits.items()},
         "tests": {name: hashes[name] for name in corpus.tests},
         "counts": dict(corpus.counts),
     }
+
+
+def _hash(pairs: CaptionedImages) -> str:
+    """Return the SHA-256 of the image of each pair."""
+    hashed = hashlib.sha256()
+    for number in pairs.image_N:
+        hashed.update(pairs.images[number].tobytes())
+    return hashed.hexdigest()

@@ -14,9 +14,9 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.text import whitespace_words
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.tokenizers.base import load_tokenizer
+from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.alignment import group_tokens
@@ -142,7 +142,7 @@ def deciding_tokens(text: LabelledText, tokenizer: Tokenizer) -> list[npt.NDArra
     masks = []
     for line, deciding in zip(text.texts, text.deciding, strict=True):
         spans = tokenizer.spans(line)
-        groups = group_tokens(spans, whitespace_words(line))
+        groups = group_tokens(spans, words(line))
         mask = np.zeros(len(spans), np.bool_)
         mask[[token for word in deciding for token in groups[word]]] = True
         masks.append(mask)

@@ -9,6 +9,7 @@ from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
 from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.segmentation import Segmentation, choose_segmentation
 from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
 
 
@@ -16,18 +17,26 @@ def evaluation_splits(
     corpus: Corpus,
     validation: TokenizedText,
     tests: Mapping[str, TokenizedText],
+    segmentation: Segmentation,
     limit: int | None = None,
 ) -> list[TranslationSplit]:
     """Return the validation split and the test splits; see `prefixes_of_tests`.
 
     Args:
+        segmentation: see `segmentation_of`.
         limit: the number of sentences of each split; None for all.
     """
     language = corpus.target_language
-    splits = [TranslationSplit("val", corpus.validation, validation, language)]
+    splits = [TranslationSplit("val", corpus.validation, validation, language, segmentation)]
     for name, prefix in prefixes_of_tests(corpus).items():
-        splits.append(TranslationSplit(prefix, corpus.tests[name], tests[name], language))
+        splits.append(TranslationSplit(prefix, corpus.tests[name], tests[name], language, segmentation))
     return splits if limit is None else [_first_sentences(split, limit) for split in splits]
+
+
+def segmentation_of(corpus: Corpus, setting: str) -> Segmentation:
+    """Return how the references of the validation and test splits are cut into words; see `choose_segmentation`."""
+    references = [text.target for text in (corpus.validation, *corpus.tests.values())]
+    return choose_segmentation(setting, corpus.target_language, references)
 
 
 def prefixes_of_tests(corpus: Corpus) -> dict[str, str]:

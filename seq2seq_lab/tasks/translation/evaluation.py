@@ -14,9 +14,10 @@ from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
-from seq2seq_lab.data.text import one_line, whitespace_words
+from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
@@ -41,7 +42,8 @@ from seq2seq_lab.metrics.registry import (
     TEXT_METRICS,
     UNKNOWN_REPLACED,
 )
-from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups, moses_languages
+from seq2seq_lab.metrics.segmentation import SPACED, Segmentation
+from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
@@ -72,12 +74,23 @@ class TranslationSplit:
     Attributes:
         prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
         target_language: the code of the target language; None if it is not known.
+        segmentation: how the references are cut into words.
     """
 
     prefix: str
     text: ParallelText
     tokens: TokenizedText
     target_language: str | None = None
+    segmentation: Segmentation = SPACED
+
+    def references(self, multiple: bool) -> References:
+        """Return the references.
+
+        Args:
+            multiple: score each source sentence once; see `References`.
+        """
+        text = self.text
+        return References(text.target, text.source, multiple, text.clusters, self.segmentation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +255,7 @@ class TranslationEvaluator:
         self.make_batch = BatchMaker(split.tokens, compute.device)
         self._batches = [*map(self.make_batch, self._plan)]
         self._gold = _GoldAlignments(text, tokenizers) if text.gold else None
-        self._references = References(text.target, text.source, multi_reference, text.clusters)
+        self._references = split.references(multi_reference)
         self._reference_repeats = repeats_of(split.tokens.target)
         ambiguous = sum(UNKNOWN in line for line in text.target)
         if ambiguous and ranks.main:
@@ -377,7 +390,7 @@ def scored_lines(outputs: TextOutputs) -> dict[str, list[list[str]]]:
     if outputs.unknown_replaced is not None:
         kinds[".unknown_replaced"] = outputs.unknown_replaced
     lines = {kind: texts.lines for kind, texts in kinds.items()}
-    if outputs.language in moses_languages():
+    if outputs.moses:
         lines |= {f"{kind}.lc.tok": texts.lowercased_tokenised.lines for kind, texts in kinds.items()}
     return lines
 
@@ -431,7 +444,7 @@ def source_lengths_in_words(text: ParallelText) -> list[int]:
     """Return the lengths of the source sentences in words; with gold alignments, without punctuation marks."""
     if text.gold is not None:
         return [sum(any(map(str.isalnum, word)) for word in gold.source_words) for gold in text.gold]
-    return [len(whitespace_words(line)) for line in text.source]
+    return [len(words(line)) for line in text.source]
 
 
 def choose_samples(text: ParallelText, count: int) -> list[int]:

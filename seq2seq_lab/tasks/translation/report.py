@@ -3,13 +3,16 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
 
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
-from seq2seq_lab.data.text import describe_counts, whitespace_words
+from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.files import write_atomically, write_json_lines
@@ -154,7 +157,7 @@ class TranslationReport(Report):
             return
         records = [dict(zip(TRANSLATION_COLUMNS[:3], row, strict=True)) for row in rows]
         console.print_and_log(console.records_table("translations", records))
-        scored = [[*row, sentence_bleu(row[2], row[1])] for row in rows]
+        scored = [[*row, sentence_bleu(row[2], row[1], tokenizer=split.segmentation.bleu)] for row in rows]
         self.tracker.log_table("val/translations", TRANSLATION_COLUMNS, scored, step)
         for number, i in enumerate(samples, start=1):
             path = self.folder / f"attention/sample_{number}_step_{step:08d}.png"
@@ -171,9 +174,7 @@ class TranslationReport(Report):
         """Write the translations, attention weights and scored lines, and draw the attention of the samples."""
         for split, evaluation in evaluations:
             name, text = split.prefix.replace("/", "."), split.text
-            rows = write_translations(
-                self.folder / f"translations.{name}.jsonl", text, evaluation.translations
-            )
+            rows = write_translations(self.folder / f"translations.{name}.jsonl", split, evaluation)
             if drawn := self._attention_rows(text, evaluation.hypotheses):
                 write_json_lines(self.folder / f"attention.{name}.jsonl", drawn)
             write_scored_lines(self.folder / "scored", name, evaluation)
@@ -252,7 +253,7 @@ class TranslationReport(Report):
             notes.insert(0, f"step {step:,}")
             # A row per word, or per token with <eos>.
             own = (
-                len(whitespace_words(reference))
+                len(self.tokenizers.target.units(reference))
                 if self.join
                 else 1 + len(self.tokenizers.target.encode([reference])[0])
             )
@@ -302,8 +303,8 @@ class TranslationReport(Report):
 
 
 def _width(drawn: AttentionMap) -> int:
-    """Return the width of `console.shade_matrix` in columns, for letters of width 1."""
-    return sum(len(token) + 2 for token in drawn.source_tokens) + max(map(len, drawn.target_tokens))
+    """Return the width of `console.shade_matrix` in columns."""
+    return sum(cell_len(token) + 2 for token in drawn.source_tokens) + max(map(cell_len, drawn.target_tokens))
 
 
 def gold_links(
@@ -320,11 +321,14 @@ def gold_links(
     }
 
 
-def write_translations(path: Path, text: ParallelText, translations: Sequence[str]) -> list[list[object]]:
+def write_translations(path: Path, split: TranslationSplit, evaluation: Evaluation) -> list[list[object]]:
     """Write all translations of a split as JSON lines; return the rows of `TRANSLATION_COLUMNS`."""
+    text, score = split.text, partial(sentence_bleu, tokenizer=split.segmentation.bleu)
     rows: list[list[object]] = [
-        [source, reference, hypothesis, round(sentence_bleu(hypothesis, reference), 2)]
-        for source, reference, hypothesis in zip(text.source, text.target, translations, strict=True)
+        [source, reference, hypothesis, round(score(hypothesis, reference), 2)]
+        for source, reference, hypothesis in zip(
+            text.source, text.target, evaluation.translations, strict=True
+        )
     ]
     names = [column.replace(" ", "_").lower() for column in TRANSLATION_COLUMNS]
     write_json_lines(

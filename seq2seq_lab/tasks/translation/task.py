@@ -20,14 +20,14 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
-from seq2seq_lab.metrics.texts import References
+from seq2seq_lab.metrics.segmentation import check_setting
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.text_baselines import text_baseline
-from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits
+from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits, segmentation_of
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
@@ -56,6 +56,7 @@ class TranslationTask(Task):
         max_eval_length: a validation or test pair with more tokens on a side is refused.
         length_bounds: upper bounds of the groups of BLEU by source length, in words.
         multi_reference: score each source sentence once, against the references of all its pairs.
+        bleu_tokenizer: see `choose_segmentation`.
         samples: number of validation sentences whose translation and attention are shown at each validation.
         join_subwords: draw attention over words instead of subwords.
         monitor: the monitored metric as configured; None for the primary one.
@@ -78,8 +79,8 @@ class TranslationTask(Task):
     )
     settings: ClassVar[tuple[str, ...]] = (
         *("batch_size", "batch_unit", "max_length", "pad_to", "label_smoothing", "r_drop", "stop_at_eos"),
-        *("monitor", "eval_batch_size", "max_eval_length", "length_bounds", "multi_reference", "samples"),
-        "join_subwords",
+        *("monitor", "eval_batch_size", "max_eval_length", "length_bounds", "multi_reference"),
+        *("bleu_tokenizer", "samples", "join_subwords"),
     )
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
@@ -111,9 +112,11 @@ class TranslationTask(Task):
         max_eval_length: int,
         length_bounds: list[int],
         multi_reference: bool,
+        bleu_tokenizer: str,
         samples: int,
         join_subwords: bool,
     ) -> None:
+        check_setting(bleu_tokenizer)
         self.parts = parts
         self.seed = seed
         self.batch_size = batch_size
@@ -126,6 +129,7 @@ class TranslationTask(Task):
         self.max_eval_length = max_eval_length
         self.groupings = groupings(length_bounds)
         self.multi_reference = multi_reference
+        self.bleu_tokenizer = bleu_tokenizer
         self.samples = samples
         self.join_subwords = join_subwords
         self.loss_settings: dict[str, Any] = {
@@ -190,6 +194,7 @@ class TranslationTask(Task):
                 f"trainer.monitor={self.monitor} needs gold alignments, which this data set does not have. Choose another "
                 f"metric, or dataset=grammar."
             )
+        segmentation = segmentation_of(corpus, self.bleu_tokenizer)
         tokenizer = self.parts.tokenizer
         own = self.parts.source_tokenizer(False)
         self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted, source=own)
@@ -200,7 +205,7 @@ class TranslationTask(Task):
         self.tokenizers = self.tokenized.tokenizers
         text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
         validation, *tests = evaluation_splits(
-            self.corpus, self.tokenized.validation, self.tokenized.tests, limit
+            self.corpus, self.tokenized.validation, self.tokenized.tests, segmentation, limit
         )
         lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
@@ -281,12 +286,11 @@ class TranslationTask(Task):
 
     def baselines(self, split: TranslationSplit) -> list[Baseline]:
         """Return the result of the source sentences as translations."""
-        return [self.text_baseline("copy", "copy of the source", split.text.source, split.text)]
+        return [self.text_baseline("copy", "copy of the source", split.text.source, split)]
 
-    def text_baseline(self, name: str, label: str, lines: Sequence[str], text: ParallelText) -> Baseline:
+    def text_baseline(self, name: str, label: str, lines: Sequence[str], split: TranslationSplit) -> Baseline:
         """Return the result of lines, one for each pair of a split; see `tasks.text_baselines`."""
-        references = References(text.target, text.source, self.multi_reference, text.clusters)
-        return text_baseline(name, label, lines, references, self.metrics)
+        return text_baseline(name, label, lines, split.references(self.multi_reference), self.metrics)
 
     def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
         return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)

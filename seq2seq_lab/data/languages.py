@@ -1,0 +1,49 @@
+"""The languages that are treated differently from others, by the labels that data sets give to languages."""
+
+import re
+
+# Other names for the codes of ISO 639-1: those of ISO 639-2 and 639-3, English names, and frequent mistakes.
+_NAMES = {
+    "zh": "zho chi cmn yue wuu gan hsn cjy lzh cn chinese mandarin cantonese",
+    "ja": "jpn jp japanese",
+    "ko": "kor korean",
+    "th": "tha thai",
+    "lo": "lao",
+    "km": "khm khmer cambodian",
+    "my": "mya bur burmese myanmar",
+    "bo": "bod tib tibetan",
+    "dz": "dzo dzongkha",
+    "shn": "shan",
+    "tr": "tur turkish",
+    "az": "aze azj azb azerbaijani",
+    "el": "ell gre greek",
+}
+_CODES = {name: code for code, names in _NAMES.items() for name in names.split()}
+
+UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo", "dz", "shn"))
+"""The codes of languages that are written without spaces between words."""
+
+
+def language_code(label: str | None) -> str:
+    """Return the code of a language: `zh` for `zh-CN`, `zho_Hans`, `cmn` and `Chinese`.
+
+    A label that is in none of the lists of this module is returned without what follows its first part, in lower case.
+    """
+    first = re.split(r"[-_.@ (]", (label or "").strip().lower())[0]
+    return _CODES.get(first, first)
+
+
+_DOTTED = (("İ", "i"), ("I", "ı"))  # in Turkish and Azerbaijani, i and ı are two letters
+CASES = {"tr": _DOTTED, "az": _DOTTED}
+"""The capital letters whose lower case differs from that of other languages, with it, by the code of the language."""
+
+
+def lowercase(text: str, label: str | None) -> str:
+    """Return a text in lower case by the rules of a language.
+
+    Args:
+        label: that of the language; see `language_code`.
+    """
+    for capital, small in CASES.get(language_code(label), ()):
+        text = text.replace(capital, small)
+    return text.lower()

@@ -1,0 +1,106 @@
+"""Letters and words in any script: the one definition for tokens, lengths, pictures, alignments and near-duplicates.
+
+A letter is a letter or digit of Unicode, or the underscore, with the characters that belong to it: combining marks
+(category M), zero-width joiners and non-joiners, and soft hyphens. Some scripts have no space between words. There, each
+letter with its marks is a word (an extended grapheme cluster of Unicode Standard Annex 29): where a word ends can only be
+found with a dictionary.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import regex
+
+Span: TypeAlias = tuple[int, int]
+
+ATTACHED = r"\p{M}\u200c\u200d\u00ad"
+"""In brackets an expression of `regex`: a character that belongs to the letter before it."""
+LETTER = r"[\p{L}\p{N}_]"
+"""Expression of `regex`: a letter, a digit or the underscore, without the characters that belong to it."""
+
+# Scripts without a space between words: those in which a line may break between any two letters or by a dictionary (classes
+# ID and SA of Unicode Standard Annex 14), and Tibetan, Javanese and Balinese.
+_SCRIPTS = (
+    *("Han", "Hiragana", "Katakana", "Bopomofo", "Yi", "Tangut", "Nushu"),
+    *("Thai", "Lao", "Khmer", "Myanmar", "Tai_Le", "New_Tai_Lue", "Tai_Tham", "Tai_Viet", "Ahom"),
+    *("Tibetan", "Javanese", "Balinese"),
+)
+_SHARED = r"\u3006\u3031-\u3035\u303c\u30fc\uff70"  # letters of several of these scripts, such as the long vowel mark
+_UNSPACED_LETTER = r"(?=[\p{L}\p{Nl}])[" + _SHARED + "".join(map(r"\p{{sc={}}}".format, _SCRIPTS)) + "]"
+_CLUSTER = rf"(?={_UNSPACED_LETTER})\X[{ATTACHED}]*+"
+
+_STRETCH = re.compile(r"[^\s\u200b]+")  # U+200B, a space without width, separates words
+_LATE = re.compile("[\u0e00-\U0010ffff]")  # where the scripts without spaces are; fast to search for
+_UNSPACED = regex.compile(_UNSPACED_LETTER)
+_SYMBOL = rf"[^\p{{L}}\p{{N}}{ATTACHED}_!-~]"
+_UNIT = regex.compile(rf"{_CLUSTER}|{_SYMBOL}++|(?:(?!{_UNSPACED_LETTER}|{_SYMBOL}).)++", regex.DOTALL)
+_LETTERS = regex.compile(rf"{_CLUSTER}|(?:(?!{_UNSPACED_LETTER}){LETTER}[{ATTACHED}]*+)++")
+_ATTACHED = regex.compile(rf"[{ATTACHED}]")
+_CHANGED = regex.compile(rf"[{ATTACHED}\p{{Emoji_Modifier}}]")
+_LONG = 5  # letters without a space between them, on average: more than the words of these scripts have
+
+
+def words(text: str, tokens: Sequence[Span] = ()) -> list[Span]:
+    """Return the (start, end) characters of the words of a text, in its order; they do not overlap.
+
+    A word is a stretch between white space, with its punctuation. In scripts without a space between words, each letter is a
+    word, and so is each stretch of other letters and digits, or of punctuation, between such letters.
+
+    Args:
+        tokens: the spans of tokens in the order of the text. Words that have characters of one token are joined, so that
+            each token is inside one word: these are the units that weights of tokens can be joined to, as in pictures.
+    """
+    found: list[Span] = []
+    plain = _LATE.search(text) is None or _UNSPACED.search(text) is None
+    for stretch in _STRETCH.finditer(text):
+        if plain or _UNSPACED.search(stretch[0]) is None:
+            found.append(stretch.span())
+        else:
+            found += [unit.span() for unit in _UNIT.finditer(text, *stretch.span())]
+    return _join(found, tokens) if tokens else found
+
+
+def _join(found: Sequence[Span], tokens: Sequence[Span]) -> list[Span]:
+    """Return the words with those joined that have characters of one token."""
+    starts, ends = [start for start, _ in found], [end for _, end in found]
+    joined: set[int] = set()  # words that are not the first one of a token
+    for start, end in tokens:
+        first, last = bisect_right(ends, start), bisect_left(starts, end)
+        joined.update(range(first + 1, last))
+    units: list[Span] = []
+    for number, (start, end) in enumerate(found):
+        units[-1:] = [(units[-1][0], end)] if number in joined else [*units[-1:], (start, end)]
+    return units
+
+
+def letter_words(text: str) -> list[str]:
+    """Return the words of a text without punctuation and symbols."""
+    return _LETTERS.findall(text)
+
+
+def is_unspaced(lines: Iterable[str]) -> bool:
+    """Return whether most letters are of scripts without spaces, and the text has no spaces between words either.
+
+    Text in such a script that another program has cut into words has spaces between words.
+    """
+    letters = unspaced = stretches = count = 0
+    for line in lines:
+        count += 1
+        letters += sum(map(str.isalpha, line))
+        if here := len(_UNSPACED.findall(line)):
+            unspaced += here
+            stretches += sum(1 for stretch in _STRETCH.findall(line) if _UNSPACED.search(stretch))
+    long = unspaced > _LONG * stretches or 2 * stretches < 3 * count
+    return long and unspaced > letters / 2
+
+
+def has_attached(lines: Iterable[str]) -> bool:
+    """Return whether a text has characters that belong to those before them: marks, joiners, modifiers of emoji."""
+    return any(not line.isascii() and _CHANGED.search(line) for line in lines)
+
+
+def is_letter(character: str) -> bool:
+    """Return whether a character is a letter, a digit, the underscore, or belongs to the letter before it."""
+    return character.isalnum() or character == "_" or _ATTACHED.match(character) is not None

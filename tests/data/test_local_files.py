@@ -1,0 +1,250 @@
+"""Real files in every encoding, delimiter, compression and format; what cannot be read is refused with a remedy."""
+
+import bz2
+import codecs
+import csv
+import gzip
+import json
+import lzma
+import tarfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow
+import pytest
+from omegaconf import OmegaConf
+from pyarrow import parquet
+
+from seq2seq_lab.build import check_slot
+from seq2seq_lab.data import local_files
+from seq2seq_lab.data.local_files import read_lines
+from seq2seq_lab.data.parallel import Parallel
+from seq2seq_lab.data.tables import find_line
+from seq2seq_lab.errors import UserError
+
+DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "parallel.yaml"
+PAIRS = [
+    ("Größe, 5 Meter", "size, 5 metres"),
+    ("schöne Welt", "beautiful world"),
+    ("Äpfel; Birnen", "apples"),
+]
+TABLE = "".join(f"{one}\t{other}\n" for one, other in PAIRS)
+FRAME = pandas.DataFrame(PAIRS, columns=["de", "en"])
+NAMED = {"columns": ["de", "en"]}
+OBJECTS = [{"de": one, "en": other} for one, other in PAIRS]
+
+
+def arrow_compressed(codec: str, data: bytes) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+def parquet_file(rows: list[dict[str, Any]]) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
+    return bytes(sink.getvalue())
+
+
+def dataset(path: Path, **changes: Any) -> Parallel:
+    """The data set of a training file; the other splits are one further pair."""
+    held_out = path.with_name("held_out.txt")
+    held_out.write_text("v\tw\n", "utf-8")
+    one = [str(held_out.with_suffix(".de")), str(held_out.with_suffix(".en"))]
+    for file in one:
+        Path(file).write_text("v\n", "utf-8")
+    settings: Any = OmegaConf.to_container(OmegaConf.load(DEFAULTS))
+    settings |= {"validation": one, "test": one, "train": str(path)} | changes
+    check_slot("dataset", settings)
+    settings.pop("_target_")
+    return Parallel(**settings)
+
+
+def pairs(path: Path, content: bytes, **changes: Any) -> list[tuple[str, str]]:
+    path.write_bytes(content)
+    changes |= {"encoding": changes.get("encoding")}
+    train = dataset(path, **changes).load().train
+    return list(zip(train.source, train.target, strict=True))
+
+
+def frame(**options: Any) -> bytes:
+    return FRAME.to_csv(**{"index": False, "header": False} | options).encode()
+
+
+def excel_text() -> bytes:
+    """The "Unicode text" of Excel: UTF-16, tabs, and quotation marks around cells with commas or quotation marks."""
+    rows = ("\t".join(f'"{cell}"' if "," in cell else cell for cell in pair) for pair in PAIRS)
+    return "".join(f"{row}\r\n" for row in rows).encode("utf-16")
+
+
+READ: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+    "UTF-16 with a mark": ("a.txt", TABLE.encode("utf-16"), {}),
+    "UTF-16 of the other order": ("a.tsv", codecs.BOM_UTF16_BE + TABLE.encode("utf-16-be"), {}),
+    "UTF-16 without a mark": ("a.tsv", TABLE.encode("utf-16-le"), {"encoding": "utf-16-le"}),
+    "UTF-32 with a mark": ("a.tsv", TABLE.encode("utf-32"), {}),
+    "Unicode text of Excel": ("a.txt", excel_text(), {}),
+    "a mark overrides the key": ("a.tsv", TABLE.encode("utf-8-sig"), {"encoding": "cp1252"}),
+    "cp1252": ("a.tsv", TABLE.encode("cp1252"), {"encoding": "cp1252"}),
+    "semicolons": ("a.csv", frame(sep=";"), {}),
+    "semicolons and names": ("a.csv", frame(sep=";", header=True), NAMED),
+    "semicolons in cp1252": ("a.csv", frame(sep=";").decode().encode("cp1252"), {"encoding": "cp1252"}),
+    "tabs in a csv": ("a.csv", frame(sep="\t"), {}),
+    "bars": ("a.csv", frame(sep="|"), {"delimiter": "pipe"}),
+    "several characters": ("a.txt", TABLE.replace("\t", " ||| ").encode(), {"delimiter": " ||| "}),
+    "all cells of a tsv quoted": ("a.tsv", frame(sep="\t", quoting=csv.QUOTE_ALL), {}),
+    "an index of pandas": ("a.csv", frame(index=True, header=True), NAMED),
+    "an index without names": ("a.csv", frame(index=True), {"columns": [2, 3]}),
+    "an array": ("a.json", json.dumps(OBJECTS).encode(), NAMED),
+    "an array of many lines": ("a.json", json.dumps(OBJECTS, indent=1).encode(), NAMED),
+    "an array in UTF-16": ("a.json", json.dumps(OBJECTS, ensure_ascii=False).encode("utf-16"), NAMED),
+    "an array in an object": ("a.json", json.dumps({"version": 1, "data": OBJECTS}).encode(), NAMED),
+    "objects with an array": ("a.json", "\n".join(json.dumps(one | {"x": [{}]}) for one in OBJECTS).encode(), NAMED),
+    "Parquet": ("a.parquet", parquet_file(OBJECTS), NAMED),
+    "nested Parquet": ("a.parquet", parquet_file([{"t": one} for one in OBJECTS]), {"columns": ["t.de", "t.en"]}),
+    "gz without the suffix": ("a.tsv", gzip.compress(TABLE.encode()), {}),
+    "bz2": ("a.tsv.bz2", bz2.compress(TABLE.encode()), {}),
+    "xz of UTF-16": ("a.txt.xz", lzma.compress(TABLE.encode("utf-16")), {}),
+    "zst": ("a.tsv.zst", arrow_compressed("zstd", TABLE.encode()), {}),
+    "lz4": ("a.tsv.lz4", arrow_compressed("lz4", TABLE.encode()), {}),
+    "two parts of zst": (
+        "a.tsv.zst",
+        arrow_compressed("zstd", TABLE[:20].encode()) + arrow_compressed("zstd", TABLE[20:].encode()),
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "changes"), READ.values(), ids=READ)
+def test_files_of_every_kind_are_read(
+    tmp_path: Path, name: str, content: bytes, changes: dict[str, Any]
+) -> None:
+    assert pairs(tmp_path / name, content, **changes) == PAIRS
+
+
+def tar(folder: Path) -> bytes:
+    (folder / "inside").write_text(TABLE, "utf-8")
+    with tarfile.open(folder / "x.tar.gz", "w:gz") as archive:
+        archive.add(folder / "inside", "inside")
+    return (folder / "x.tar.gz").read_bytes()
+
+
+REFUSED: dict[str, tuple[str, bytes | Callable[[Path], bytes], dict[str, Any], str]] = {
+    "cp1252": ("a.tsv", TABLE.encode("cp1252"), {}, r"line 1: byte 3 .*dataset\.encoding=cp1252"),
+    "UTF-16": ("a.tsv", TABLE.encode("utf-16-le"), {}, r"dataset\.encoding=utf-16-le"),
+    "UTF-16 of the other order": ("a.tsv", TABLE.encode("utf-16-be"), {}, r"dataset\.encoding=utf-16-be"),
+    "half a character": ("a.tsv", TABLE.encode("utf-16")[:-1], {}, "UTF-16.*complete copy"),
+    "a wrong byte": ("a.tsv", b"a\t\x81\n", {"encoding": "cp1252"}, r"line 1: byte 3 is not CP1252"),
+    "an unknown encoding": ("a.tsv", b"", {"encoding": "utf-61"}, r"dataset\.encoding=utf-61 "),
+    "no text encoding": ("a.tsv", b"", {"encoding": "base64"}, r"dataset\.encoding=base64 "),
+    "ends of old Macs": ("a.tsv", TABLE.replace("\n", "\r").encode(), {}, "carriage returns"),
+    "names": ("a.csv", frame(header=True), {}, r"line 1 .*'de', 'en'.*dataset\.columns=\[de,en\]"),
+    "names in words": ("a.tsv", ("Source text\tTarget\n" + TABLE).encode(), {}, r"dataset\.columns=\["),
+    "names of pandas": ("a.csv", frame(index=True, header=True), {}, r"dataset\.columns=\[de,en\]"),
+    "numbers of pandas": ("a.csv", frame(index=True), {}, r"numbers \(0, 1, 2\).*dataset\.columns=\[2,3\]"),
+    "a name twice": ("a.csv", b"de,de\nx,y\n", {"columns": ["de", "de"]}, "several columns de"),
+    "two delimiters": ("a.csv", b"a, b;c\nd, e;f\n", {}, r"',' and ';'.*dataset\.delimiter="),
+    "other delimiters": ("a.tsv", b"a;b\nc;d\n", {}, r"line 1 has 1 columns.*dataset\.delimiter="),
+    "a long delimiter": ("a.csv", b"", {"delimiter": "||"}, r"dataset\.delimiter='\|\|'.*dataset\.format=tsv"),
+    "a space before quotes": ("a.csv", b'"a", "b"\n', {}, "line 1: not RFC 4180 .*space"),
+    "columns of JSON": ("a.json", FRAME.to_json().encode(), NAMED, "has no column de; it has de.0"),
+    "no objects": ("a.json", b'[["a", "b"]]', NAMED, "element 1: not a JSON object"),
+    "half of Parquet": ("a.parquet", parquet_file(OBJECTS)[:-9], NAMED, "Parquet.*complete copy"),
+    "Parquet as CSV": ("a.csv", parquet_file(OBJECTS), NAMED, r"Parquet file.*\.parquet"),
+    "columns of Parquet": ("a.parquet", parquet_file(OBJECTS), {}, "has no column source; it has de, en"),
+    "half of zst": ("a.tsv.zst", arrow_compressed("zstd", TABLE.encode())[:-4], {}, "to its end"),
+    "half of xz": ("a.tsv.xz", lzma.compress(TABLE.encode())[:-9], {}, "to its end"),
+    "half of bz2": ("a.tsv.bz2", bz2.compress(TABLE.encode())[:-9], {}, "to its end"),
+    "a plain file as bz2": ("a.tsv.bz2", TABLE.encode(), {}, r"\.bz2.*rename"),
+    "compressed twice": ("a.tsv.gz", gzip.compress(gzip.compress(TABLE.encode())), {}, "compressed. Unpack"),
+    "a workbook": ("a.csv", b"PK\x03\x04" + bytes(20), {}, "Excel.*CSV"),
+    "tar": ("a.tsv.gz", tar, {}, "tar archive. Unpack"),
+    "a page": ("a.tsv", b"\n <!DOCTYPE html>\n", {}, "plain text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "changes", "remedy"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_refused_with_a_remedy(
+    tmp_path: Path,
+    name: str,
+    content: bytes | Callable[[Path], bytes],
+    changes: dict[str, Any],
+    remedy: str,
+) -> None:
+    made = content if isinstance(content, bytes) else content(tmp_path)
+    with pytest.raises(UserError, match=f"(?s){remedy}"):
+        pairs(tmp_path / name, made, **changes)
+
+
+def test_quotation_marks_of_a_corpus_with_tabs_are_text(tmp_path: Path) -> None:
+    for row in ('"ja", "nein"\tb\n"c"\td\n', '"Ja"\t"Yes"\nnein, nein\tno\n'):
+        content = row.encode()
+        assert pairs(tmp_path / "a.tsv", content)[0] == tuple(row.splitlines()[0].split("\t"))
+    assert pairs(tmp_path / "a.tsv", b'"a ""b"""\tc\n', format="tsv") == [('"a ""b"""', "c")]
+    assert pairs(tmp_path / "a.tsv", b'"a ""b"""\tc\n') == [('a "b"', "c")]
+
+
+def test_null_in_a_local_folder_of_the_hub_is_text(tmp_path: Path) -> None:
+    rows = [("null", "NA"), ("nan", "None"), ("x", "N/A")]
+    pandas.DataFrame(rows, columns=["de", "en"]).to_csv(tmp_path / "train.csv", index=False)
+    one = dataset(tmp_path / "unused", train=None, hub=str(tmp_path), **NAMED)
+    train = one.load().train
+    assert list(zip(train.source, train.target, strict=True)) == rows
+
+
+def test_parts_of_a_split_are_read_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / "data"
+    folder.mkdir(parents=True)
+    for number, row in enumerate(OBJECTS):
+        (folder / f"train-{number:05}-of-00003.parquet").write_bytes(parquet_file([row]))
+    one = dataset(tmp_path / "unused", train=None, hub=str(folder.parent), **NAMED)
+    train = one.load().train
+    assert list(zip(train.source, train.target, strict=True)) == PAIRS
+    assert find_line(one, "train", "beautiful world") == f"{folder / 'train-00001-of-00003.parquet'} row 1"
+
+
+def test_names_that_are_used_as_an_example_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pairs(tmp_path / "a.csv", frame(header=True), columns=[1, 2]) == [("de", "en"), *PAIRS]
+    assert "names of the columns" in caplog.text
+
+
+def test_utf8_that_is_read_in_another_encoding_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pairs(tmp_path / "a.tsv", TABLE.encode(), encoding="latin-1") != PAIRS
+    assert "valid UTF-8" in caplog.text
+
+
+def test_small_splits_are_reported_with_a_better_share(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"Satz {n}\tsentence {n}\n" for n in range(400)), "utf-8")
+    dataset(path, validation=None, test=None).load()
+    assert "dataset.validation_share=0.13 dataset.test_share=0.13" in caplog.text
+    caplog.clear()
+    dataset(path, validation=None, test=None, validation_share=0.2, test_share=0.2).load()
+    assert "share" not in caplog.text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_that_does_not_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    monkeypatch.setattr(local_files, "LONGEST_LINE", 1 << 20)
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(("short\n" + "x" * (3 << 20)).encode(encoding)))
+    with pytest.raises(UserError, match=r"a\.txt\.gz line 2 is longer than 1 MiB"):
+        list(read_lines(path, Counter()))
+
+
+def test_a_line_is_found_in_every_format(tmp_path: Path) -> None:
+    for name, content, changes in (READ["Parquet"], READ["semicolons in cp1252"], READ["UTF-16 with a mark"]):
+        (tmp_path / name).write_bytes(content)
+        place = find_line(dataset(tmp_path / name, **changes), "train", "schöne Welt")
+        assert place in (f"{tmp_path / name} line 2", f"{tmp_path / name} row 2")

@@ -1,0 +1,95 @@
+"""How the words of a language are found for BLEU and TER."""
+
+import logging
+import sys
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.ter import TER
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.degeneration import LengthRatio
+from seq2seq_lab.metrics.segmentation import SPACED, Segmentation, check_setting, choose_segmentation
+from seq2seq_lab.metrics.ter import Ter
+from seq2seq_lab.metrics.texts import References, TextOutputs
+
+CHINESE = ["孩子看见书和旧汽车。", "老师买红色的花和苹果。"]
+THAI = ["เด็กชอบรถเก่า", "ครูกินปลาและแอปเปิ้ล"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "language", "references", "expected", "warned"),
+    [
+        ("auto", "zh", CHINESE, Segmentation("zh", "asian"), False),
+        ("auto", "zho_Hans", CHINESE, Segmentation("zh", "asian"), False),
+        ("auto", "Chinese", CHINESE, Segmentation("zh", "asian"), False),
+        ("auto", "th", THAI, Segmentation("char", "letters"), False),
+        ("auto", "target", CHINESE, Segmentation("char", "letters"), True),
+        ("auto", "de", THAI, Segmentation("char", "letters"), True),
+        ("auto", None, THAI, Segmentation("char", "letters"), True),
+        ("13a", "zh", CHINESE, Segmentation("13a", "asian"), True),
+        ("char", "zh", CHINESE, Segmentation("char", "asian"), False),
+        ("zh", "target", CHINESE, Segmentation("zh", "letters"), False),
+        ("auto", "hi", ["हिन्दी में एक किताब है।"], SPACED, False),
+        ("auto", "target", ["abcdef", "a dog ."], SPACED, False),
+        ("auto", "target", ["今天 天气 很 好 。"], SPACED, False),
+        ("auto", "fr", [], SPACED, False),
+    ],
+)
+def test_the_language_decides(
+    setting: str,
+    language: str | None,
+    references: list[str],
+    expected: Segmentation,
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert choose_segmentation(setting, language, [references]) == expected
+    assert ("trainer.bleu_tokenizer" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(
+    ("setting", "language", "module", "command"),
+    [
+        ("auto", "ja", "MeCab", "pip install 'seq2seq_lab[ja]'"),
+        ("auto", "kor", "mecab_ko", "pip install 'seq2seq_lab[ko]'"),
+        ("flores200", "th", "sentencepiece", "pip install sentencepiece"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_command(
+    setting: str, language: str, module: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    for name in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers.tokenizer_")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UserError, match=r"trainer\.bleu_tokenizer=") as error:
+        choose_segmentation(setting, language, [["a"]])
+    assert command in str(error.value)
+
+
+def test_an_unknown_tokenizer_is_refused() -> None:
+    check_setting("zh")
+    with pytest.raises(UserError, match=r"trainer\.bleu_tokenizer=zhh"):
+        check_setting("zhh")
+
+
+def test_scores_and_signatures_are_those_of_sacrebleu() -> None:
+    hypotheses = ["孩子看见旧汽车。", "老师买花和苹果。"]
+    outputs = TextOutputs(hypotheses, References(CHINESE, segmentation=Segmentation("zh", "asian")), "zh")
+    for metric, scorer in ((Bleu(), BLEU(trg_lang="zh")), (Ter(), TER(normalized=True, asian_support=True))):
+        expected = scorer.corpus_score(hypotheses, [CHINESE])
+        assert metric.value(metric.rows(outputs).sum(0)) == pytest.approx(expected.score)
+        assert metric.signature(outputs) == str(scorer.get_signature())
+    assert 0 < LengthRatio().value(LengthRatio().rows(outputs).sum(0)) < 1
+    assert Bleu(lowercased_tokenised=True).unavailable(outputs)
+    assert "tok:zh" in outputs.references.examples
+
+
+def test_ter_of_other_scripts_without_spaces_counts_letters() -> None:
+    outputs = TextOutputs(["เด็กชอบรถ"], References(THAI[:1], segmentation=Segmentation("char", "letters")))
+    missing = 4  # เ ก่ า, where the mark belongs to its letter, is 3 of 12 letters
+    value = Ter().value(Ter().rows(outputs).sum(0))
+    assert 0 < value < 100 * missing / 12
+    assert str(Ter().signature(outputs)).endswith("|words:letters")
