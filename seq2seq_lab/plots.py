@@ -99,7 +99,7 @@ def draw_attention(
     axes.set_xticks(range(len(columns)), columns, rotation=90, **_style(column_font))
     axes.set_yticks(range(len(labels)), labels, **_style(row_font))
     axes.tick_params(length=0)
-    axes.spines[:].set_visible_line(False)
+    axes.spines[:].set_visible(False)
     _outline(axes, [link for link in gold_links if link[1] < len(weights_TS)], cell)
     left = fixed if room is not None else max(map(row_font.width, labels))
     top = max(map(column_font.width, columns))
@@ -326,7 +326,7 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
     axes.set_xlabel(f"{grouping.label} (n: number of examples)", labelpad=4 + 11 * len(sets))
     axes.set_ylabel(metric.label)
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible_line(False)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{metric.label} by {grouping.label}, with 95% intervals", fontsize=11)
     for text in axes.legend(loc="lower left", frameon=False).get_texts():
         text.set_parse_math(False)
@@ -454,7 +454,7 @@ def draw_curves(
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible_line(False)
+        axes.spines[["top", "right"]].set_visible(False)
         for text in axes.legend(loc="best", frameon=False, fontsize=9).get_texts():
             text.set_parse_math(False)
     left.set_title("loss", fontsize=11)
@@ -526,7 +526,7 @@ def draw_series(
     axes.set_ylabel(y_label, parse_math=False)
     axes.set_title(title, fontsize=9, parse_math=False)
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible_line(False)
+    axes.spines[["top", "right"]].set_visible(False)
     for text in figure.legend(loc="outside lower left", frameon=False, fontsize=9).get_texts():
         text.set_parse_math(False)
     set_fonts(_texts(figure))
@@ -548,7 +548,7 @@ def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) 
         axes.annotate(label, (x, y), xytext=(3, 2), textcoords="offset points", **_style(font))
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second principal component")
-    axes.spines[["top", "right"]].set_visible_line(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
