@@ -14,9 +14,10 @@ from seq2seq_lab import api, compare, evaluate, reproduce, runs
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose_opened, compose_resumed
 from seq2seq_lab.errors import UserError, print_visible, visible
-from seq2seq_lab.files import read_json_object
+from seq2seq_lab.files import cover, read_json_object, sha256
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.training import checkpoint
 
 SETTINGS = (
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none"),
@@ -231,3 +232,32 @@ def test_control_characters_are_visible_at_a_terminal_only(capfd: pytest.Capture
         terminal.flush()
         assert os.read(leader, 100) == b"\\x1b[2J\r\n"
     os.close(leader)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("source.options.json", '{"a":' * 1000 + "1" + "}" * 1000),
+        ("source.options.json", "[1]"),
+        ("source.options.json", '{"class": 3, "options": {}, "languages": null}'),
+        ("source.json", "not a vocabulary"),
+        ("source.json", '{"model": ' * 1000),
+    ],
+)
+def test_a_malformed_tokenizer_is_named(name: str, content: str, stranger: Path) -> None:
+    (stranger / "tokenizer" / name).write_text(content)
+    cover(stranger, "run", ["config.yaml", "run.json", "tokenizer"])
+    with pytest.raises(UserError, match=name):
+        api.load(stranger)
+
+
+@pytest.mark.parametrize(
+    "state", ["[]", "{}", '{"optimizer": {}, "task": {}, "best": "../../x"}', '{"optimizer": 3, "task": {}}']
+)
+def test_a_malformed_checkpoint_is_named(state: str, stranger: Path) -> None:
+    for folder in (stranger / "checkpoints").iterdir():
+        (folder / "state.json").write_text(state)
+        digests = {file: sha256(folder / file) for file in checkpoint.FILES}
+        (folder / "manifest.json").write_text(json.dumps({"format": checkpoint.FORMAT, "files": digests}))
+    with pytest.raises(UserError, match=r"state\.json"):
+        api.load(stranger)
