@@ -91,8 +91,6 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     # Each test has its own name. The folder is created only if a test needs it.
     home = tmp_path_factory.getbasetemp() / "home" / str(next(NUMBERS))
     monkeypatch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
-    # Runs that several tests share are on one list.
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
     monkeypatch.delenv("SEQ2SEQ_LAB_TRUST", raising=False)
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
@@ -100,6 +98,14 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
         monkeypatch.setenv(name, str(home))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
     console.console.cache_clear()  # it writes to the standard output of the test that first used it
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_list_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide the user's list of runs. Tests share one, because they share runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -65,6 +65,7 @@ def check_run(run: "Run") -> None:
         {"overrides": [], "changed": [], **record}, {"overrides": list[str], "changed": list[str]}, "run.json"
     )
     check_statistics(run)
+    check_page(run)
 
 
 def check_statistics(run: "Run") -> None:
@@ -102,12 +103,8 @@ def differing_counts(runs: Sequence["Run"]) -> dict[int, str]:
     return found
 
 
-def check_pages(run: "Run") -> None:
-    """Refuse a run whose files for the page are malformed. It reads them.
-
-    Raises:
-        UserError: names the file and the entry.
-    """
+def check_page(run: "Run") -> None:
+    """Refuse a run whose list of files for the page, or a name of these files, is malformed; see `check_run`."""
     page = run.result.get("page", {})
     if not isinstance(page, Mapping):
         raise UserError("result.json: page is not a mapping")
@@ -119,6 +116,17 @@ def check_pages(run: "Run") -> None:
             raise UserError(f"result.json: page.{kind}.columns has no {', '.join(sorted(missing))}")
         if not fits([*entry["columns"].values()], list[str]) or not isinstance(entry.get("note", ""), str):
             raise UserError(f"result.json: page.{kind} has a value that is not a text")
+    for path in run.folder.glob("attention/step_*.jsonl"):
+        if not STEP_FILE.fullmatch(path.name):
+            raise UserError(f"{path}: the name is not step_NUMBER.jsonl")
+
+
+def check_page_rows(run: "Run") -> None:
+    """Refuse a run whose files for the page have malformed rows. It reads them.
+
+    Raises:
+        UserError: names the file and the entry.
+    """
     validations = [row for _, rows in run.validation_heatmaps for row in rows]
     for kind, rows in (
         ("examples", run.examples),

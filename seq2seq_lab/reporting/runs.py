@@ -136,10 +136,6 @@ class Run:
         """The step of each validation, and the attention weights of its samples; see `heatmaps`."""
         found = sorted(self.folder.glob("attention/step_*.jsonl"))
         steps = [recorded.STEP_FILE.fullmatch(path.name) for path in found]
-        if None in steps:
-            raise UserError(
-                f"{found[steps.index(None)]}: the name is not step_NUMBER.jsonl. Remove or rename the file."
-            )
         return [(int(step[1]), self._rows("heatmaps", f"attention/{step[0]}")) for step in steps if step]
 
     @functools.cached_property
@@ -249,7 +245,7 @@ def _read_finished(folder: Path, for_page: bool) -> Run:
     run = read_run(folder, result)
     recorded.check_run(run)
     if for_page:
-        recorded.check_pages(run)
+        recorded.check_page_rows(run)
     return run
 
 

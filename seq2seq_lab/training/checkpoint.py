@@ -6,6 +6,7 @@ A checkpoint is a folder with `model.safetensors`, `optimizer.safetensors`, `tas
 
 import json
 import logging
+import re
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError, did_you_mean
-from seq2seq_lab.files import flush, parse_json, remove_folder, sha256
+from seq2seq_lab.files import flush, parse_json, read_bounded, remove_folder, sha256
 
 log = logging.getLogger(__name__)
 
 FORMAT = 4
+NAME = re.compile(r"step_\d+")
 FILES = ("model.safetensors", "optimizer.safetensors", "task.safetensors", "state.json")
 
 
@@ -92,7 +94,7 @@ def damage(checkpoint: Path) -> str | None:
     if not checkpoint.is_dir():
         return "it is missing"
     try:
-        manifest = parse_json((checkpoint / "manifest.json").read_bytes())
+        manifest = parse_json(read_bounded(checkpoint / "manifest.json"))
         if manifest["format"] != FORMAT:
             return f"it has format {manifest['format']}; this version reads format {FORMAT}"
         digests = {file: manifest["files"][file] for file in FILES}
@@ -115,7 +117,7 @@ def damage(checkpoint: Path) -> str | None:
 def _read_header(path: Path) -> None:
     """Read the header of a file of tensors, or the values of a JSON file."""
     if path.suffix == ".json":
-        parse_json(path.read_bytes())
+        parse_json(read_bounded(path))
     else:
         with safe_open(path, framework="pt"):
             pass
@@ -321,8 +323,20 @@ def load_optimizer(checkpoint: Path, optimizer: torch.optim.Optimizer) -> None:
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:
-    """Return the JSON values of a checkpoint."""
-    state: dict[str, Any] = parse_json((checkpoint / "state.json").read_bytes())
+    """Return the JSON values of a checkpoint.
+
+    Raises:
+        UserError: they are not those of a checkpoint.
+    """
+    path = checkpoint / "state.json"
+    state = parse_json(read_bounded(path))
+    parts = ("optimizer", "task")
+    if not isinstance(state, dict) or not all(isinstance(state.get(part), dict) for part in parts):
+        raise UserError(f"{path} is damaged: it has no {' and '.join(parts)}. Restore it from a copy.")
+    if (best := state.get("best")) is not None and not (isinstance(best, str) and NAME.fullmatch(best)):
+        raise UserError(
+            f"{path} is damaged: best={best!r:.80} is not the name of a checkpoint. Restore it from a copy."
+        )
     return state
 
 

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- table of faults: begin -->", "<!-- table of faults: end -->"
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 sys.path.insert(0, str(TESTS))
 
-from faults import damage, ends, interruptions, several, surroundings  # noqa: E402
+from faults import damage, ends, interruptions, several, strangers, surroundings  # noqa: E402
 from faults.rig import Fault, Rig, Seen  # noqa: E402
 from reports import fast_reports  # noqa: E402
 
@@ -35,6 +35,7 @@ def rows() -> list[Fault]:
             *damage.faults(),
             *several.faults(),
             *surroundings.faults(),
+            *strangers.faults(),
             *ends.faults(),
         ],
         key=lambda fault: int(fault.row),
@@ -46,6 +47,7 @@ def run(faults: Sequence[Fault]) -> list[tuple[Fault, Seen]]:
     done = []
     with tempfile.TemporaryDirectory() as folder, fast_reports():
         os.environ["SEQ2SEQ_LAB_CACHE"] = str(Path(folder) / "cache")
+        os.environ["XDG_STATE_HOME"] = str(Path(folder) / "state")
         rig = Rig(Path(folder))
         rig.warm_up()
         for fault in faults:

@@ -14,11 +14,13 @@ from typing import Any, Self
 import numpy as np
 import tokenizers
 
+from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.words import is_letter, words
 from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.files import read_bounded, read_json_object
 
 # The threads of the library do not survive the fork of a loader's worker: it would warn, or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -155,27 +157,39 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
     files, an unknown class, and options that do not match it.
     """
     path = folder / f"{name}.options.json"
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-        vocabulary = (folder / f"{name}.json").read_text(encoding="utf-8")
-    except FileNotFoundError as error:
+    for missing in (path, folder / f"{name}.json"):
+        if not missing.is_file():
+            raise UserError(
+                f"Tokenizer {name!r} not found in {folder}: {missing.name} is missing. Give the folder `tokenizer` of a run "
+                f"that has started to train."
+            )
+    description, vocabulary = read_json_object(path), read_bounded(folder / f"{name}.json")
+    kind, options = description.get("class"), description.get("options")
+    languages, rules = description.get("languages"), description.get("rules", 1)
+    if not (isinstance(kind, str) and isinstance(options, dict) and isinstance(rules, int)) or not fits(
+        languages, list[str] | None
+    ):
         raise UserError(
-            f"Tokenizer {name!r} not found in {folder}: {Path(error.filename).name} is missing. Give the folder "
-            "`tokenizer` of a run that has started to train."
-        ) from error
-    kind = description["class"]
+            f"{path} is damaged: its class, options, languages or rules are not those of a tokenizer."
+        )
     try:
-        tokenizer = tokenizer_class(kind)(**description["options"])
+        tokenizer = tokenizer_class(kind)(**options)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except TypeError as error:
         raise UserError(
             f"{path} does not match class={kind}: {error}. Use the version of the class that the run was trained with."
         ) from error
-    tokenizer.rules = description.get("rules", 1)
-    if description["languages"]:
-        tokenizer.use_languages(*description["languages"])
-    tokenizer._use(tokenizers.Tokenizer.from_str(vocabulary))
+    tokenizer.rules = rules
+    if languages:
+        tokenizer.use_languages(*languages)
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(vocabulary)
+    except Exception as error:  # the library raises no other class
+        raise UserError(
+            f"{folder / name}.json is not a vocabulary: {error}. Restore it from a copy."
+        ) from error
+    tokenizer._use(backend)
     return tokenizer
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.data.ragged import Ragged
@@ -18,7 +19,7 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.tokenizers.base import load_tokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import write_atomically
+from seq2seq_lab.files import parse_json, read_bounded, write_atomically
 from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.runtime.device import on_device
 
@@ -46,7 +47,13 @@ class Vocabulary:
             raise UserError(
                 f"{path} is missing. Give the folder `tokenizer` of a run that has started to train."
             )
-        return cls(tokenizer, json.loads(path.read_text("utf-8")))
+        try:
+            classes = parse_json(read_bounded(path))
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}. Restore it from a copy.") from error
+        if not fits(classes, list[str]):
+            raise UserError(f"{path} is damaged: it is not a list of texts. Restore it from a copy.")
+        return cls(tokenizer, classes)
 
     def numbers(self, labels: Sequence[str], split: str) -> Tensor:
         """Return the number of the class of each label: int64, N.
