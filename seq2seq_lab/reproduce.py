@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "changes",
         nargs="*",
         metavar="KEY=FILE",
-        help="files in place of those that the run names, such as dataset.path=FOLDER; a run of someone else needs them",
+        help="files that replace those of the run, such as dataset.path=FOLDER; required for the run of someone else",
     )
     arguments.add_argument(
         "--output",

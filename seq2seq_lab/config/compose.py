@@ -310,7 +310,7 @@ def compose_repeated(folder: Path, values: Mapping[str, Any], lines: Sequence[st
     """Return the configuration of a run that is trained again, with other values of some keys and without a logger.
 
     Args:
-        lines: files and folders in place of recorded ones, `KEY=VALUE`.
+        lines: files and folders that replace recorded ones, `KEY=VALUE`.
 
     Raises:
         UserError: the run's config.yaml is not valid, or a line changes something else.

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def load_config(path: Path) -> DictConfig:
-    """Return a recorded configuration of which only the form has been checked.
+    """Return a recorded configuration after a check of its form only.
 
     Raises:
         UserError: the file is not YAML, too large or too deep, or contains an alias, a reference or a resolver.
@@ -211,7 +211,7 @@ def _digest(key: str, value: str) -> str | None:
         if path.is_dir():
             lines = [f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in _files_in(path)]
             return hashlib.sha256("".join(lines).encode()).hexdigest()
-    except (OSError, ValueError):  # it cannot be read: whoever needs it says so
+    except (OSError, ValueError):  # the error is raised where the file is read
         return None
     return None
 

@@ -154,7 +154,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
 
     Args:
         target: created if it does not exist.
-        changes: files and folders in place of recorded ones, `KEY=VALUE`.
+        changes: files and folders that replace recorded ones, `KEY=VALUE`.
 
     Raises:
         UserError: the data have changed, or what `start_run` raises.
