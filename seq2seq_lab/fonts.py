@@ -32,6 +32,7 @@ _CJK = {
     "Hang": "KR",
     "Bopo": "TC",
 }  # scripts, and the end of names of their fonts
+_SEPARATE = ("Latn", "Grek", "Cyrl", "Zyyy")
 _SHARED = ("Zyyy", "Zinh")  # characters of several scripts
 _UNLIKE = (
     "Serif",
@@ -175,7 +176,8 @@ def _add_fallbacks(
 ) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the names of a font and of others with the characters that it lacks, and the characters that none has.
 
-    One font has all letters of a script if there is one: it comes before a font that lacks some of them.
+    If a font has all letters of a script, it draws all of them, because letters of two fonts do not join; it then comes
+    before a font that lacks some. Letters of `_SEPARATE` scripts do not join.
     """
     before: list[str] = []
     after: list[str] = []
@@ -184,7 +186,7 @@ def _add_fallbacks(
     for script, needed in scripts.items():
         while (lacking := needed - found) and script != "Zzzz":  # private characters differ from font to font
             # At first for all letters of the script, then for those that the best font lacks.
-            wanted = needed if found & needed <= own and script not in _SHARED else lacking
+            wanted = lacking if script in _SEPARATE or (found - own) & needed else needed
             entry = min(_regular_fonts(), key=functools.partial(_rank, wanted, script, scripts), default=None)
             new = set() if entry is None else _covered(entry, wanted)
             if entry is None or not new - found:

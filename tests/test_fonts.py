@@ -51,10 +51,6 @@ def test_a_script_that_the_font_lacks_is_drawn_with_another(shipped: object) -> 
     assert font_for(["a Жук"], 10, "cmr10").families == ("cmr10", "DejaVu Sans")
 
 
-def test_the_letters_of_a_word_are_from_one_font(shipped: object) -> None:
-    assert font_for(["naïve"], 10, "cmr10").families == ("DejaVu Sans", "cmr10")
-
-
 def test_characters_without_a_font_are_reported_once_with_fonts_that_have_them(
     shipped: object, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,6 +124,12 @@ def test_the_font_of_a_script_is_named_after_it(
     ]
     pretended("Unifont", *languages, "Noto Serif Devanagari", "Noto Sans Devanagari", "Noto Sans Sinhala")
     assert font_for([text], 10).families == (fonts.SANS_SERIF, expected)
+
+
+def test_letters_that_join_are_from_one_font(pretended: Callable[..., None]) -> None:
+    pretended("Noto Sans Arabic", "Noto Sans")
+    assert font_for(["كتاب ݣ a"], 10).families == ("Noto Sans Arabic", fonts.SANS_SERIF)
+    assert font_for(["Ｆull"], 10).families == (fonts.SANS_SERIF, "Noto Sans")
 
 
 def test_installed_fonts_have_the_scripts_that_they_are_named_after(caplog: pytest.LogCaptureFixture) -> None:

@@ -138,7 +138,20 @@ def test_labels_are_inside_the_picture_and_pictures_bounded(script: str) -> None
 
 
 def test_every_picture_is_drawn_with_texts_of_every_direction_and_without_fonts(tmp_path: Path) -> None:
-    words = ["<sos>", *HEBREW, "كتاب", "हिन्दी", "👨‍👩‍👧", "𒀀", "\ud800", "\u202e", "a\nb", "$x_1$", "<eos>"]
+    words = [
+        "<sos>",
+        *HEBREW,
+        "كتاب",
+        "हिन्दी",
+        "👨‍👩‍👧",
+        "𒀀",
+        "\ud800",
+        "\u202e",
+        "a\nb",
+        "$x_1$",
+        "\U0010fffd",
+        "<eos>",
+    ]
     shaded = ShadedText(words * 4, [0.5] * 4 * len(words), "हिन्दी", [0])
     title, count = " ".join(words[:7]), len(words)
     points = [(1.0, 2.0), (2.0, 1.0)]

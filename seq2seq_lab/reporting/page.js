@@ -16,9 +16,12 @@ function element(tag, properties = {}, ...children) {
 }
 
 function fill(select, texts, chosen = 0) {
-  select.replaceChildren(...texts.map((text, value) => new Option(text, value)));
+  select.replaceChildren(...texts.map((text, value) => Object.assign(new Option(text, value), { dir: "auto" })));
   select.selectedIndex = Math.min(chosen, texts.length - 1);
 }
+
+/* A text that keeps its direction apart from the text around it. */
+function isolated(text) { return element("bdi", { textContent: text }); }
 
 function empty(id, text) {
   const section = at(id);
@@ -65,7 +68,7 @@ function showRuns() {
   const rows = found.map((run) => element("tr", {}, ...columns.map((one, place) => {
     const cell = element("td", { className: typeof one.values[run] === "number" ? "number" : "" });
     if (place === 0) cell.append(dot(data.groups[groupOf(run)].color));
-    cell.append(one.texts[run]);
+    cell.append(isolated(one.texts[run]));
     return cell;
   })));
   at("table").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
@@ -85,7 +88,7 @@ function dot(color) {
 
 function showLegend() {
   at("legend").replaceChildren(...data.groups.map((group, number) => {
-    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(number)) }, dot(group.color), group.label);
+    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(number)) }, dot(group.color), isolated(group.label));
     button.onclick = () => {
       hidden.has(number) ? hidden.delete(number) : hidden.add(number);
       button.ariaPressed = String(!hidden.has(number));
@@ -235,18 +238,18 @@ function drawMaps() {
 }
 
 /* Sentences and a table of cells. A chosen word or cell marks its row and column; a word shades those that it is linked to. */
-function heatmap({ x, y, z, links }) {
+function heatmap({ x, y, z, links, directions }) {
   const gold = new Set(links.map(([column, row]) => column + "," + row));
   const values = element("p", { className: "values", ariaLive: "polite" });
-  const sentence = (texts, name) => {
-    const spans = texts.map((text, i) => element("span", { textContent: text, tabIndex: i ? -1 : 0 }));
-    const made = element("div", { className: "sentence", role: "group", ariaLabel: name });
+  const sentence = (texts, name, dir) => {
+    const spans = texts.map((text, i) => element("span", { tabIndex: i ? -1 : 0 }, isolated(text)));
+    const made = element("div", { className: "sentence", role: "group", ariaLabel: name, dir });
     spans.forEach((span) => made.append(span, " "));
     return [made, spans];
   };
-  const [columns, columnSpans] = sentence(x, "columns"), [rows, rowSpans] = sentence(y, "rows");
-  const columnHeads = x.map((text) => element("th", { scope: "col", textContent: text }));
-  const rowHeads = y.map((text) => element("th", { scope: "row", textContent: text, title: text }));
+  const [columns, columnSpans] = sentence(x, "columns", directions[0]), [rows, rowSpans] = sentence(y, "rows", directions[1]);
+  const columnHeads = x.map((text) => element("th", { scope: "col" }, isolated(text)));
+  const rowHeads = y.map((text) => element("th", { scope: "row", title: text }, isolated(text)));
   const cells = z.map((weights, row) => weights.map((weight, column) => {
     const cell = element("td", { className: gold.has(column + "," + row) ? "link" : "" });
     cell.style.background = viridis(weight);
@@ -255,7 +258,7 @@ function heatmap({ x, y, z, links }) {
   }));
   const percent = (weight) => weight.toFixed(2);
   const best = (weights, names) => weights.map((weight, i) => [weight, names[i]]).sort((a, b) => b[0] - a[0]).slice(0, 4)
-    .filter(([weight]) => weight >= 0.01).map(([weight, name]) => `${name} ${percent(weight)}`).join(", ");
+    .filter(([weight]) => weight >= 0.01).flatMap(([weight, name], i) => [i ? ", " : "", isolated(name), ` ${percent(weight)}`]);
   function choose(column, row) {
     columnSpans.forEach((span, i) => {
       span.classList.toggle("chosen", i === column);
@@ -267,14 +270,17 @@ function heatmap({ x, y, z, links }) {
     });
     columnHeads.forEach((head, i) => head.classList.toggle("chosen", i === column));
     rowHeads.forEach((head, i) => head.classList.toggle("chosen", i === row));
-    values.textContent = column !== null && row !== null ? `${y[row]} → ${x[column]}: ${percent(z[row][column])}`
-      : row !== null ? `${y[row]} → ${best(z[row], x)}` : `${x[column]} ← ${best(z.map((weights) => weights[column]), y)}`;
+    values.replaceChildren(...(column !== null && row !== null
+      ? [isolated(y[row]), " → ", isolated(x[column]), `: ${percent(z[row][column])}`]
+      : row !== null ? [isolated(y[row]), " → ", ...best(z[row], x)]
+      : [isolated(x[column]), " ← ", ...best(z.map((weights) => weights[column]), y)]));
   }
-  function listen(spans, others, chosen) {
+  function listen(spans, others, dir, chosen) {
+    const step = dir === "rtl" ? -1 : 1;
     spans.forEach((span, i) => {
       span.onmouseenter = span.onfocus = () => chosen(i);
       span.onkeydown = (event) => {
-        const next = { ArrowRight: spans[i + 1], ArrowLeft: spans[i - 1], Home: spans[0], End: spans[spans.length - 1],
+        const next = { ArrowRight: spans[i + step], ArrowLeft: spans[i - step], Home: spans[0], End: spans[spans.length - 1],
           ArrowDown: others[Math.min(i, others.length - 1)], ArrowUp: others[Math.min(i, others.length - 1)] }[event.key];
         if (next) {
           event.preventDefault();
@@ -283,9 +289,9 @@ function heatmap({ x, y, z, links }) {
       };
     });
   }
-  listen(columnSpans, rowSpans, (column) => choose(column, null));
-  listen(rowSpans, columnSpans, (row) => choose(null, row));
-  const table = element("table", { className: "cells" },
+  listen(columnSpans, rowSpans, directions[0], (column) => choose(column, null));
+  listen(rowSpans, columnSpans, directions[1], (row) => choose(null, row));
+  const table = element("table", { className: "cells", dir: directions[0] },
     element("thead", {}, element("tr", {}, element("td"), ...columnHeads)),
     element("tbody", {}, ...cells.map((line, row) => element("tr", {}, rowHeads[row], ...line))));
   table.style.setProperty("--cell", `${Math.max(14, Math.min(30, Math.round(480 / x.length)))}px`);
@@ -311,9 +317,23 @@ function different(words, others) {
   return found;
 }
 
+/* The words of a text with the spaces after them; in scripts without spaces between words, its letters with their marks. */
+function wordsOf(text) {
+  const unspaced = /[\p{sc=Han}\p{sc=Hira}\p{sc=Kana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmr}\p{sc=Mymr}\p{sc=Tibt}]/u;
+  const letters = (word) => [...new Intl.Segmenter().segment(word)].map((one) => one.segment);
+  return (text.match(/\S+\s*/g) ?? []).flatMap((word) => {
+    if (!unspaced.test(word)) return [word];
+    const parts = letters(word.trimEnd());
+    parts[parts.length - 1] += word.slice(word.trimEnd().length);
+    return parts;
+  });
+}
+
 function marked(text, other) {
-  const words = text.split(/\s+/), found = different(words, other.split(/\s+/));
-  return words.flatMap((word, i) => [found.has(i) ? element("mark", { textContent: word }) : word, " "]);
+  const words = wordsOf(text), bare = (all) => all.map((word) => word.trim());
+  const found = different(bare(words), bare(wordsOf(other)));
+  const parts = (word) => [element("mark", { textContent: word.trimEnd() }), word.slice(word.trimEnd().length)];
+  return words.flatMap((word, i) => found.has(i) ? parts(word) : [word]);
 }
 
 function chooseSet() {
@@ -336,15 +356,15 @@ function showOutputs() {
   const rows = found.slice(0, batches * BATCH).map((i) => {
     const output = (run, rival) => [
       ...marked(outputs[run][i], at("mark").value === "other" ? outputs[rival][i] : inputs[i][1]),
-      element("span", { className: "score", textContent: `(${scores[run][i]})` })];
+      " ", element("bdi", { className: "score", textContent: `(${scores[run][i]})` })];
     const contents = [[inputs[i][0]], [inputs[i][1]], output(one, other), output(other, one)];
     return element("tr", {}, ...contents.map((content, column) => {
-      const cell = element("td", {}, ...content);
+      const cell = element("td", { dir: "auto" }, ...content);
       cell.dataset.label = labels[column];
       return cell;
     }));
   });
-  const head = element("tr", {}, ...labels.map((text) => element("th", { scope: "col", textContent: text })));
+  const head = element("tr", {}, ...labels.map((text) => element("th", { scope: "col" }, isolated(text))));
   at("texts").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
   const cut = inputs.length < total ? ` (the first of ${total})` : "";
   at("count").textContent = `${found.length} of ${inputs.length} examples${cut}; ${rows.length} shown. In parentheses: ${score}. ${note}`;
@@ -388,7 +408,7 @@ async function start() {
   showRuns();
   const shared = Object.entries(data.shared);
   at("shared-count").textContent = `${shared.length} settings that all runs share`;
-  at("shared").replaceChildren(...shared.map(([key, value]) => element("div", { textContent: `${key}=${value}` })));
+  at("shared").replaceChildren(...shared.map(([key, value]) => element("div", {}, isolated(`${key}=${value}`))));
 
   if (data.attention.length) {
     fill(at("example"), data.attention.map((example) => example.title));

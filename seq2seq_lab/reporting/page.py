@@ -22,6 +22,7 @@ from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.figures import curve_labels
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
+from seq2seq_lab.runtime.direction import direction_of_words
 
 FILES = Path(__file__).parent  # of page.html, page.css and page.js
 MAX_POINTS = 200  # of a curve
@@ -46,7 +47,9 @@ def page(table: Table, title: str) -> str:
         title=html.escape(title),
         metric=html.escape(table.label),
         table=html_table(heads, rows),
-        note="<br>".join(html.escape(text) for text in (*legend(table), note(table), *table.warnings)),
+        note="<br>".join(
+            f"<bdi>{html.escape(text)}</bdi>" for text in (*legend(table), note(table), *table.warnings)
+        ),
         style=(FILES / "page.css").read_text("utf-8"),
         script=(FILES / "page.js").read_text("utf-8"),
         plotly=packed(get_plotlyjs()),
@@ -63,7 +66,7 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in HTML."""
 
     def row(tag: str, texts: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+        return "<tr>" + "".join(f'<{tag} dir="auto">{html.escape(text)}</{tag}>' for text in texts) + "</tr>"
 
     return f"<table>{row('th', heads)}{''.join(row('td', texts) for texts in rows)}</table>"
 
@@ -337,5 +340,12 @@ def attention(runs: Sequence[Run | None], numbers: dict[int, int]) -> list[dict[
 
 
 def frame(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a heatmap: names of columns and rows, weights, and the (column, row) cells of gold links."""
-    return {"x": row["columns"], "y": row["rows"], "z": row["weights"], "links": row.get("links", [])}
+    """Return a heatmap: names of columns and rows, their directions, weights, and the (column, row) cells of gold links."""
+    columns, rows = row["columns"], row["rows"]
+    return {
+        "x": columns,
+        "y": rows,
+        "directions": [direction_of_words(columns), direction_of_words(rows)],
+        "z": row["weights"],
+        "links": row.get("links", []),
+    }

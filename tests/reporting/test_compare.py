@@ -977,3 +977,58 @@ def test_the_outputs_of_each_test_set_in_a_browser(study: Path, tmp_path: Path, 
     found = comparison.compare(group_runs(find_runs([study, tmp_path])[0]), None)
     seen = open_page(browser, tmp_path, page.page(found, "two test sets"), SETS)
     assert seen["sets"] == [[False, 9, True, False], [False, 1, False, True]]
+
+
+DIRECTIONS = """
+<script>
+async function look() {
+  while (!document.documentElement.dataset.ready) await new Promise((next) => setTimeout(next, 20));
+  const seen = {}, left = (query) => [...document.querySelectorAll(query)].map((one) => one.getBoundingClientRect().left);
+  const x = ["<sos>", "זה", "ספר", "<eos>"], y = ["this", "book"], z = [[1, 0, 0, 0], [0, 0, 1, 0]];
+  at("heat0").replaceChildren(...heatmap({ x, y, z, links: [], directions: ["rtl", "ltr"] }));
+  seen.heads = left("#heat0 thead th");
+  seen.cells = left("#heat0 tbody tr:first-child td");
+  seen.names = left("#heat0 tbody th");
+  [seen.source, seen.target] = [1, 2].map((number) => left(`#heat0 .sentence:nth-child(${number}) span`));
+  const word = document.querySelector("#heat0 .sentence span");
+  word.focus();
+  word.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }));
+  seen.next = document.activeElement.textContent;
+  const { inputs, outputs } = data.examples[0];
+  inputs[0] = ["זה ספר.", "这是一本书。"];
+  outputs[0][0] = "这是一个 书。";
+  outputs[at("right").value][0] = "كتاب!";
+  showOutputs();
+  const cells = [...document.querySelectorAll("#texts tbody tr:first-child td")];
+  seen.directions = cells.map((cell) => getComputedStyle(cell).direction);
+  seen.texts = cells.map((cell) => cell.textContent);
+  seen.marks = [...cells[2].querySelectorAll("mark")].map((one) => one.textContent);
+  document.title = "SEEN " + JSON.stringify(seen);
+}
+look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: String(error.stack) }); });
+</script>
+"""
+
+
+@pytest.mark.browser
+@needs_plotly
+def test_the_page_follows_the_direction_of_texts_in_a_browser(
+    study: Path, tmp_path: Path, browser: str
+) -> None:
+    found = comparison.compare(group_runs(find_runs([study])[0]), None)
+    seen = open_page(browser, tmp_path, page.page(found, "a study"), DIRECTIONS)
+    for places in (seen["heads"], seen["cells"], seen["source"]):
+        assert len(places) == 4
+        assert places == sorted(places, reverse=True)
+    np.testing.assert_allclose(seen["heads"], seen["cells"], atol=1)
+    assert min(seen["names"]) > max(seen["cells"])
+    assert seen["target"] == sorted(seen["target"])
+    assert seen["next"] == "זה"
+    assert seen["directions"] == ["rtl", "ltr", "ltr", "rtl"]
+    assert seen["texts"][2].startswith("这是一个 书。 (")
+    assert seen["marks"] == ["个"], "in scripts without spaces, letters are marked"
+
+
+def test_a_heatmap_has_the_directions_of_its_texts() -> None:
+    row = {"columns": ["<sos>", "זה", "<eos>"], "rows": ["this", "<eos>"], "weights": []}
+    assert page.frame(row)["directions"] == ["rtl", "ltr"]

@@ -27,7 +27,9 @@ from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
+from seq2seq_lab.runtime.console import ShadedText
 from seq2seq_lab.tasks.classification.data import Vocabulary
+from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.trainer import Trainer
@@ -236,7 +238,7 @@ def test_the_weights_are_compared_with_the_deciding_words(sentiment: Path) -> No
     assert result["test/loss_penalized"] > result["test/loss_classification"]
     shaded = (sentiment / "weights.test.html").read_text("utf-8")
     assert (
-        shaded.count("text-decoration: underline") >= shaded.count("<p>") - 1
+        shaded.count("text-decoration: underline") >= shaded.count("<p ") - 1
     )  # each review has a deciding word
 
 
@@ -325,3 +327,10 @@ def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> N
 
 def test_the_comparison_computes_every_metric() -> None:
     assert {metric.name for metric in METRICS} <= BUILT_IN.keys()
+
+
+def test_the_page_of_shaded_texts_has_their_directions() -> None:
+    texts = [ShadedText(words, [1.0] * 3, "class", []) for words in (["זה", "ספר", "a"], ["a", "b", "זה"])]
+    page = shaded_page(texts)
+    assert page.index('<p dir="rtl">') < page.index("זה") < page.index('<p dir="ltr">')
+    assert page.count("<bdi>class</bdi>") == 2

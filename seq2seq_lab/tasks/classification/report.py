@@ -10,6 +10,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.classification.data import ClassificationSplit, Vocabulary
 from seq2seq_lab.tasks.classification.evaluation import Evaluation
@@ -206,7 +207,8 @@ def shaded_page(texts: Sequence[console.ShadedText]) -> str:
             line = "; text-decoration: underline" if place in text.marked else ""
             style = f"background: rgba(31, 119, 180, {weight:.2f}){line}"
             words.append(f'<span style="{style}" title="{weight:.3f}">{html.escape(word)}</span>')
-        paragraphs.append(f"<p>{' '.join(words)} <small>{html.escape(text.caption)}</small></p>")
+        caption = f"<small><bdi>{html.escape(text.caption)}</bdi></small>"
+        paragraphs.append(f'<p dir="{direction_of_words(text.words)}">{" ".join(words)} {caption}</p>')
     note = (
         "Shading: weight of the word, relative to the greatest weight of the text. Underlined: a word that decides the "
         "class, if the data set provides these words."
