@@ -23,7 +23,7 @@ from rewriting import rewrite
 
 import seq2seq_lab
 from seq2seq_lab import build
-from seq2seq_lab.config import sweeps
+from seq2seq_lab.config import foreign, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import EXTRAS
 from seq2seq_lab.config.schema import CONF_DIR, group_values, groups, plain
@@ -388,6 +388,7 @@ def finished(configuration_of_a_run: str, tmp_path: Path) -> Path:
     (folder / ".lock").touch()
     record = {"format": RUN_FORMAT, "choices": {"attention": "additive"}, "run_id": None}
     rewrite(folder / "run.json", json.dumps(record))
+    foreign.remember(folder)
     return folder
 
 
