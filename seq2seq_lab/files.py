@@ -37,10 +37,9 @@ RECORD_TYPES: dict[str, Any] = {
     "changed": list,
     "inputs": dict,
 }
-NUMBERS, TEXTS = (
-    ("seconds", "_per_second", "steps"),
-    ("_signature", "/label", "/examples"),
-)  # ends of keys in result.json
+# The ends of keys in result.json whose values are numbers, and texts.
+NUMBERS = ("seconds", "_per_second", "steps")
+TEXTS = ("_signature", "/label", "/examples")
 RUN_FORMAT = 4  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
 
 Part = Literal["run", "result"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import regex
 
+from seq2seq_lab.data.words import graphemes
 from seq2seq_lab.runtime.direction import direction, has_right_to_left
 
 if TYPE_CHECKING:
@@ -25,25 +26,12 @@ log = logging.getLogger(__name__)
 
 SANS_SERIF = "sans-serif"  # Matplotlib's default
 _INVISIBLE = regex.compile(r"[\s\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]")
-_CJK = {
-    "Hani": "SC",
-    "Hira": "JP",
-    "Kana": "JP",
-    "Hang": "KR",
-    "Bopo": "TC",
-}  # scripts, and the end of names of their fonts
+# Scripts, and the end of the names of their fonts.
+_CJK = {"Hani": "SC", "Hira": "JP", "Kana": "JP", "Hang": "KR", "Bopo": "TC"}
 _SEPARATE = ("Latn", "Grek", "Cyrl", "Zyyy")
 _SHARED = ("Zyyy", "Zinh")  # characters of several scripts
-_UNLIKE = (
-    "Serif",
-    "Mono",
-    "Display",
-    "Looped",
-    "Kufi",
-    "Nastaliq",
-    "Rashi",
-    "UI",
-)  # in the names of other designs
+# In the names of other designs.
+_UNLIKE = ("Serif", "Mono", "Display", "Looped", "Kufi", "Nastaliq", "Rashi", "UI")
 _EMOJI = regex.compile(r"\p{Emoji}")
 _FONTS = {
     **dict.fromkeys(("Latn", "Grek", "Cyrl"), "Noto Sans"),
@@ -141,11 +129,6 @@ def set_fonts(texts: Sequence["Text"]) -> None:
     if len(families) > 1:
         for text in texts:
             text.set_fontfamily(list(families))
-
-
-def graphemes(text: str) -> list[str]:
-    """Return the letters of a text, each with its marks."""
-    return regex.findall(r"\X", text)
 
 
 @contextmanager

@@ -10,7 +10,8 @@ import pytest
 from matplotlib import font_manager
 
 from seq2seq_lab import fonts
-from seq2seq_lab.fonts import Font, font_for, graphemes
+from seq2seq_lab.data.words import graphemes
+from seq2seq_lab.fonts import Font, font_for
 
 HINDI = "हिन्दी में एक किताब"
 PLAIN = Font((fonts.SANS_SERIF,), 10)

@@ -1,7 +1,7 @@
 """From settings to a checked configuration, before Hydra creates a folder or calls anything."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -295,15 +295,23 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
         named = [key for key in inputs if key.partition(".")[0] not in NOT_RESUMED]
         loggers = (f"logger.{key}" for key in node.logger if key != "_target_")
         allowed = [*configuration.MAY_CHANGE, *loggers, *named]
-        for change in changes:
-            if change.key_or_group not in allowed or change.is_delete() or change.is_sweep_override():
-                raise UserError(
-                    f"{change.input_line} cannot change when a run is resumed.{did_you_mean(change.key_or_group, allowed)} "
-                    f"Allowed: {', '.join(allowed)}. To start a new run from its weights use init_from={folder}."
-                )
+        remedy = f" To start a new run from its weights use init_from={folder}."
+        _refuse_other_changes(changes, allowed, "when a run is resumed", remedy)
         update(node, changes)
         foreign.check_inputs(folder, configuration.plain(node), given, leaving=NOT_RESUMED)
         return Composed(node, to_config(node, changes))
+
+
+def _refuse_other_changes(
+    changes: Sequence[Override], allowed: Collection[str], when: str, remedy: str = ""
+) -> None:
+    """Raise `UserError` for a setting that is not allowed to change, that deletes a key, or that has several values."""
+    for change in changes:
+        if change.key_or_group not in allowed or change.is_delete() or change.is_sweep_override():
+            raise UserError(
+                f"{change.input_line} cannot change {when}.{did_you_mean(change.key_or_group, allowed)} "
+                f"Allowed: {', '.join(allowed) or 'none'}.{remedy}"
+            )
 
 
 def compose_repeated(folder: Path, values: Mapping[str, Any], lines: Sequence[str] = ()) -> Composed:
@@ -321,12 +329,7 @@ def compose_repeated(folder: Path, values: Mapping[str, Any], lines: Sequence[st
         given = [change.key_or_group for change in changes]
         foreign.replace_places(node, folder, ["logger.project"])
         inputs = foreign.named_inputs(configuration.plain(node))
-        for change in changes:
-            if change.key_or_group not in inputs or change.is_delete() or change.is_sweep_override():
-                raise UserError(
-                    f"{change.input_line} cannot change when a run is trained again."
-                    f"{did_you_mean(change.key_or_group, inputs)} Allowed: {', '.join(inputs) or 'none'}."
-                )
+        _refuse_other_changes(changes, inputs, "when a run is trained again")
         update(node, changes)
         foreign.check_inputs(folder, configuration.plain(node), given)
         for key, value in values.items():

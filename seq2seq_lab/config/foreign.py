@@ -117,7 +117,7 @@ def _identity(folder: Path) -> str | None:
 def remember(folder: Path) -> None:
     """Add a run that this user has started to the list, which is outside of all run folders. A copy of the run is on it too.
 
-    If the list cannot be written, a warning says what follows from it.
+    If the list cannot be written, log a warning with the consequence.
     """
     identity = _identity(folder)
     assert identity is not None, "the run has been recorded"
@@ -234,10 +234,10 @@ def check_inputs(
     sections: Sequence[str] | None = None,
     leaving: Sequence[str] = (),
 ) -> None:
-    """Refuse what a recorded configuration names outside of the run folder, unless the user may be taken to mean it.
+    """Refuse files outside the run folder that a recorded configuration names, unless the user has permitted them.
 
-    It is accepted if the user gives its key, its group or a section of its key in this command, or if this user has started
-    the run and it has the recorded SHA-256.
+    A file is permitted if this command sets its key, its group or a section of its key, or if this user has started the run
+    and the file has the recorded SHA-256.
 
     Args:
         folder: the run.
@@ -294,7 +294,7 @@ def _is_inside(value: str, folder: Path) -> bool:
 
 
 def replace_places(node: DictConfig, folder: Path, given: Collection[str]) -> None:
-    """Let a run of someone else neither choose the cache folder nor send its metrics to a service.
+    """Remove the cache folder and the logger from the configuration of a run of someone else.
 
     Args:
         node: its configuration, which is changed.

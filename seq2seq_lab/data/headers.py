@@ -27,6 +27,7 @@ or pa pl ps pt qu ro ru rw sd si sk sl sm sn so sq sr st su sv sw ta te tg th ti
 vi wo xh yi yo za zh zu ara bul ces cmn dan deu ell eng est fas fin fra heb hin hun ita jpn kor lat lit nld nor pol
 por ron rus spa swe tur ukr vie zho
 """
+_KNOWN = frozenset((*_WORDS.split(), *_LANGUAGES.split()))
 
 
 def check_columns(place: str, wanted: Sequence[str], names: Sequence[str], remedy: str) -> None:
@@ -94,6 +95,4 @@ def _are_names(cells: Sequence[str], labels: tuple[str, str]) -> bool:
 
 
 def _is_name(cell: str) -> bool:
-    known = {*_WORDS.split(), *_LANGUAGES.split()}
-    words = re.split(r"[\s_.\-:]+", cell)
-    return len(cell) <= 40 and (set(words) <= known)
+    return len(cell) <= 40 and _KNOWN.issuperset(re.split(r"[\s_.\-:]+", cell))

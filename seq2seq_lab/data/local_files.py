@@ -64,7 +64,6 @@ _NO_TEXT = {
     rb"7z\xbc\xaf\x27\x1c|Rar!": "an archive. Unpack it",
     rb"PAR1": "a Parquet file, which needs the suffix .parquet",
     rb"ARROW1|\xff\xff\xff\xff.\0\0\0\x10\0\0\0": "an Arrow file. Convert it to Parquet",
-    rb"\x1f\x8b\x08|BZh[1-9]1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd": "compressed. Unpack it",
     rb"SQLite format 3": "a database. Export a table as CSV",
     rb"\x89HDF|\x89PNG|\xff\xd8\xff|GIF8|%PDF-|\x93NUMPY|\x80[\x02-\x05][\x8ac}\]]": "no text. Give a file of text",
     rb"(?i)\s*(<!doctype html|<html|<\?xml|<tmx|<xliff|\{\\rtf)": "a page or an XML document. Convert it to plain text",
@@ -91,6 +90,8 @@ def open_content(file: io.BufferedReader, name: str, suffix: str = "") -> Binary
 
 def refuse_binary(start: bytes, name: str) -> None:
     """Raise `UserError` for the content of a file that has no lines of text."""
+    if any(magic.match(start) for magic, _ in _COMPRESSIONS.values()):
+        raise UserError(f"{name} is compressed. Unpack it.")
     for magic, kind in _NO_TEXT.items():
         if re.match(magic, start, re.DOTALL):
             raise UserError(f"{name} is {kind}.")
@@ -201,12 +202,10 @@ def _decode_wide(
             if len(line) == LONGEST_LINE and not line.endswith("\n"):
                 raise _long_line(name, number)
             if line.endswith("\r\n"):
+                line = line[:-2]
                 counts["carriage_returns"] += 1
-            line = (
-                line.removesuffix("\n").removesuffix("\r")
-                if line.endswith("\r\n")
-                else line.removesuffix("\n")
-            )
+            else:
+                line = line.removesuffix("\n")
             if re.search("[\ud800-\udfff]", line):
                 yield "", f"half a surrogate pair, which is not {encoding.upper()}"
             else:

@@ -147,7 +147,7 @@ def _entries(path: Path, key: str) -> Iterator[tuple[int, str, str]]:
         yield number, word, values
     if count is not None and count != found:
         log.warning(
-            "%s=%s: the first line promises %s vectors, and the file has %s.",
+            "%s=%s: the first line declares %s vectors, and the file has %s.",
             key,
             path,
             f"{count:,}",

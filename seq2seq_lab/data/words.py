@@ -75,6 +75,11 @@ def _join(found: Sequence[Span], tokens: Sequence[Span]) -> list[Span]:
     return units
 
 
+def graphemes(text: str) -> list[str]:
+    """Return the extended grapheme clusters of a text: characters, each with its marks."""
+    return regex.findall(r"\X", text)
+
+
 def letter_words(text: str) -> list[str]:
     """Return the words of a text without punctuation and symbols."""
     return _LETTERS.findall(text)

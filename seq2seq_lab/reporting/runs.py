@@ -217,9 +217,10 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
                 run, copy = sorted((runs[run_id], run), key=lambda one: not one.statistics)
                 skipped.append(f"{copy.folder}: a copy of {run.folder} (run_id={run_id})")
             runs[run_id] = run
-    differing = recorded.differing_counts([*runs.values()])
-    kept = [run for index, run in enumerate(runs.values()) if index not in differing]
-    skipped += [f"{[*runs.values()][index].folder}: {reason}" for index, reason in differing.items()]
+    found = [*runs.values()]
+    differing = recorded.differing_counts(found)
+    kept = [run for index, run in enumerate(found) if index not in differing]
+    skipped += [f"{found[index].folder}: {reason}" for index, reason in differing.items()]
     if not kept:
         raise UserError(
             f"{' '.join(map(str, paths))}: no finished run found{''.join(f'; {one}' for one in skipped)}. Give folders such "

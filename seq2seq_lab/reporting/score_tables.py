@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.cells import cell_len
 
+from seq2seq_lab.data.words import graphemes
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import MAX_LINES_BYTES
-from seq2seq_lab.fonts import graphemes
 from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.runtime import console

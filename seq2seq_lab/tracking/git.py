@@ -90,5 +90,6 @@ def _warn_of_owner() -> None:
     logger.warning(
         "The commit is not recorded: the checkout at %s has another owner, and git refuses to read it. To allow it: "
         "git config --global --add safe.directory %s",
-        *(_PACKAGE.parent, _PACKAGE.parent),
+        _PACKAGE.parent,
+        _PACKAGE.parent,
     )
