@@ -237,7 +237,9 @@ def read_splits(
     from seq2seq_lab.data.download import cache_folder
     from seq2seq_lab.data.near_duplicates import with_near_duplicates
     from seq2seq_lab.data.tokenized import tokenize_text
-    from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits, segmentation_of
+    from seq2seq_lab.tasks.splits import evaluation_splits
+    from seq2seq_lab.tasks.translation.data import check_lengths, segmentation_of
+    from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
     from seq2seq_lab.tasks.translation.task import corpus_record
     from seq2seq_lab.training.provenance import provenance
 
@@ -262,7 +264,11 @@ def read_splits(
     with extensions.using(options.config_dir):
         weights = read_record(run.folder)["weights"]
         origin = provenance(run.config, corpus_record(corpus), weights, run.device, ranks.size)
-    splits = evaluation_splits(corpus, validation, tests, segmentation)[0 if options.validation else 1 :]
+    held_out = {"validation": validation, **tests} if options.validation else tests
+    texts = {name: corpus.splits[name] for name in held_out}
+    splits = evaluation_splits(
+        TranslationSplit, texts, held_out, language=corpus.target_language, segmentation=segmentation
+    )
     for split in splits:
         run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
     return splits, origin

@@ -48,7 +48,8 @@ from seq2seq_lab.runtime.device import (
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
-from seq2seq_lab.tasks.base import Counted, Evaluator, Task, TaskData
+from seq2seq_lab.tasks.base import Task, TaskData
+from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
 from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
@@ -308,7 +309,7 @@ def make_trainer(
     model: nn.Module,
     *,
     report: run_report.RunReport,
-    evaluate: Evaluator,
+    evaluate: SplitEvaluator[Any],
     stop: StopSignals,
     compute: Compute,
 ) -> Trainer:

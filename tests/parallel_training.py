@@ -27,8 +27,9 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
-from seq2seq_lab.tasks.translation.evaluation import Evaluation, TranslationEvaluator, TranslationSplit
+from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Trainer
@@ -62,7 +63,7 @@ class Trained:
     weights: torch.Tensor
     sentences: list[int]
     seeds: set[int]
-    evaluation: Evaluation
+    evaluation: DecodedEvaluation
 
 
 def word() -> WordTokenizer:
@@ -134,10 +135,9 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
         model,
         split,
         pair,
-        search,
+        compute,
+        search=search,
         batch_size=2,
-        groupings=(),
-        compute=compute,
         samples=[0, 4],
     )
     return Trained(

@@ -219,10 +219,9 @@ def test_the_metrics_of_a_validation_can_be_monitored(config: Config, tmp_path: 
         model,
         split,
         tokenizers,
-        search,
+        Compute(torch.device("cpu"), Precision.fp32),
+        search=search,
         batch_size=4,
-        groupings=(),
-        compute=Compute(torch.device("cpu"), Precision.fp32),
     )
     on_validation = {f"val/{metric.name}" for metric in METRICS if metric.when == "validation"}
     assert set(evaluator().values) == on_validation

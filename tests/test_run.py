@@ -34,22 +34,19 @@ from seq2seq_lab import compare, evaluate, run, translate
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import compose_resumed
 from seq2seq_lab.config.schema import Precision
-from seq2seq_lab.data.corpus import Corpus, ParallelText
+from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.phrase import PHENOMENA
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
-from seq2seq_lab.data.tokenized import tokenize_corpus
-from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.files import find_damage, read_record, read_result, sha256
 from seq2seq_lab.launching.start import resume_run
-from seq2seq_lab.metrics.segmentation import SPACED
 from seq2seq_lab.models.kernels.recurrent import lacks_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.runtime.device import DTYPES
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.translation.data import evaluation_splits
+from seq2seq_lab.tasks.splits import prefixes_of_tests
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
@@ -872,18 +869,8 @@ class TestSettings:
             start(tmp_path)
 
     def test_test_sets_never_share_a_name(self) -> None:
-        pair = ParallelText(["a"], ["b"])
-        corpus = Corpus("en", "fr", pair, pair, {"a": pair, "x": pair, "test_x": pair, "test_y": pair})
-        tokens = tokenize_corpus(
-            corpus,
-            lambda: WordTokenizer(joint=False, lowercase=False, min_frequency=1, max_size=None),
-            {},
-            None,
-        )
-        prefixes = [
-            split.prefix for split in evaluation_splits(corpus, tokens.validation, tokens.tests, SPACED)
-        ]
-        assert prefixes == ["val", "test", "test/x", "test/test_x", "test/y"]
+        prefixes = prefixes_of_tests(["a", "x", "test_x", "test_y"])
+        assert [*prefixes.values()] == ["test", "test/x", "test/test_x", "test/y"]
 
     def test_fast_dev_run_is_a_few_batches_of_everything(self, tmp_path: Path) -> None:
         result = start(tmp_path, "trainer.fast_dev_run=true", "dataset.test=40")

@@ -1,23 +1,27 @@
 """A custom task: tag each token of a sequence with whether it occurred earlier in the sequence."""
 
-import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
-from seq2seq_lab.data.batching import Index
-from seq2seq_lab.metrics.base import Array, Metric, digest, measure
+from seq2seq_lab.data.batching import Index, plan_evaluation
+from seq2seq_lab.metrics.base import Array, Metric, digest
 from seq2seq_lab.metrics.loss import MeanLoss
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.device import autocast, to_host
-from seq2seq_lab.tasks.base import Counted, EpochPlan, Evaluation, Parts, StepInfo, Task, TaskData
+from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.examples import TrainingExamples
 
 PAD = 0
 IGNORED = -100  # the tag of padding
@@ -32,55 +36,58 @@ class Batch:
     tags_BS: Tensor
 
 
+@dataclass(frozen=True)
 class Sequences:
-    """A split of random sequences."""
+    """Random sequences, with a tag per token."""
 
-    def __init__(
-        self, prefix: str, rng: np.random.Generator, count: int, *, symbols: int, longest: int
-    ) -> None:
-        self.prefix = prefix
-        self.lengths = rng.integers(2, longest + 1, count)
-        self.tokens = [rng.integers(1, symbols + 1, length) for length in self.lengths]
-        self.tags = [
-            np.array([token in row[:place] for place, token in enumerate(row)]) for row in self.tokens
-        ]
+    tokens: list[npt.NDArray[np.int64]]
+    tags: list[npt.NDArray[np.bool_]]
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator, count: int, symbols: int, longest: int) -> "Sequences":
+        """Return `count` sequences of 2 to `longest` tokens."""
+        tokens = [rng.integers(1, symbols + 1, rng.integers(2, longest + 1)) for _ in range(count)]
+        return cls(tokens, [np.array([token in row[:i] for i, token in enumerate(row)]) for row in tokens])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of tokens of each sequence: int64, N."""
+        return torch.tensor([len(row) for row in self.tokens])
+
+    units = lengths  # the loss is the mean over tokens
 
     def batch(self, index: Index, device: torch.device) -> Batch:
         """Return the batch of the sequences of these indices."""
-        tokens_BS = torch.full((len(index), int(self.lengths[index].max())), PAD)
-        tags_BS = torch.full_like(tokens_BS, IGNORED)
-        for row, i in enumerate(index):
-            tokens_BS[row, : self.lengths[i]] = torch.from_numpy(self.tokens[i])
-            tags_BS[row, : self.lengths[i]] = torch.from_numpy(self.tags[i])
-        return Batch(tokens_BS.to(device), tuple(self.lengths[index].tolist()), tags_BS.to(device))
+        tokens = [torch.from_numpy(self.tokens[i]) for i in index]
+        tags = [torch.from_numpy(self.tags[i]).long() for i in index]
+        tokens_BS = pad_sequence(tokens, batch_first=True, padding_value=PAD)
+        tags_BS = pad_sequence(tags, batch_first=True, padding_value=IGNORED)
+        return Batch(tokens_BS.to(device), tuple(map(len, tokens)), tags_BS.to(device))
+
+    def first(self, count: int | None) -> "Sequences":
+        """Return the first sequences; None: all."""
+        return Sequences(self.tokens[:count], self.tags[:count])
 
 
-class Epoch(EpochPlan):
-    """The steps of an epoch; the units are tokens."""
+def batches(sequences: Sequences, device: torch.device) -> Callable[[Index], Batch]:
+    """Return what makes batches of the sequences."""
+    return lambda index: sequences.batch(index, device)
 
-    def __init__(self, split: Sequences, order: Index, batch_size: int, device: torch.device) -> None:
-        super().__init__([[order[i : i + batch_size]] for i in range(0, len(order), batch_size)])
-        self.split, self.device = split, device
 
-    def batch(self, index: Index) -> Batch:
-        return self.split.batch(index, self.device)
-
-    def count(self, step: int) -> int:
-        return sum(int(self.split.lengths[index].sum()) for index in self.plan[step])
+def hash_of(sequences: Sequences) -> str:
+    """Return a hash of the sequences."""
+    return digest(row.tolist() for row in sequences.tokens)
 
 
 @dataclass(frozen=True)
-class Training:
-    """The training split, whose order in an epoch is a function of (seed, epoch)."""
+class Split:
+    """A validation or test split."""
 
-    split: Sequences
-    batch_size: int
-    seed: int
-
-    def epoch(self, number: int, device: torch.device) -> Epoch:
-        """See `TrainingSplit`."""
-        order = np.random.default_rng((self.seed, number)).permutation(len(self.split.tokens))
-        return Epoch(self.split, order, self.batch_size, device)
+    prefix: str
+    sequences: Sequences
 
 
 class Tagger(nn.Module):
@@ -98,10 +105,10 @@ class Tagger(nn.Module):
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the metrics read: the predicted tags, the tags, and the summed loss and the number of tokens of each rank."""
+    """What the metrics read: the predicted tags, the tags, and the loss and the number of tokens of each sequence."""
 
-    predictions: list[Array]
-    tags: list[Array]
+    predictions: list[npt.NDArray[np.bool_]]
+    tags: list[npt.NDArray[np.bool_]]
     losses: Mapping[str, Array]
 
 
@@ -156,24 +163,16 @@ class RepeatTagging(Task):
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.sizes = {"train": train, "val": validation, "test": test}
 
-    def splits(self, limit: int | None = None) -> dict[str, Sequences]:
+    def sequences(self) -> dict[str, Sequences]:
         """Return the generated splits by prefix."""
+        rng = np.random.default_rng(self.data_seed)
         return {
-            prefix: Sequences(
-                prefix,
-                np.random.default_rng((self.data_seed, number)),
-                size if limit is None or prefix == "train" else min(size, limit),
-                symbols=self.symbols,
-                longest=self.longest,
-            )
-            for number, (prefix, size) in enumerate(self.sizes.items())
+            prefix: Sequences.drawn(rng, size, self.symbols, self.longest)
+            for prefix, size in self.sizes.items()
         }
 
     def data_record(self) -> dict[str, Any]:
-        hashes = {
-            prefix: hashlib.sha256(np.concatenate(split.tokens).tobytes()).hexdigest()
-            for prefix, split in self.splits().items()
-        }
+        hashes = {prefix: hash_of(split) for prefix, split in self.sequences().items()}
         return {
             "fingerprint": digest(hashes.values()),
             "sizes": self.sizes,
@@ -182,11 +181,12 @@ class RepeatTagging(Task):
         }
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        splits, record = self.splits(limit), self.data_record()
-        training = Training(splits["train"], self.batch_size, self.seed)
-        return TaskData(
-            training, splits["val"], [splits["test"]], record, {"the data": record["fingerprint"]}
+        sequences, record = self.sequences(), self.data_record()
+        train = TrainingExamples(
+            lambda epoch: sequences["train"], batches, self.batch_size, "sentences", self.seed
         )
+        validation, test = (Split(prefix, sequences[prefix].first(limit)) for prefix in ("val", "test"))
+        return TaskData(train, validation, [test], record, {"the data": record["fingerprint"]})
 
     def model(self) -> Tagger:
         embedding = nn.Embedding(self.symbols + 1, 16, padding_idx=PAD)
@@ -201,57 +201,35 @@ class RepeatTagging(Task):
         )
 
     def evaluator(
-        self, split: Sequences, model: Tagger, compute: Compute, also: Collection[str] = ()
+        self, split: Split, model: Tagger, compute: Compute, also: Collection[str] = ()
     ) -> "TagEvaluator":
-        return TagEvaluator(self, split, model, compute, also)
-
-
-class TagEvaluator:
-    """Evaluates a model on a split; each rank evaluates its share of the batches."""
-
-    def __init__(
-        self, task: RepeatTagging, split: Sequences, model: Tagger, compute: Compute, also: Collection[str]
-    ) -> None:
-        self.task, self.split, self.model, self.compute, self.also = task, split, model, compute, also
-        plan = np.array_split(np.arange(len(split.tokens)), -(-len(split.tokens) // task.eval_batch_size))
-        self.plan = plan[compute.ranks.rank :: compute.ranks.size]
-
-    @torch.no_grad()
-    def __call__(self, final: bool = False, counted: Counted | None = None) -> Evaluation:
-        self.model.eval()
-        predictions: dict[int, Array] = {}
-        loss_sum, tokens = 0.0, 0
-        for done, index in enumerate(self.plan, start=1):
-            batch = self.split.batch(index, self.compute.device)
-            with autocast(self.compute.precision, self.compute.device):
-                logits_BSC = self.model(batch)
-            loss = functional.cross_entropy(
-                logits_BSC.float().flatten(0, 1),
-                batch.tags_BS.flatten(),
-                ignore_index=IGNORED,
-                reduction="sum",
-            )
-            loss_sum, tokens = loss_sum + float(loss), tokens + sum(batch.lengths)
-            found_BS = to_host(logits_BSC.argmax(-1)) == 1
-            predictions |= {
-                int(i): row[:length] for i, row, length in zip(index, found_BS, batch.lengths, strict=True)
-            }
-            if counted is not None:
-                counted(done, len(self.plan))
-        shares = self.compute.ranks.gather((predictions, loss_sum, tokens))
-        every = {i: row for share, _, _ in shares for i, row in share.items()}
-        outputs = Outputs(
-            [every[i] for i in range(len(self.split.tokens))],
-            self.split.tags,
-            {"tagging": np.array([[loss, count] for _, loss, count in shares])},
+        return TagEvaluator(
+            model,
+            split,
+            compute,
+            plan=plan_evaluation(split.sequences, self.eval_batch_size),
+            examples=hash_of(split.sequences),
+            metrics=self.metrics,
+            also=also,
         )
-        measurement = measure(
-            self.task.metrics,
-            outputs,
-            clusters=np.arange(len(self.split.tokens)),
-            examples=digest(row.tolist() for row in self.split.tokens),
-            final=final,
-            also=self.also,
+
+
+class TagEvaluator(SplitEvaluator[tuple[npt.NDArray[np.bool_], float]]):
+    """Evaluates a model on a split. The result of a sequence is its predicted tags and its loss."""
+
+    split: Split
+
+    def score(self, index: Index, final: bool) -> list[tuple[npt.NDArray[np.bool_], float]]:
+        batch = self.split.sequences.batch(index, self.compute.device)
+        with evaluation_context(batch, self.compute.precision, self.compute.device):
+            logits_BSC = self.model(batch).float()
+        loss_BS = functional.cross_entropy(
+            logits_BSC.transpose(1, 2), batch.tags_BS, ignore_index=IGNORED, reduction="none"
         )
-        values = {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
-        return Evaluation(values, measurement)
+        rows = zip(to_host(logits_BSC.argmax(-1)) == 1, to_host(loss_BS.sum(1)), batch.lengths, strict=True)
+        return [(tags_S[:length], float(loss)) for tags_S, loss, length in rows]
+
+    def outputs(self, results: Sequence[tuple[npt.NDArray[np.bool_], float]]) -> Outputs:
+        loss_N = np.array([loss for _, loss in results])
+        losses = {"tagging": np.column_stack([loss_N, self.split.sequences.lengths])}
+        return Outputs([tags for tags, _ in results], self.split.sequences.tags, losses)

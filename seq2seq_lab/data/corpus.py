@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, Self, TypeVar
 
 from seq2seq_lab.errors import UserError
 
@@ -53,6 +53,11 @@ class ParallelText:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def first(self, count: int) -> Self:
+        """Return the first pairs."""
+        columns = {column.name: getattr(self, column.name) for column in fields(self)}
+        return replace(self, **{name: column and column[:count] for name, column in columns.items()})
 
 
 @dataclass(frozen=True, slots=True)

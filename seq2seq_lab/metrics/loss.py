@@ -9,11 +9,11 @@ from seq2seq_lab.metrics.base import Array, Metric
 
 
 class Losses(Protocol):
-    """Outputs with summed losses."""
+    """Outputs with the losses of the examples."""
 
     @property
     def losses(self) -> Mapping[str, Array]:
-        """By kind of loss a row (summed loss in nats, number of counted units) for each process."""
+        """By kind of loss a row (loss in nats, summed over its units; number of units) for each example."""
         ...
 
 
@@ -26,7 +26,7 @@ class MeanLoss(Metric):
     """
 
     prefix = "loss"
-    higher_is_better, format, compared, per_example, is_loss = False, ".3f", False, False, True
+    higher_is_better, format, compared, confidence, is_loss = False, ".3f", False, True, True
 
     def __init__(self, kind: str, label: str) -> None:
         self.kind = kind

@@ -27,10 +27,8 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
+from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tracking import Tracker
-
-Counted = Callable[[int, int], None]
-"""Called with the number of finished batches and the number of all batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +80,6 @@ class TrainingSplit(Protocol):
         ...
 
 
-class Split(Protocol):
-    """The examples of a validation or test split.
-
-    Attributes:
-        prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
-    """
-
-    @property
-    def prefix(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class TaskData:
     """The splits of a run.
@@ -111,19 +98,6 @@ class TaskData:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The result of an evaluation of a split.
-
-    Attributes:
-        values: metrics by name, with the split's prefix.
-        measurement: the metrics with the statistics that they were computed from.
-    """
-
-    values: dict[str, float]
-    measurement: Measurement
-
-
-@dataclass(frozen=True)
 class Baseline:
     """The result of a trivial baseline on a test split, to read a model's result by.
 
@@ -136,19 +110,6 @@ class Baseline:
     name: str
     label: str
     measurement: Measurement
-
-
-class Evaluator(Protocol):
-    """Evaluates a model on a split. All ranks call it together and return the same evaluation."""
-
-    def __call__(self, final: bool = False, counted: Counted | None = None) -> Any:
-        """Evaluate the model.
-
-        Args:
-            final: add what `measure` adds to the final evaluation, and what the task's report needs.
-            counted: called after each batch.
-        """
-        ...
 
 
 class Report:
@@ -341,7 +302,9 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def evaluator(self, split: Any, model: Any, compute: Compute, also: Collection[str] = ()) -> Evaluator:
+    def evaluator(
+        self, split: Any, model: Any, compute: Compute, also: Collection[str] = ()
+    ) -> SplitEvaluator[Any]:
         """Return the evaluator of a model on a split.
 
         Args:

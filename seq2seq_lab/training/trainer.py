@@ -30,7 +30,8 @@ from seq2seq_lab.runtime.device import (
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.memory import TRAINING, memory_errors
 from seq2seq_lab.runtime.signals import StopSignals
-from seq2seq_lab.tasks.base import Counted, EpochPlan, StepInfo, Task, TrainingSplit
+from seq2seq_lab.tasks.base import EpochPlan, StepInfo, Task, TrainingSplit
+from seq2seq_lab.tasks.evaluation import Counted
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.profiling import STEP, Profile

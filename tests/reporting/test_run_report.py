@@ -22,11 +22,11 @@ from seq2seq_lab.metrics.base import Declarations, Measurement
 from seq2seq_lab.reporting.run_report import component_parameters
 from seq2seq_lab.reporting.score_tables import values_line, without_middle
 from seq2seq_lab.search.base import Hypothesis
+from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.translation import report
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
-    Evaluation,
     TranslationSplit,
     choose_samples,
 )
@@ -220,7 +220,7 @@ def test_validation_shows_logs_and_draws(
     shown, tracker = show(tmp_path, pair)
     first, second = samples = choose_samples(text, 2)
     hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (first, second)}
-    evaluation = Evaluation(dict(VALUES), Measurement({}), list(text.target), samples, hypotheses)
+    evaluation = DecodedEvaluation(dict(VALUES), Measurement({}), list(text.target), samples, hypotheses)
     tokens = tokenize_corpus(corpus, word, {}, None).validation
     shown.validation(TranslationSplit("val", text, tokens), evaluation, 42)
     assert tracker.shown == {

@@ -120,7 +120,11 @@ def evaluator(
     model: Any, text: ParallelText, tokenized: TokenizedCorpus, search: Any, **options: Any
 ) -> TranslationEvaluator:
     split = TranslationSplit("val", text, tokenized.validation)
-    return TranslationEvaluator(model, split, tokenized.tokenizers, search, **{**OPTIONS, **options})
+    return TranslationEvaluator(model, split, tokenized.tokenizers, search=search, **{**OPTIONS, **options})
+
+
+def batches_of(evaluate: TranslationEvaluator) -> list[Batch]:
+    return [evaluate.batches(index) for index in evaluate.plan]
 
 
 def greedy() -> GreedySearch:
@@ -161,9 +165,10 @@ def test_label_smoothing_is_only_in_the_training_loss(
     model.eval()
     with torch.no_grad():
         losses = [
-            sum(float(loss(model, batch, FIRST)) for batch in evaluate._batches) for loss in (plain, smooth)
+            sum(float(loss(model, batch, FIRST)) for batch in batches_of(evaluate))
+            for loss in (plain, smooth)
         ]
-    tokens = sum(batch.target_tokens for batch in evaluate._batches)
+    tokens = sum(batch.target_tokens for batch in batches_of(evaluate))
     assert evaluate().values["val/loss_teacher_forced"] == pytest.approx(losses[0] / tokens, rel=1e-5)
     assert losses[1] != pytest.approx(losses[0], rel=1e-4)
 
@@ -172,7 +177,7 @@ def test_r_drop_is_half_the_papers_loss_over_two_readings(
     tokenized: TokenizedCorpus, corpus: Corpus, model: Seq2Seq
 ) -> None:
     model = deepcopy(model)
-    batch = evaluator(model, corpus.validation, tokenized, greedy())._batches[0]
+    batch = batches_of(evaluator(model, corpus.validation, tokenized, greedy()))[0]
     plain, r_drop = (
         TrainingLoss(Constant(1.0, "token"), label_smoothing=0.1, r_drop=weight, stop_at_eos=False, seed=1)
         for weight in (0.0, 5.0)
@@ -214,7 +219,7 @@ def test_a_free_running_loss_can_stop_at_a_predicted_eos(
         for weight in model.parameters():
             weight.mul_(4)  # an untrained model says the same word again and again
         model.readout.linear.bias[EOS] += 3
-    expected, stopped, batches = 0.0, 0, evaluator(model, corpus.validation, tokenized, greedy())._batches
+    expected, stopped, batches = 0.0, 0, batches_of(evaluator(model, corpus.validation, tokenized, greedy()))
     with torch.no_grad():
         for batch in batches:
             for row, source_S in enumerate(batch.source_BS):
@@ -242,16 +247,16 @@ def test_scores_are_sacrebleus_on_the_translations_in_the_order_of_the_split(
     text = corpus.validation
     found = evaluator(model, text, tokenized, Reference())()
     expected = tokenized.tokenizers.target
-    assert found.translations == [expected.decode(ids) for ids in expected.encode(text.target)]
-    assert len(set(found.translations)) > 10
+    assert found.texts == [expected.decode(ids) for ids in expected.encode(text.target)]
+    assert len(set(found.texts)) > 10
     found = evaluator(model, text, tokenized, greedy())()
-    bleu = sacrebleu.corpus_bleu(found.translations, [list(text.target)])
-    chrf = sacrebleu.corpus_chrf(found.translations, [list(text.target)])
+    bleu = sacrebleu.corpus_bleu(found.texts, [list(text.target)])
+    chrf = sacrebleu.corpus_chrf(found.texts, [list(text.target)])
     assert found.values["val/bleu"] == pytest.approx(bleu.score)
     assert found.values["val/chrf"] == pytest.approx(chrf.score)
     assert "tok:13a" in found.measurement.signatures["bleu"]
     alone = evaluator(model, text, tokenized, greedy(), batch_size=1)()
-    assert alone.translations == found.translations
+    assert alone.texts == found.texts
 
 
 @pytest.mark.parametrize(("label", "scored"), [("fr", True), ("target", False), (None, False)])
@@ -259,12 +264,12 @@ def test_lowercased_tokenised_bleu_is_there_where_the_language_is_known(
     label: str | None, scored: bool, corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
     split = TranslationSplit("val", corpus.validation, tokenized.validation, label)
-    evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, Reference(), **OPTIONS)
+    evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, search=Reference(), **OPTIONS)
     found, name = evaluate(), "val/bleu_lowercased_tokenised"
     assert (name in found.values) == ("bleu_lowercased_tokenised" in found.measurement.signatures) == scored
     if scored:
         metric = Bleu(lowercased_tokenised=True)
-        outputs = TextOutputs(found.translations, References(corpus.validation.target), "fr")
+        outputs = TextOutputs(found.texts, References(corpus.validation.target), "fr")
         again = measure([metric], outputs, clusters=outputs.references.clusters, examples="")
         assert found.values[name] == again.values[metric.name]
         assert found.measurement.signatures[metric.name] == again.signatures[metric.name]
@@ -282,12 +287,12 @@ def test_pairs_of_one_source_are_scored_once_if_asked_for(
         model,
         TranslationSplit("val", shared, tokenized.validation, "fr"),
         tokenized.tokenizers,
-        greedy(),
+        search=greedy(),
         multi_reference=multiple,
         **OPTIONS,
     )
     found = evaluate(final=True)
-    assert len(found.translations) == 2 * half
+    assert len(found.texts) == 2 * half
     for score in ("bleu", "chrf", "ter", "bleu_lowercased_tokenised", "ter_lowercased_tokenised"):
         assert found.measurement.signatures[score].startswith("nrefs:2|" if multiple else "nrefs:1|")
     for kind in ("", ".lc.tok"):
@@ -312,7 +317,7 @@ def test_oracle_attention_has_no_alignment_error(corpus: Corpus, tokenized: Toke
     ]
     oracle = Oracle(cells, pair.target.size)
     evaluate = evaluator(oracle, text, tokenized, Reference())
-    oracle.order = [i for batch in evaluate._batches for i in batch.index_B.tolist()]
+    oracle.order = [i for batch in batches_of(evaluate) for i in batch.index_B.tolist()]
     values = evaluate(final=True).values
     assert values["val/alignment_recall"] == 1
     assert values["val/aer_oracle"] == pytest.approx(values["val/aer"])
@@ -425,7 +430,9 @@ def test_a_metric_of_the_final_evaluation_is_computed_at_validation_if_it_is_mon
     corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq
 ) -> None:
     split = TranslationSplit("val", corpus.validation, tokenized.validation)
-    evaluate = TranslationEvaluator(model, split, tokenized.tokenizers, greedy(), **OPTIONS, also=["ter"])
+    evaluate = TranslationEvaluator(
+        model, split, tokenized.tokenizers, search=greedy(), **OPTIONS, also=["ter"]
+    )
     assert evaluate().values["val/ter"] == evaluate(final=True).values["val/ter"]
 
 
@@ -435,7 +442,7 @@ def test_exact_matches_are_counted_for_every_phenomenon_of_a_sentence(
     text = corpus.validation
     assert text.phenomena is not None
     found = evaluator(model, text, tokenized, Reference())(final=True)
-    exact = [one == other for one, other in zip(found.translations, text.target, strict=True)]
+    exact = [one == other for one, other in zip(found.texts, text.target, strict=True)]
     rows = found.measurement.groups["accuracy_by_phenomenon"]
     assert [row.group for row in rows] == sorted(set().union(*text.phenomena))
     for row in rows:
@@ -459,7 +466,7 @@ def test_bleu_is_reported_by_similarity_to_training(
     assert rows[0].value > 2 * rows[1].value  # the references of the second group are reversed
     for row, label in zip(rows, SIMILARITIES, strict=False):
         pairs = [number for number, one in enumerate(labels) if one == label]
-        outputs, references = ([side[i] for i in pairs] for side in (found.translations, text.target))
+        outputs, references = ([side[i] for i in pairs] for side in (found.texts, text.target))
         assert row.count == len(pairs)
         assert row.value == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score, abs=1e-6)
     for alike in (None, ["other"] * len(labels)):

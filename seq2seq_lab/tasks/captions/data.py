@@ -1,6 +1,6 @@
 """Captioned images in batches, and their evaluation splits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,9 +9,9 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.metrics.segmentation import Segmentation
 from seq2seq_lab.metrics.texts import References
 from seq2seq_lab.runtime.device import on_device
+from seq2seq_lab.tasks.splits import TextSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,10 @@ class CaptionExamples:
         """The number of target tokens to predict of each pair: int64, N."""
         return self.captions.lengths - 1
 
+    def select(self, index: Tensor) -> "CaptionExamples":
+        """Return some pairs, in the order of the index."""
+        return replace(self, image_N=self.image_N[index], captions=self.captions.select(index))
+
 
 class CaptionBatches:
     """Creates the batches of a split, whose images and captions are in the memory of the device."""
@@ -102,21 +106,9 @@ class CaptionBatches:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CaptionSplit:
-    """A split to score.
-
-    Attributes:
-        prefix: prefix of its metrics: `val`, `test` or `test/NAME`.
-        grid: the number of rows and columns of the feature map.
-        segmentation: how the captions are cut into words.
-    """
-
-    prefix: str
-    pairs: CaptionedImages
-    examples: CaptionExamples
-    grid: tuple[int, int]
-    segmentation: Segmentation
+@dataclass(frozen=True)
+class CaptionSplit(TextSplit[CaptionedImages, CaptionExamples]):
+    """A split of captioned images."""
 
     def references(self, multiple: bool) -> References:
         """Return the captions as references.
@@ -124,7 +116,7 @@ class CaptionSplit:
         Args:
             multiple: score each image once; see `References`.
         """
-        return References(self.pairs.captions, self.pairs.names, multiple, segmentation=self.segmentation)
+        return References(self.text.captions, self.text.names, multiple, segmentation=self.segmentation)
 
 
 def region_shares(

@@ -1,12 +1,13 @@
 """Scoring a captioning model on a split."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from torch import Tensor
 
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.text import one_line
@@ -14,31 +15,19 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
-from seq2seq_lab.metrics.base import Array, Metric, measure
+from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.degeneration import DecodedOutputs
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.pointing import pointing_counts
 from seq2seq_lab.metrics.registry import DECODING_METRICS, POINTING_METRICS, TEXT_METRICS
 from seq2seq_lab.models.ensemble import Ensemble
-from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq
+from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.tasks import base
+from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.captions.data import CaptionBatch, CaptionBatches, CaptionSplit, region_shares
-from seq2seq_lab.tasks.decoded import (
-    Ending,
-    WorstOutput,
-    attend_again,
-    ending,
-    endings,
-    repeats_of,
-    worst_outputs,
-)
-from seq2seq_lab.tasks.translation import loss
+from seq2seq_lab.tasks.decoded import Decoded, DecodingEvaluator
 
-LOSSES = ("teacher_forced", "free_running")
 PRIMARY = "bleu"
 METRICS: tuple[Metric, ...] = (
     *(metric for metric in TEXT_METRICS if not metric.lowercased_tokenised),
@@ -83,142 +72,64 @@ class Caption:
     image_HWC: npt.NDArray[np.uint8] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Evaluation(base.Evaluation):
-    """The result of scoring a split.
-
-    Attributes:
-        captions: plain text in the order of the split.
-        samples: the numbers of the pairs that the report of a validation shows.
-        hypotheses: the hypotheses of the samples and of the worst captions, with their attention weights.
-        worst: in the final evaluation the worst captions, the worst first.
-    """
-
-    captions: list[str]
-    samples: Sequence[int]
-    hypotheses: dict[int, Hypothesis]
-    worst: Sequence[WorstOutput]
-
-
-@dataclass(slots=True)
-class _Share:
-    """The results of one rank: summed losses, and results of pairs by their numbers in the split."""
-
-    losses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
-    tokens: int = 0
-    captions: dict[int, str] = field(default_factory=dict)
-    endings: dict[int, Ending] = field(default_factory=dict)
-    kept: dict[int, Hypothesis] = field(default_factory=dict)
-    pointing: dict[int, tuple[float, float, float, int]] = field(default_factory=dict)
-
-
-class CaptionEvaluator:
+class CaptionEvaluator(DecodingEvaluator):
     """Scores a model on a split.
 
-    Each rank captions its share of the batches; all ranks return the same evaluation.
-
     Args:
-        samples: the numbers of the pairs to show, whose hypotheses are kept with their attention weights.
+        language: the code of the language of the captions.
+        grid: the number of rows and columns of the feature map.
         multi_reference: score each image once, against all its captions; see `References`.
-        also: names of metrics of the final evaluation to compute at each validation.
+        settings: see `DecodingEvaluator`.
     """
+
+    split: CaptionSplit
 
     def __init__(
         self,
         model: Seq2Seq | Ensemble,
         split: CaptionSplit,
         tokenizer: Tokenizer,
-        search: Search,
-        *,
-        language: str,
-        batch_size: int,
         compute: Compute,
-        samples: Sequence[int],
+        *,
+        grid: tuple[int, int],
+        batch_size: int,
         multi_reference: bool,
-        metrics: Sequence[Metric],
-        also: Collection[str],
+        **settings: Any,
     ) -> None:
-        self.model, self.split, self.tokenizer, self.search = model, split, tokenizer, search
-        self.language, self.compute, self.samples = language, compute, samples
-        self.metrics, self.also = metrics, also
-        ranks = compute.ranks
-        self._plan = plan_evaluation(split.examples, batch_size)[ranks.rank :: ranks.size]
-        self.make_batch = CaptionBatches(split.examples, compute.device)
-        self._references = split.references(multi_reference)
-        self._reference_repeats = repeats_of(split.examples.captions)
-
-    @torch.no_grad()
-    def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
-        """Score the split; see `tasks.base.Evaluator`."""
-        self.model.eval()
-        share = _Share()
-        for number, index in enumerate(self._plan, start=1):
-            self._score(self.make_batch(index), index.tolist(), share)
-            if counted is not None:
-                counted(number, len(self._plan))
-        shares = self.compute.ranks.gather(share)
-        return self.compute.ranks.broadcast(lambda: self._evaluation(shares, final))
-
-    def _score(self, batch: CaptionBatch, index: Sequence[int], share: _Share) -> None:
-        """Caption the images of a batch and add the results to a rank's share."""
-        with evaluation_context(batch, self.compute.precision, self.compute.device):
-            model = EncodedModel(self.model, batch)
-            teacher_forced, weights_BTS = loss.teacher_forced(model, batch)
-            free_running = loss.free_running(model, batch)
-            hypotheses = self.search(model, batch, not set(self.samples).isdisjoint(index))
-        share.losses["teacher_forced"] += float(to_host(teacher_forced))
-        share.losses["free_running"] += float(to_host(free_running))
-        share.tokens += batch.target_tokens
-        for i, (hypothesis, *_) in zip(index, hypotheses, strict=True):
-            share.captions[i] = self.text_of(hypothesis)
-            share.endings[i] = ending(hypothesis)
-            if i in self.samples:
-                share.kept[i] = hypothesis
-        if self.split.pairs.regions is not None and weights_BTS is not None:
-            for i, weights_TS in zip(index, to_host(weights_BTS.float()), strict=True):
-                attention = word_attention(weights_TS, self.tokenizer, self.split.pairs.captions[i])
-                shares = region_shares(self.split.pairs, i, self.split.grid)
-                share.pointing[i] = pointing_counts(attention, shares)
-
-    def _evaluation(self, shares: Sequence[_Share], final: bool) -> Evaluation:
-        """Merge the ranks' shares and compute the metrics."""
-        numbers = range(len(self.split.pairs))
-        captions = {i: line for share in shares for i, line in share.captions.items()}
-        counts = {i: row for share in shares for i, row in share.pointing.items()}
-        pointing = np.array([counts[i] for i in numbers], np.float64) if counts else None
-        outputs = CaptionOutputs(
-            hypotheses=[captions[i] for i in numbers],
-            references=self._references,
-            language=self.language,
-            endings=endings((share.endings for share in shares), self._reference_repeats),
-            losses={
-                kind: np.array([[share.losses[kind], share.tokens] for share in shares]) for kind in LOSSES
-            },
-            pointing=None if pointing is None else self._references.sum_of_scored(pointing),
+        super().__init__(
+            model,
+            split,
+            compute,
+            plan=plan_evaluation(split.tokens, batch_size),
+            tokenizer=tokenizer,
+            batches=CaptionBatches(split.tokens, compute.device),
+            targets=split.tokens.captions,
+            references=split.references(multi_reference),
+            reads_weights=split.text.regions is not None,
+            **settings,
         )
-        hypotheses = {i: hypothesis for share in shares for i, hypothesis in share.kept.items()}
-        worst = worst_outputs(outputs) if final else []
-        hypotheses |= attend_again(self, worst, outputs.hypotheses)
-        measurement = measure(
-            self.metrics,
-            outputs,
-            clusters=self._references.clusters,
-            examples=self._references.examples,
-            final=final,
-            also=self.also,
-        )
-        return Evaluation(
-            values={f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()},
-            measurement=measurement,
-            captions=[*outputs.hypotheses],
-            samples=self.samples,
-            hypotheses=hypotheses,
-            worst=worst,
-        )
+        self.grid = grid
 
-    def text_of(self, hypothesis: Hypothesis) -> str:
-        """Return the text of a hypothesis, on one line."""
-        return text_of(self.tokenizer, hypothesis)
+    def count(
+        self, index: Sequence[int], batch: CaptionBatch, weights_BTS: Tensor | None, final: bool
+    ) -> dict[str, list[tuple[float, ...]]]:
+        """Return the `pointing_counts` of the attention under teacher forcing."""
+        text = self.split.text
+        if text.regions is None or weights_BTS is None:
+            return {}
+        counts: list[tuple[float, ...]] = []
+        for i, weights_TS in zip(index, to_host(weights_BTS.float()), strict=True):
+            attention = word_attention(weights_TS, self.tokenizer, text.captions[i])
+            counts.append(pointing_counts(attention, region_shares(text, i, self.grid)))
+        return {"pointing": counts}
+
+    def outputs(self, results: Sequence[Decoded]) -> CaptionOutputs:
+        """See `SplitEvaluator.outputs`."""
+        return CaptionOutputs(
+            **self.decoded(results),
+            language=self.split.language,
+            pointing=self.counts(results).get("pointing"),
+        )
 
 
 def text_of(tokenizer: Tokenizer, hypothesis: Hypothesis) -> str:

@@ -13,7 +13,8 @@ from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.captions.data import CaptionSplit
-from seq2seq_lab.tasks.captions.evaluation import Caption, Evaluation, caption_of
+from seq2seq_lab.tasks.captions.evaluation import Caption, caption_of
+from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class CaptionReport(Report):
         },
     }
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, tracker: Tracker) -> None:
+    def __init__(self, folder: Path, tokenizer: Tokenizer, tracker: Tracker, grid: tuple[int, int]) -> None:
+        self.grid = grid
         self.folder = folder
         self.tokenizer = tokenizer
         self.tracker = tracker
 
-    def validation(self, split: CaptionSplit, evaluation: Evaluation, step: int) -> None:
+    def validation(self, split: CaptionSplit, evaluation: DecodedEvaluation, step: int) -> None:
         """Show sample captions and draw their attention."""
         if not evaluation.samples:
             return
@@ -60,12 +62,12 @@ class CaptionReport(Report):
             path = self.folder / f"attention/sample_{number}_step_{step:08d}.png"
             if (figure := self._draw(split, evaluation, i)) is not None:
                 plots.save_figure(figure, path)
-                self.tracker.log_images(f"val/attention/{number}", [path], [split.pairs.captions[i]], step)
+                self.tracker.log_images(f"val/attention/{number}", [path], [split.text.captions[i]], step)
 
-    def end(self, evaluations: Sequence[tuple[CaptionSplit, Evaluation]], step: int) -> None:
+    def end(self, evaluations: Sequence[tuple[CaptionSplit, DecodedEvaluation]], step: int) -> None:
         """Write the captions, and draw the attention of the samples."""
         for split, evaluation in evaluations:
-            rows = [self._row(split, evaluation, i) for i in range(len(split.pairs))]
+            rows = [self._row(split, evaluation, i) for i in range(len(split.text))]
             keys = ("image", "reference", "caption", "sentence_bleu")
             name = split.prefix.replace("/", ".")
             records = (dict(zip(keys, row, strict=True)) for row in rows)
@@ -79,7 +81,7 @@ class CaptionReport(Report):
                     if (figure := self._draw(split, evaluation, one.pair)) is not None:
                         plots.save_figure(figure, self.folder / f"attention/worst_{number}.png")
 
-    def worst_outputs(self, split: CaptionSplit, evaluation: Evaluation) -> list[dict[str, Any]]:
+    def worst_outputs(self, split: CaptionSplit, evaluation: DecodedEvaluation) -> list[dict[str, Any]]:
         """See `Report.worst_outputs`; `attention` is the picture of the attention of an output of the first test set."""
         rows = []
         for number, one in enumerate(evaluation.worst, start=1):
@@ -90,34 +92,32 @@ class CaptionReport(Report):
             rows.append({**texts, **one.record(picture if drawn else None)})
         return rows
 
-    def _row(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> list[str | float]:
-        caption, reference = evaluation.captions[i], split.pairs.captions[i]
+    def _row(self, split: CaptionSplit, evaluation: DecodedEvaluation, i: int) -> list[str | float]:
+        caption, reference = evaluation.texts[i], split.text.captions[i]
         score = sentence_bleu(caption, reference, tokenizer=split.segmentation.bleu)
-        return [split.pairs.names[i], reference, caption, round(score, 2)]
+        return [split.text.names[i], reference, caption, round(score, 2)]
 
-    def _draw_samples(self, split: CaptionSplit, evaluation: Evaluation) -> None:
+    def _draw_samples(self, split: CaptionSplit, evaluation: DecodedEvaluation) -> None:
         """Draw the attention of the samples, and write the pictures for the page of the comparison."""
         pictures = []
         for number, i in enumerate(evaluation.samples, start=1):
             if (figure := self._draw(split, evaluation, i)) is not None:
                 plots.save_figure(figure, self.folder / f"attention/sample_{number}.png")
                 picture = base64.b64encode(plots.render_png(figure, PAGE_DOTS_PER_INCH)).decode()
-                title = f"{split.pairs.names[i]}: {split.pairs.captions[i]}"
+                title = f"{split.text.names[i]}: {split.text.captions[i]}"
                 pictures.append({"title": title, "picture": picture})
         write_json_lines(self.folder / f"attention.{split.prefix}.jsonl", pictures)
 
-    def _draw(self, split: CaptionSplit, evaluation: Evaluation, i: int) -> "Figure | None":
+    def _draw(self, split: CaptionSplit, evaluation: DecodedEvaluation, i: int) -> "Figure | None":
         """Return the attention of a caption as a figure; None without attention or words.
 
         The regions of words are outlined if the caption equals the reference.
         """
-        hypothesis, regions = evaluation.hypotheses.get(i), split.pairs.regions
+        hypothesis, regions = evaluation.hypotheses.get(i), split.text.regions
         if hypothesis is None:
             return None
-        caption = caption_of(
-            hypothesis, self.tokenizer, split.pairs.images[split.pairs.image_N[i]], split.grid
-        )
-        boxes = regions[i] if regions is not None and caption.text == split.pairs.captions[i] else {}
+        caption = caption_of(hypothesis, self.tokenizer, split.text.images[split.text.image_N[i]], self.grid)
+        boxes = regions[i] if regions is not None and caption.text == split.text.captions[i] else {}
         return draw_caption(caption, boxes) if caption.words and caption.attention_WYX is not None else None
 
 

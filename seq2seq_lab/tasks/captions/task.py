@@ -40,6 +40,7 @@ from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, Caption, Cap
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text_baselines import text_baseline
 from seq2seq_lab.tracking import Tracker
 
@@ -161,26 +162,18 @@ class CaptionTask(Task):
         train = self._training_examples(corpus.train)
         height, width = corpus.train.images.shape[2:]
         self.size, self.longest = (height, width), train.longest
-        grid = self._grid()
-
-        def split(prefix: str, pairs: CaptionedImages) -> CaptionSplit:
-            pairs = pairs if limit is None else pairs.first(limit)
-            examples = CaptionExamples(
-                torch.from_numpy(pairs.images),
-                torch.from_numpy(pairs.image_N),
-                self._tokenize(pairs, prefix),
-                train.longest,
-            )
-            return CaptionSplit(prefix, pairs, examples, grid, segmentation)
-
-        first, *others = corpus.tests.items()
+        texts = {name: pairs for name, pairs in corpus.splits.items() if name != "train"}
+        examples = {name: self._examples(pairs, self._tokenize(pairs, name)) for name, pairs in texts.items()}
+        validation, *tests = evaluation_splits(
+            CaptionSplit, texts, examples, limit, language=corpus.language, segmentation=segmentation
+        )
         record = corpus_record(corpus)
         return TaskData(
             TrainingExamples(
                 lambda epoch: train, CaptionBatches, self.batch_size, self.batch_unit, self.seed
             ),
-            split("val", corpus.validation),
-            [split("test", first[1]), *(split(f"test/{name}", pairs) for name, pairs in others)],
+            validation,
+            tests,
             record,
             {
                 "the data": record["fingerprint"],
@@ -194,6 +187,10 @@ class CaptionTask(Task):
             encoder = self.parts.encoder(input_size=1)
         assert isinstance(encoder, ConvolutionalEncoder)
         return encoder.grid(*self.size)
+
+    def _examples(self, pairs: CaptionedImages, captions: Ragged) -> CaptionExamples:
+        images, image_N = torch.from_numpy(pairs.images), torch.from_numpy(pairs.image_N)
+        return CaptionExamples(images, image_N, captions, self.longest)
 
     def _tokenize(self, pairs: CaptionedImages, name: str) -> Ragged:
         return Ragged.encoded(self.tokenizer.encode, pairs.captions, f"Tokenizing {name}")
@@ -253,11 +250,11 @@ class CaptionTask(Task):
             model,
             split,
             self.tokenizer,
-            self.parts.search(),
-            language=self.corpus.language,
+            compute,
+            search=self.parts.search(),
+            grid=self._grid(),
             batch_size=self.eval_batch_size,
-            compute=compute,
-            samples=range(min(self.samples, len(split.pairs))) if split.prefix == "val" else (),
+            samples=range(min(self.samples, len(split.text))) if split.prefix == "val" else (),
             multi_reference=self.multi_reference,
             metrics=self.metrics,
             also=also,
@@ -289,11 +286,11 @@ class CaptionTask(Task):
     def baselines(self, split: CaptionSplit) -> list[Baseline]:
         """Return the result of the most frequent training caption (of equally frequent ones the first) for every image."""
         ((caption, _),) = Counter(self.corpus.train.captions).most_common(1)
-        references, lines = split.references(self.multi_reference), [caption] * len(split.pairs)
+        references, lines = split.references(self.multi_reference), [caption] * len(split.text)
         return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
-        return CaptionReport(folder, self.tokenizer, tracker)
+        return CaptionReport(folder, self.tokenizer, tracker, self._grid())
 
 
 def corpus_record(corpus: CaptionCorpus) -> dict[str, Any]:

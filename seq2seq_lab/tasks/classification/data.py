@@ -22,6 +22,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import parse_json, read_bounded, write_atomically
 from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.runtime.device import on_device
+from seq2seq_lab.tasks.splits import TextSplit
 
 NAME = "source"  # of the tokenizer's files
 CLASSES = "classes.json"
@@ -93,6 +94,11 @@ class LabelledTokens:
         """The number of units of the loss of each text, always 1: int64, N."""
         return torch.ones_like(self.labels)
 
+    def select(self, index: Tensor) -> "LabelledTokens":
+        """Return some texts, in the order of the index."""
+        weights = None if self.weights is None else self.weights[index]
+        return LabelledTokens(self.tokens.select(index), self.labels[index], weights)
+
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
@@ -129,17 +135,7 @@ class TextBatches:
         return TextBatch(source_BS, tuple(lengths.tolist()), self._labels[index_B], weight_B)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassificationSplit:
-    """A split to evaluate.
-
-    Attributes:
-        prefix: prefix of its metrics: `val` or `test`.
-    """
-
-    prefix: str
-    text: LabelledText
-    tokens: LabelledTokens
+ClassificationSplit = TextSplit[LabelledText, LabelledTokens]
 
 
 def deciding_tokens(text: LabelledText, tokenizer: Tokenizer) -> list[npt.NDArray[np.bool_]] | None:

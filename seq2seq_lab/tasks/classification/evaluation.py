@@ -1,17 +1,16 @@
 """Evaluation of a classifier on a split."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn import functional
 
-from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.batching import Index, plan_evaluation
 from seq2seq_lab.data.labelled import LabelledText
-from seq2seq_lab.metrics.base import Array, Grouping, Measurement, Metric, digest, measure
+from seq2seq_lab.metrics.base import Array, Grouping, Measurement, Metric, digest
 from seq2seq_lab.metrics.classification import METRICS as CLASS_METRICS
 from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
@@ -19,7 +18,7 @@ from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.tasks import base
+from seq2seq_lab.tasks import evaluation
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
     TextBatch,
@@ -27,6 +26,7 @@ from seq2seq_lab.tasks.classification.data import (
     Vocabulary,
     deciding_tokens,
 )
+from seq2seq_lab.tasks.evaluation import SplitEvaluator
 
 PRIMARY = "accuracy"
 METRICS: tuple[Metric, ...] = (
@@ -77,7 +77,7 @@ class ClassificationOutputs:
 
 
 @dataclass(frozen=True)
-class Evaluation(base.Evaluation):
+class Evaluation(evaluation.Evaluation):
     """The result of evaluating a split, with the outputs in the order of its texts."""
 
     outputs: ClassificationOutputs
@@ -120,86 +120,70 @@ def classify(model: Classifier, batch: TextBatch, compute: Compute) -> list[Clas
     ]
 
 
-def measure_texts(
-    metrics: Sequence[Metric],
-    outputs: ClassificationOutputs,
-    text: LabelledText,
-    final: bool,
-    also: Collection[str] = (),
-) -> Measurement:
-    """Compute the metrics of a split; see `measure`."""
-    return measure(
-        metrics,
-        outputs,
-        clusters=np.arange(len(text)),
-        examples=digest([*text.texts, *text.labels]),
-        groupings=GROUPINGS,
-        final=final,
-        also=also,
-    )
-
-
-class ClassificationEvaluator:
-    """Evaluates a model on a split. Each rank classifies its share of the batches; all return the same evaluation.
+class ClassificationEvaluator(SplitEvaluator[ClassifiedText]):
+    """Evaluates a model on a split.
 
     Args:
-        metrics: see `METRICS`.
-        also: names of metrics of the final evaluation to compute at each validation.
+        batch_size: texts of a batch.
+        measured: see `SplitEvaluator`.
     """
+
+    split: ClassificationSplit
 
     def __init__(
         self,
         model: Classifier,
         split: ClassificationSplit,
         vocabulary: Vocabulary,
+        compute: Compute,
         *,
         batch_size: int,
-        compute: Compute,
-        metrics: Sequence[Metric],
-        also: Collection[str],
+        **measured: Any,
     ) -> None:
-        self.model = model
-        self.split = split
+        super().__init__(
+            model,
+            split,
+            compute,
+            plan=plan_evaluation(split.tokens, batch_size),
+            examples=hash_of(split.text),
+            groupings=GROUPINGS,
+            **measured,
+        )
         self.vocabulary = vocabulary
-        self.compute = compute
-        self.metrics = metrics
-        self.also = also
-        ranks = compute.ranks
-        self._plan = plan_evaluation(split.tokens, batch_size)[ranks.rank :: ranks.size]
         self._batches = TextBatches(split.tokens, compute.device)
         self._deciding = deciding_tokens(split.text, vocabulary.tokenizer)
 
-    def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
-        """Evaluate the split; see `tasks.base.Evaluator`."""
-        self.model.eval()
-        share: dict[int, ClassifiedText] = {}
-        for number, index in enumerate(self._plan, start=1):
-            classified = classify(self.model, self._batches(index), self.compute)
-            share |= dict(zip(index.tolist(), classified, strict=True))
-            if counted is not None:
-                counted(number, len(self._plan))
-        shares = self.compute.ranks.gather(share)
-        classified_texts = {i: one for share in shares for i, one in share.items()}
-        return self.compute.ranks.broadcast(
-            lambda: self._evaluation([classified_texts[i] for i in range(len(self.split.text))], final)
-        )
+    def score(self, index: Index, final: bool) -> list[ClassifiedText]:
+        """See `SplitEvaluator.score`."""
+        return classify(self.model, self._batches(index), self.compute)
 
-    def _evaluation(self, classified: Sequence[ClassifiedText], final: bool) -> Evaluation:
-        text, labels = self.split.text, self.split.tokens.labels
-        probabilities = np.array([one.probabilities_C for one in classified])
-        log_probs = torch.from_numpy(probabilities).clamp_min(np.finfo(np.float64).tiny).log()
-        loss_sum = float(functional.nll_loss(log_probs, labels, reduction="sum"))
-        outputs = ClassificationOutputs(
+    def outputs(self, results: Sequence[ClassifiedText]) -> ClassificationOutputs:
+        """See `SplitEvaluator.outputs`."""
+        labels_N = self.split.tokens.labels.numpy()
+        probabilities_NC = np.array([one.probabilities_C for one in results])
+        of_label_N = probabilities_NC[np.arange(len(labels_N)), labels_N]
+        loss_N = -np.log(of_label_N.clip(np.finfo(np.float64).tiny))
+        penalty_N = np.array([one.penalty for one in results])
+        ones_N = np.ones(len(labels_N))
+        return ClassificationOutputs(
             classes=self.vocabulary.classes,
-            labels=labels.numpy(),
-            probabilities=probabilities,
-            weights=[one.weights_S for one in classified],
+            labels=labels_N,
+            probabilities=probabilities_NC,
+            weights=[one.weights_S for one in results],
             deciding=self._deciding,
             losses={
-                "classification": np.array([[loss_sum, len(text)]]),
-                "penalized": np.array([[loss_sum + sum(one.penalty for one in classified), len(text)]]),
+                "classification": np.column_stack([loss_N, ones_N]),
+                "penalized": np.column_stack([loss_N + penalty_N, ones_N]),
             },
         )
-        measurement = measure_texts(self.metrics, outputs, text, final, self.also)
-        values = {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
-        return Evaluation(values, measurement, outputs)
+
+    def evaluation(
+        self, results: object, outputs: ClassificationOutputs, measurement: Measurement, final: bool
+    ) -> Evaluation:
+        """See `SplitEvaluator.evaluation`."""
+        return Evaluation(self.values(measurement), measurement, outputs)
+
+
+def hash_of(text: LabelledText) -> str:
+    """Return the hash of the examples of a split; see `Measurement.examples`."""
+    return digest([*text.texts, *text.labels])

@@ -24,7 +24,7 @@ from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Array, Metric, digest
+from seq2seq_lab.metrics.base import Array, Metric, digest, measure
 from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
@@ -46,16 +46,16 @@ from seq2seq_lab.tasks.classification.evaluation import (
     ClassificationOutputs,
     Prediction,
     classify,
-    measure_texts,
+    hash_of,
 )
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
-PREFIXES = {"validation": "val", "test": "test"}
 ClassWeights = Literal["none", "balanced"]
 DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
 
@@ -160,7 +160,8 @@ class ClassificationTask(Task):
             name: LabelledTokens(self.tokens[name], self.vocabulary.numbers(text.labels, name))
             for name, text in corpus.splits.items()
         }
-        validation, test = (self._split(name, labelled[name], limit) for name in PREFIXES)
+        held_out = {"validation": corpus.validation, "test": corpus.test}
+        validation, test = evaluation_splits(ClassificationSplit, held_out, labelled, limit)
         training = labelled["train"]
         if self.class_weights == "balanced":
             weights = balanced_weights(training.labels, len(self.vocabulary.classes))[training.labels]
@@ -174,16 +175,6 @@ class ClassificationTask(Task):
         tokenizer.use_languages(corpus.language)
         tokenizer.train(progress(corpus.train.texts, "Learning the vocabulary", len(corpus.train)))
         return Vocabulary(tokenizer, corpus.classes)
-
-    def _split(self, name: str, tokens: LabelledTokens, limit: int | None) -> ClassificationSplit:
-        text = self.corpus.splits[name]
-        if limit is not None and limit < len(text):
-            index = torch.arange(limit)
-            text, tokens = (
-                text.first(limit),
-                LabelledTokens(tokens.tokens.select(index), tokens.labels[index]),
-            )
-        return ClassificationSplit(PREFIXES[name], text, tokens)
 
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer")
@@ -234,8 +225,8 @@ class ClassificationTask(Task):
             model,
             split,
             self.vocabulary,
+            compute,
             batch_size=self.eval_batch_size,
-            compute=compute,
             metrics=self.metrics,
             also=also,
         )
@@ -247,7 +238,15 @@ class ClassificationTask(Task):
 
         def result(name: str, label: str, probabilities_NC: Array) -> Baseline:
             outputs = ClassificationOutputs(classes, labels, probabilities_NC, [], None, {})
-            return Baseline(name, label, measure_texts(metrics, outputs, split.text, final=True))
+            measurement = measure(
+                metrics,
+                outputs,
+                clusters=np.arange(len(labels)),
+                examples=hash_of(split.text),
+                groupings=GROUPINGS,
+                final=True,
+            )
+            return Baseline(name, label, measurement)
 
         shares_C = class_shares(self.labelled["train"].labels, len(classes))
         yield result("most_frequent", "most frequent class", np.tile(shares_C, (len(labels), 1)))

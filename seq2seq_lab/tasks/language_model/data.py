@@ -93,6 +93,10 @@ class SentenceTokens:
         """The number of tokens to predict of each sentence, with `<eos>`: int64, N."""
         return self.tokens.lengths - 1
 
+    def select(self, index: Tensor) -> "SentenceTokens":
+        """Return some sentences, in the order of the index."""
+        return SentenceTokens(self.tokens.select(index))
+
 
 class TrainingSentences:
     """The ids of the training sentences for each epoch.

@@ -1,40 +1,32 @@
 """Evaluation of a language model on a split, and generation."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.batching import Index, plan_evaluation
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.text import one_line
-from seq2seq_lab.data.tokenizers import PAD, SOS, Tokenizer
-from seq2seq_lab.metrics.base import Array, Measurement, Metric, digest, measure
+from seq2seq_lab.data.tokenizers import SOS, Tokenizer
+from seq2seq_lab.metrics.base import Array, Measurement, digest
 from seq2seq_lab.metrics.language_model import MINIMAL_PAIRS
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.tasks import base
-from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens
+from seq2seq_lab.tasks import evaluation
+from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens, TokenBatch
+from seq2seq_lab.tasks.splits import TextSplit
+from seq2seq_lab.tasks.translation.loss import token_losses
 
-
-@dataclass(frozen=True, slots=True)
-class LanguageModelSplit:
-    """A split to evaluate.
-
-    Attributes:
-        prefix: prefix of its metrics: `val` or `test`.
-    """
-
-    prefix: str
-    text: Sentences
-    tokens: SentenceTokens
+LanguageModelSplit = TextSplit[Sentences, SentenceTokens]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,7 @@ class LanguageModelOutputs:
 
 
 @dataclass(frozen=True)
-class Evaluation(base.Evaluation):
+class Evaluation(evaluation.Evaluation):
     """The result of evaluating a split.
 
     Attributes:
@@ -71,40 +63,23 @@ class Evaluation(base.Evaluation):
 
 
 @torch.no_grad()
-def sentence_nats(
-    model: LanguageModel,
-    sentences: SentenceTokens,
-    batch_size: int,
-    compute: Compute,
-    counted: base.Counted | None = None,
-) -> Array:
-    """Return the negative log-probability in nats of each sentence with its end, from the state 0.
+def batch_nats(model: LanguageModel, batch: TokenBatch, compute: Compute) -> Array:
+    """Return the negative log-probability in nats of each sentence of a batch with its end, from the state 0."""
+    with evaluation_context(batch, compute.precision, compute.device):
+        logits_BTV, _ = model(batch.inputs_BT, None)
+        loss_BT = token_losses(logits_BTV, batch.outputs_BT)
+    # Summed on the host in float64, which MPS does not support.
+    return to_host(loss_BT).sum(1, dtype=np.float64)
 
-    Each rank computes its share of the batches; all ranks return the same array.
-    """
-    ranks = compute.ranks
-    plan = plan_evaluation(sentences, batch_size)[ranks.rank :: ranks.size]
-    batches = SentenceBatches(sentences, compute.device)
-    share: dict[int, float] = {}
-    for number, index in enumerate(plan, start=1):
-        batch = batches(index)
-        with evaluation_context(batch, compute.precision, compute.device):
-            logits_BTV, _ = model(batch.inputs_BT, None)
-            loss_N = functional.cross_entropy(
-                logits_BTV.float().flatten(0, 1),
-                batch.outputs_BT.flatten(),
-                ignore_index=PAD,
-                reduction="none",
-            )
-            loss_BT = loss_N.view_as(batch.outputs_BT)
-        # Read on the host and summed there in float64, which MPS does not support.
-        share |= zip(index.tolist(), to_host(loss_BT).sum(1, dtype=np.float64).tolist(), strict=True)
-        if counted is not None:
-            counted(number, len(plan))
-    nats = np.empty(len(sentences.lengths))
-    for one in ranks.gather(share):
-        nats[[*one]] = [*one.values()]
-    return nats
+
+def sentence_nats(
+    model: LanguageModel, sentences: SentenceTokens, batch_size: int, compute: Compute
+) -> Array:
+    """Return the negative log-probability in nats of each sentence with its end, from the state 0."""
+    batches, nats_N = SentenceBatches(sentences, compute.device), np.empty(len(sentences.lengths))
+    for index in plan_evaluation(sentences, batch_size):
+        nats_N[index] = batch_nats(model, batches(index), compute)
+    return nats_N
 
 
 @torch.no_grad()
@@ -142,30 +117,28 @@ class ScoredSentences:
 
     Attributes:
         wrong: the ungrammatical forms of the sentences that have one.
+        paired: the index in `wrong` by the index of the sentence.
     """
 
     def __init__(self, split: LanguageModelSplit, tokenizer: Tokenizer) -> None:
         self.split = split
         contrasts = split.text.contrasts or [None] * len(split.text)
         self._phenomena = [None if one is None else one.phenomenon for one in contrasts]
-        self._paired = [number for number, one in enumerate(contrasts) if one is not None]
-        wrong = [one.ungrammatical for one in contrasts if one is not None]
-        wrong_ids = tokenizer.encode(wrong)
+        with_form = [i for i, one in enumerate(contrasts) if one is not None]
+        self.paired = {i: row for row, i in enumerate(with_form)}
+        wrong_ids = tokenizer.encode([one.ungrammatical for one in contrasts if one is not None])
         self.wrong = SentenceTokens(Ragged.of(wrong_ids))
-        right = tokenizer.encode([split.text.lines[number] for number in self._paired])
-        self._equal = [
-            number for number, one, other in zip(self._paired, right, wrong_ids, strict=True) if one == other
-        ]
+        right = tokenizer.encode([split.text.lines[i] for i in with_form])
+        self._equal = [i for i, ids, other in zip(with_form, right, wrong_ids, strict=True) if ids == other]
 
-    def outputs(self, nats: Array, nats_of_wrong: Array) -> LanguageModelOutputs:
+    def outputs(self, nats: Array, wrong_nats: Array) -> LanguageModelOutputs:
         """Return what the metrics are computed from.
 
         Args:
             nats: the negative log-probability of each sentence.
-            nats_of_wrong: that of each sentence of `wrong`.
+            wrong_nats: that of its ungrammatical form; NaN without one.
         """
-        wrong_nats = np.full(len(nats), np.nan)
-        wrong_nats[self._paired] = nats_of_wrong
+        wrong_nats = wrong_nats.copy()
         wrong_nats[self._equal] = nats[self._equal]  # their batches may differ by rounding
         return LanguageModelOutputs(
             nats=nats,
@@ -176,31 +149,17 @@ class ScoredSentences:
         )
 
 
-def measure_sentences(
-    metrics: Sequence[Metric], outputs: LanguageModelOutputs, final: bool, also: Collection[str] = ()
-) -> Measurement:
-    """Compute the metrics of a split; see `measure`."""
-    return measure(
-        metrics,
-        outputs,
-        clusters=np.arange(len(outputs.lines)),
-        examples=digest(outputs.lines),
-        groupings=(MINIMAL_PAIRS,),
-        final=final,
-        also=also,
-    )
-
-
-class LanguageModelEvaluator:
-    """Evaluates a model on a split; all ranks return the same evaluation.
+class LanguageModelEvaluator(SplitEvaluator[tuple[float, float]]):
+    """Evaluates a model on a split. The result of a sentence has its `batch_nats`, and those of its ungrammatical form.
 
     Args:
         batch_size: sentences of a batch.
         samples: the number of sentences to generate.
         length: see `generate`.
-        metrics: the metrics of the task.
-        also: names of metrics of the final evaluation to compute at each validation.
+        measured: see `SplitEvaluator`.
     """
+
+    split: LanguageModelSplit
 
     def __init__(
         self,
@@ -208,35 +167,51 @@ class LanguageModelEvaluator:
         split: LanguageModelSplit,
         tokenizer: Tokenizer,
         search: Search,
+        compute: Compute,
         *,
         batch_size: int,
         samples: int,
         length: int,
-        compute: Compute,
-        metrics: Sequence[Metric],
-        also: Collection[str],
+        **measured: Any,
     ) -> None:
-        self.model, self.split, self.tokenizer, self.search = model, split, tokenizer, search
-        self.batch_size, self.samples, self.length = batch_size, samples, length
-        self.compute, self.metrics, self.also = compute, metrics, also
+        super().__init__(
+            model,
+            split,
+            compute,
+            plan=plan_evaluation(split.tokens, batch_size),
+            examples=digest(split.text.lines),
+            groupings=(MINIMAL_PAIRS,),
+            **measured,
+        )
+        self.tokenizer, self.search = tokenizer, search
+        self.samples, self.length = samples, length
         self.sentences = ScoredSentences(split, tokenizer)
+        self._batches = SentenceBatches(split.tokens, compute.device)
+        self._wrong_batches = SentenceBatches(self.sentences.wrong, compute.device)
 
-    def __call__(self, final: bool = False, counted: base.Counted | None = None) -> Evaluation:
-        """Evaluate the split; see `tasks.base.Evaluator`."""
-        self.model.eval()
-        nats = sentence_nats(self.model, self.split.tokens, self.batch_size, self.compute, counted)
-        wrong = self.sentences.wrong
-        nats_of_wrong: Array = np.zeros(0)
-        if len(wrong.tokens):
-            nats_of_wrong = sentence_nats(self.model, wrong, self.batch_size, self.compute)
-        outputs = self.sentences.outputs(nats, nats_of_wrong)
-        return self.compute.ranks.broadcast(lambda: self._evaluation(outputs, final))
+    def score(self, index: Index, final: bool) -> list[tuple[float, float]]:
+        """See `SplitEvaluator.score`."""
+        nats_B, wrong_nats_B = (
+            batch_nats(self.model, self._batches(index), self.compute),
+            np.full(len(index), np.nan),
+        )
+        rows = [row for row, i in enumerate(index.tolist()) if i in self.sentences.paired]
+        if rows:
+            wrong = np.array([self.sentences.paired[i] for i in index[rows].tolist()])
+            wrong_nats_B[rows] = batch_nats(self.model, self._wrong_batches(wrong), self.compute)
+        return [*zip(nats_B.tolist(), wrong_nats_B.tolist(), strict=True)]
 
-    def _evaluation(self, outputs: LanguageModelOutputs, final: bool) -> Evaluation:
-        measurement = measure_sentences(self.metrics, outputs, final, self.also)
-        values = {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
+    def outputs(self, results: Sequence[tuple[float, float]]) -> LanguageModelOutputs:
+        """See `SplitEvaluator.outputs`."""
+        nats_N, wrong_nats_N = np.array(results).T
+        return self.sentences.outputs(nats_N, wrong_nats_N)
+
+    def evaluation(
+        self, results: object, outputs: LanguageModelOutputs, measurement: Measurement, final: bool
+    ) -> Evaluation:
+        """See `SplitEvaluator.evaluation`."""
         generated = []
         if self.samples:
             hypotheses = generate(self.model, self.search, (), self.samples, self.length, self.compute)
             generated = [(text_of(self.tokenizer, best.tokens), best.log_prob) for best, *_ in hypotheses]
-        return Evaluation(values, measurement, outputs, generated)
+        return Evaluation(self.values(measurement), measurement, outputs, generated)

@@ -15,7 +15,7 @@ from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError, require
-from seq2seq_lab.metrics.base import Metric, digest, is_built_in
+from seq2seq_lab.metrics.base import Metric, digest, is_built_in, measure
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime import console
@@ -36,10 +36,10 @@ from seq2seq_lab.tasks.language_model.evaluation import (
     LanguageModelEvaluator,
     LanguageModelSplit,
     ScoredSentences,
-    measure_sentences,
 )
 from seq2seq_lab.tasks.language_model.ngrams import KneserNey
 from seq2seq_lab.tasks.language_model.report import LanguageModelReport
+from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.translation.loss import cross_entropy
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
@@ -140,13 +140,9 @@ class LanguageModelTask(Task):
         train = TrainingSentences(
             corpus.train, entry.ids["train"], self.vocabulary.tokenizer, self.max_length, self.seed
         )
-        splits = []
-        for prefix, name in (("val", "validation"), ("test", "test")):
-            count = len(entry.ids[name]) if limit is None else min(limit, len(entry.ids[name]))
-            tokens = entry.ids[name].select(torch.arange(count))
-            splits.append(
-                LanguageModelSplit(prefix, corpus.splits[name].first(count), SentenceTokens(tokens))
-            )
+        texts = {"validation": corpus.validation, "test": corpus.test}
+        tokens = {name: SentenceTokens(entry.ids[name]) for name in texts}
+        splits = evaluation_splits(LanguageModelSplit, texts, tokens, limit)
         training: TrainingSplit = TrainingExamples(
             train.epoch, SentenceBatches, self.batch_size, self.batch_unit, self.seed
         )
@@ -194,10 +190,10 @@ class LanguageModelTask(Task):
             split,
             self.vocabulary.tokenizer,
             self.parts.search(),
+            compute,
             batch_size=self.eval_batch_size,
             samples=self.samples if split.prefix == "val" else 0,
             length=self.generated_length,
-            compute=compute,
             metrics=self.metrics,
             also=also,
         )
@@ -208,10 +204,19 @@ class LanguageModelTask(Task):
         for name, order in NGRAMS.items():
             # <pad> and <sos> are never predicted.
             model = KneserNey(order, tokenizer.size, tokenizer.size - 2, self.tokens["train"])
-            nats_of_wrong = model.nats(sentences.wrong.tokens) if len(sentences.wrong.tokens) else np.zeros(0)
-            outputs = sentences.outputs(model.nats(split.tokens.tokens), nats_of_wrong)
-            metrics = [metric for metric in self.metrics if is_built_in(metric)]
-            yield Baseline(name, f"{name} model of tokens", measure_sentences(metrics, outputs, final=True))
+            wrong_nats_N = np.full(len(split.text), np.nan)
+            if sentences.paired:
+                wrong_nats_N[[*sentences.paired]] = model.nats(sentences.wrong.tokens)
+            outputs = sentences.outputs(model.nats(split.tokens.tokens), wrong_nats_N)
+            measurement = measure(
+                [metric for metric in self.metrics if is_built_in(metric)],
+                outputs,
+                clusters=np.arange(len(split.text)),
+                examples=digest(split.text.lines),
+                groupings=self.groupings,
+                final=True,
+            )
+            yield Baseline(name, f"{name} model of tokens", measurement)
 
     def report(self, folder: Path, tracker: Tracker) -> LanguageModelReport:
         return LanguageModelReport(folder, tracker)

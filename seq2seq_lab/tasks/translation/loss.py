@@ -185,24 +185,40 @@ def _rows(logits_NV: Tensor) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
+def token_losses(logits_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
+    """Return the cross-entropy in nats of each target token, without gradient.
+
+    Returns:
+        loss_BT, in float32 or wider; 0 for padding.
+    """
+    logits_NV, outputs_N = logits_BTV.flatten(0, 1), outputs_BT.flatten()
+    dtype = torch.promote_types(logits_NV.dtype, torch.float32)
+    loss_N = torch.empty(len(outputs_N), dtype=dtype, device=logits_NV.device)
+    for rows in _rows(logits_NV):
+        loss_N[rows] = functional.cross_entropy(
+            logits_NV[rows].to(dtype), outputs_N[rows], ignore_index=PAD, reduction="none"
+        )
+    return loss_N.view_as(outputs_BT)
+
+
 def teacher_forced(
     model: Seq2Seq | EncodedModel, batch: TargetBatch, with_weights: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the summed loss with the reference as input, and the attention weights_BTS or None."""
+    """Return the `token_losses` with the reference as input, and the attention weights_BTS or None."""
     logits_BTV, weights_BTS = model(batch, batch.inputs_BT, with_weights)
-    return cross_entropy(logits_BTV, batch.outputs_BT, label_smoothing=0.0), weights_BTS
+    return token_losses(logits_BTV, batch.outputs_BT), weights_BTS
 
 
 def free_running(model: Seq2Seq | EncodedModel, batch: TargetBatch) -> Tensor:
-    """Return the summed loss with the model's arg-max as input.
+    """Return the cross-entropy in nats of each target token with the model's arg-max as input: loss_BT; 0 for padding.
 
     The number of steps is that of the reference's tokens; predicting `<eos>` does not end it.
     """
     state, source = model.start(batch)
     token_B = batch.inputs_BT[:, 0]
-    total = torch.zeros((), device=token_B.device)
+    losses = []
     for output_B in batch.outputs_BT.unbind(1):
         log_probs_BV, state, _ = model.step(token_B, state, source, False)
-        total = total + functional.nll_loss(log_probs_BV, output_B, ignore_index=PAD, reduction="sum")
+        losses.append(functional.nll_loss(log_probs_BV, output_B, ignore_index=PAD, reduction="none"))
         token_B = log_probs_BV.argmax(-1)
-    return total
+    return torch.stack(losses, 1)

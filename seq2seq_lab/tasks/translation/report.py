@@ -28,12 +28,9 @@ from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.base import Report
-from seq2seq_lab.tasks.translation.data import prefixes_of_tests
-from seq2seq_lab.tasks.translation.evaluation import (
-    Evaluation,
-    TranslationSplit,
-    source_lengths_in_words,
-)
+from seq2seq_lab.tasks.decoded import DecodedEvaluation
+from seq2seq_lab.tasks.splits import prefixes_of_tests
+from seq2seq_lab.tasks.translation.evaluation import TranslationSplit, source_lengths_in_words
 from seq2seq_lab.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -91,7 +88,7 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
     """Print the pairs of each split, the share of unknown tokens on each side, and the size of the vocabularies."""
     sizes = {"source": tokenized.tokenizers.source.size, "target": tokenized.tokenizers.target.size}
     rates = tokenized.unknown_rate
-    labels = prefixes_of_tests(corpus)
+    labels = prefixes_of_tests(corpus.tests)
     rows = []
     for name, text in {"train": corpus.train, **held_out}.items():
         key = f"test/{name}" if name in labels else name
@@ -104,7 +101,7 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
 
 def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:
     """Print how many pairs of each held-out split are near-duplicates of training pairs, by kind."""
-    labels = prefixes_of_tests(corpus)
+    labels = prefixes_of_tests(corpus.tests)
     rows, total = [], 0
     for name, text in held_out.items():
         counts = [corpus.counts.get(f"{name}/{kind}", 0) for kind in NEAR_DUPLICATES]
@@ -149,10 +146,10 @@ class TranslationReport(Report):
         self.tracker = tracker
         self.join = join
 
-    def validation(self, split: TranslationSplit, evaluation: Evaluation, step: int) -> None:
+    def validation(self, split: TranslationSplit, evaluation: DecodedEvaluation, step: int) -> None:
         """Show sample translations and draw their attention."""
         text, samples = split.text, evaluation.samples
-        rows = [(text.source[i], text.target[i], evaluation.translations[i]) for i in samples]
+        rows = [(text.source[i], text.target[i], evaluation.texts[i]) for i in samples]
         if not rows:
             return
         records = [dict(zip(TRANSLATION_COLUMNS[:3], row, strict=True)) for row in rows]
@@ -170,7 +167,7 @@ class TranslationReport(Report):
         if drawn:
             write_json_lines(self.folder / f"attention/step_{step:08d}.jsonl", drawn)
 
-    def end(self, evaluations: Sequence[tuple[TranslationSplit, Evaluation]], step: int) -> None:
+    def end(self, evaluations: Sequence[tuple[TranslationSplit, DecodedEvaluation]], step: int) -> None:
         """Write the translations, attention weights and scored lines, and draw the attention of the samples."""
         for split, evaluation in evaluations:
             name, text = split.prefix.replace("/", "."), split.text
@@ -185,38 +182,38 @@ class TranslationReport(Report):
             if split.prefix == "test":
                 self._draw_worst(split, evaluation)
 
-    def worst_outputs(self, split: TranslationSplit, evaluation: Evaluation) -> list[dict[str, Any]]:
+    def worst_outputs(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> list[dict[str, Any]]:
         """See `Report.worst_outputs`; `attention` is the file with the weights."""
         text, file = split.text, f"attention.{split.prefix.replace('/', '.')}.jsonl"
         return [
             {
                 "source": text.source[one.pair],
                 "reference": text.target[one.pair],
-                "hypothesis": evaluation.translations[one.pair],
+                "hypothesis": evaluation.texts[one.pair],
                 **one.record(file if self._has_attention(evaluation, one.pair) else None),
             }
             for one in evaluation.worst
         ]
 
-    def _has_attention(self, evaluation: Evaluation, pair: int) -> bool:
+    def _has_attention(self, evaluation: DecodedEvaluation, pair: int) -> bool:
         hypothesis = evaluation.hypotheses.get(pair)
         return hypothesis is not None and hypothesis.weights_TS is not None
 
-    def _draw_samples(self, split: TranslationSplit, evaluation: Evaluation) -> None:
+    def _draw_samples(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> None:
         self._show_attention(split.text, evaluation)
         for number, i in enumerate(evaluation.samples, start=1):
             figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
             if figure is not None:
                 plots.save_for_print(figure, self.folder / f"attention/sample_{number}.png")
 
-    def _draw_worst(self, split: TranslationSplit, evaluation: Evaluation) -> None:
+    def _draw_worst(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> None:
         for number, one in enumerate(evaluation.worst, start=1):
             hypothesis = evaluation.hypotheses.get(one.pair)
             figure = None if hypothesis is None else self.heatmap(split.text, one.pair, hypothesis, None)
             if figure is not None:
                 plots.save_for_print(figure, self.folder / f"attention/worst_{number}.png")
 
-    def _show_attention(self, text: ParallelText, evaluation: Evaluation) -> None:
+    def _show_attention(self, text: ParallelText, evaluation: DecodedEvaluation) -> None:
         """Print the attention of a sample that is not too wide: of the first correct one if there is one."""
         drawn = [self._attention(text, i, evaluation.hypotheses[i], True) for i in evaluation.samples]
         shown = [
@@ -321,14 +318,14 @@ def gold_links(
     }
 
 
-def write_translations(path: Path, split: TranslationSplit, evaluation: Evaluation) -> list[list[object]]:
+def write_translations(
+    path: Path, split: TranslationSplit, evaluation: DecodedEvaluation
+) -> list[list[object]]:
     """Write all translations of a split as JSON lines; return the rows of `TRANSLATION_COLUMNS`."""
     text, score = split.text, partial(sentence_bleu, tokenizer=split.segmentation.bleu)
     rows: list[list[object]] = [
         [source, reference, hypothesis, round(score(hypothesis, reference), 2)]
-        for source, reference, hypothesis in zip(
-            text.source, text.target, evaluation.translations, strict=True
-        )
+        for source, reference, hypothesis in zip(text.source, text.target, evaluation.texts, strict=True)
     ]
     names = [column.replace(" ", "_").lower() for column in TRANSLATION_COLUMNS]
     write_json_lines(
@@ -341,7 +338,7 @@ def write_translations(path: Path, split: TranslationSplit, evaluation: Evaluati
     return rows
 
 
-def write_scored_lines(folder: Path, name: str, evaluation: Evaluation) -> None:
+def write_scored_lines(folder: Path, name: str, evaluation: DecodedEvaluation) -> None:
     """Write the scored hypotheses and references, one per line, for `sacrebleu REFERENCES… -i HYPOTHESES`."""
     folder.mkdir(exist_ok=True)
     for kind, sides in evaluation.scored_lines.items():

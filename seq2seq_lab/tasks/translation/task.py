@@ -26,8 +26,9 @@ from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text_baselines import text_baseline
-from seq2seq_lab.tasks.translation.data import check_lengths, evaluation_splits, segmentation_of
+from seq2seq_lab.tasks.translation.data import check_lengths, segmentation_of
 from seq2seq_lab.tasks.translation.evaluation import (
     METRICS,
     PRIMARY,
@@ -204,8 +205,14 @@ class TranslationTask(Task):
         self.corpus = with_near_duplicates(corpus, cache)
         self.tokenizers = self.tokenized.tokenizers
         text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
+        texts = {name: text for name, text in self.corpus.splits.items() if name != "train"}
         validation, *tests = evaluation_splits(
-            self.corpus, self.tokenized.validation, self.tokenized.tests, segmentation, limit
+            TranslationSplit,
+            texts,
+            held_out,
+            limit,
+            language=corpus.target_language,
+            segmentation=segmentation,
         )
         lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
@@ -268,10 +275,10 @@ class TranslationTask(Task):
             model,
             split,
             self.tokenizers,
-            self.parts.search(),
+            compute,
+            search=self.parts.search(),
             batch_size=self.eval_batch_size,
             groupings=self.groupings,
-            compute=compute,
             replace_unknown=replace_unknown,
             multi_reference=self.multi_reference,
             metrics=self.metrics,

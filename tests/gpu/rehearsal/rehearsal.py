@@ -225,14 +225,13 @@ def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGp
         model,
         split,
         tokenized.tokenizers,
-        search,
+        Compute(GPU, BF16),
+        search=search,
         batch_size=4,
-        groupings=(),
-        compute=Compute(GPU, BF16),
         samples=[0, 2],
     )
     evaluation = evaluate()
-    assert {len(text.split()) for text in evaluation.translations} == {WORDS}
+    assert {len(text.split()) for text in evaluation.texts} == {WORDS}
     assert "val/aer" in evaluation.values
     assert evaluation.hypotheses.keys() == {0, 2}
 
