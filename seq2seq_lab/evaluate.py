@@ -240,7 +240,7 @@ def read_splits(
     from seq2seq_lab.tasks.splits import evaluation_splits
     from seq2seq_lab.tasks.translation.data import check_lengths, segmentation_of
     from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
-    from seq2seq_lab.tasks.translation.task import corpus_record
+    from seq2seq_lab.tasks.translation.task import pairs_record
     from seq2seq_lab.training.provenance import provenance
 
     assert run.config.dataset is not None, "TranslationTask uses the group"
@@ -263,7 +263,7 @@ def read_splits(
     corpus = with_near_duplicates(corpus, cache_folder(run.config.cache_dir))
     with extensions.using(options.config_dir):
         weights = read_record(run.folder)["weights"]
-        origin = provenance(run.config, corpus_record(corpus), weights, run.device, ranks.size)
+        origin = provenance(run.config, pairs_record(corpus), weights, run.device, ranks.size)
     held_out = {"validation": validation, **tests} if options.validation else tests
     texts = {name: corpus.splits[name] for name in held_out}
     splits = evaluation_splits(

@@ -25,7 +25,7 @@ from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.evaluation import Evaluation, Split, SplitEvaluator
-from seq2seq_lab.tasks.translation import loss
+from seq2seq_lab.tasks.losses import free_running, teacher_forced
 
 WORST = 3  # outputs shown after a run
 LOSSES = ("teacher_forced", "free_running")
@@ -173,8 +173,8 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
         kept = self.kept_at_end if final else self.samples
         with evaluation_context(batch, self.compute.precision, self.compute.device):
             model = EncodedModel(self.model, batch)
-            teacher_forced_BT, weights_BTS = loss.teacher_forced(model, batch, self.reads_weights)
-            free_running_BT = loss.free_running(model, batch)
+            teacher_forced_BT, weights_BTS = teacher_forced(model, batch, self.reads_weights)
+            free_running_BT = free_running(model, batch)
             attention = self.searches_with_weights or not set(kept).isdisjoint(numbers)
             hypotheses = self.search(model, batch, attention)
         counts = self.count(numbers, batch, weights_BTS, final)

@@ -26,7 +26,7 @@ from seq2seq_lab.search.base import Search
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.search.sampling import SamplingSearch
-from seq2seq_lab.tasks.translation.loss import cross_entropy
+from seq2seq_lab.tasks.losses import cross_entropy
 from seq2seq_lab.training import checkpoint
 
 pytestmark = pytest.mark.gpu

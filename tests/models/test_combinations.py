@@ -15,7 +15,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.decoders import Decoder
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.tasks.translation.loss import cross_entropy
+from seq2seq_lab.tasks.losses import cross_entropy
 
 ENCODERS, DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]

@@ -17,7 +17,7 @@ from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.recurrent import Cell, RecurrentSpec
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.tasks.translation.loss import cross_entropy
+from seq2seq_lab.tasks.losses import cross_entropy
 
 Outputs = Literal["words", "turns", "both"]
 E, H = 3, 4

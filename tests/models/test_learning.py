@@ -11,7 +11,7 @@ from seq2seq_lab.config.schema import origin
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.search.greedy import GreedySearch
-from seq2seq_lab.tasks.translation.loss import cross_entropy, teacher_forced
+from seq2seq_lab.tasks.losses import cross_entropy, teacher_forced
 
 
 def train(model: Seq2Seq, batches: Iterable[Batch], rates: list[float]) -> Iterator[float]:

@@ -9,7 +9,7 @@ from torch.nn import functional
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import PAD, SOS
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.tasks.translation.loss import cross_entropy, free_running
+from seq2seq_lab.tasks.losses import cross_entropy, free_running
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant, Scope, choose_inputs
 
 SCOPES: tuple[Scope, ...] = ("token", "step", "sequence", "batch")

@@ -28,9 +28,8 @@ from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.runtime.console import ShadedText
-from seq2seq_lab.tasks.classification.data import Vocabulary
 from seq2seq_lab.tasks.classification.report import shaded_page
-from seq2seq_lab.tasks.classification.task import balanced_weights, weighted_cross_entropy
+from seq2seq_lab.tasks.classification.task import balanced_weights, load_vocabulary, weighted_cross_entropy
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.trainer import Trainer
 
@@ -322,7 +321,7 @@ def test_a_vocabulary_without_classes_is_refused(run: Path, tmp_path: Path) -> N
     shutil.copytree(run / "tokenizer", tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "classes.json").unlink()
     with pytest.raises(UserError, match=r"classes\.json"):
-        Vocabulary.load(tmp_path / "tokenizer")
+        load_vocabulary(tmp_path / "tokenizer")
 
 
 def test_the_comparison_computes_every_metric() -> None:

@@ -10,7 +10,7 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.models.decoders import Source
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.tasks.translation import loss
+from seq2seq_lab.tasks import losses
 
 B, T, V = 4, 7, 11
 
@@ -38,12 +38,12 @@ def ragged_outputs() -> Tensor:
 def test_equals_torch_in_value_and_gradient(
     dtype: torch.dtype, label_smoothing: float, cached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss, "CACHED_LOGITS", cached)
+    monkeypatch.setattr(losses, "CACHED_LOGITS", cached)
     torch.manual_seed(0)
     outputs_BT = ragged_outputs()
     logits_BTV = (3 * torch.randn(B, T, V)).to(dtype).requires_grad_()
     same_BTV = logits_BTV.detach().clone().requires_grad_()
-    found = loss.cross_entropy(logits_BTV, outputs_BT, label_smoothing)
+    found = losses.cross_entropy(logits_BTV, outputs_BT, label_smoothing)
     wide = torch.promote_types(dtype, torch.float32)
     expected = functional.cross_entropy(
         same_BTV.to(wide).flatten(0, 1),
@@ -65,8 +65,8 @@ def test_a_second_backward_pass_is_refused() -> None:
     """The gradient, scaled in place, would be wrong in it."""
     logits_BTV = torch.randn(B, T, V, requires_grad=True)
     for found in (
-        loss.cross_entropy(logits_BTV, ragged_outputs(), 0.0),
-        loss.symmetric_kl(logits_BTV, logits_BTV * 2, ragged_outputs()),
+        losses.cross_entropy(logits_BTV, ragged_outputs(), 0.0),
+        losses.symmetric_kl(logits_BTV, logits_BTV * 2, ragged_outputs()),
     ):
         found.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -78,12 +78,12 @@ def test_a_second_backward_pass_is_refused() -> None:
 def test_symmetric_kl_is_the_kl_both_ways(
     dtype: torch.dtype, cached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss, "CACHED_LOGITS", cached)
+    monkeypatch.setattr(losses, "CACHED_LOGITS", cached)
     torch.manual_seed(0)
     outputs_BT = ragged_outputs()
     pair = [(2 * torch.randn(B, T, V)).to(dtype).requires_grad_() for _ in range(2)]
     same = [logits_BTV.detach().clone().requires_grad_() for logits_BTV in pair]
-    found = loss.symmetric_kl(pair[0], pair[1], outputs_BT)
+    found = losses.symmetric_kl(pair[0], pair[1], outputs_BT)
     wide = torch.promote_types(dtype, torch.float32)
     p, q = (logits_BTV.to(wide).log_softmax(-1) for logits_BTV in same)
     kl_BTV = functional.kl_div(q, p, reduction="none", log_target=True)  # KL(p‖q)
@@ -97,15 +97,15 @@ def test_symmetric_kl_is_the_kl_both_ways(
         rtol=rtol,
         atol=max(atol, 2**-9 if dtype == torch.bfloat16 else 0),
     )
-    assert loss.symmetric_kl(pair[0], pair[0], outputs_BT) == 0
+    assert losses.symmetric_kl(pair[0], pair[0], outputs_BT) == 0
 
 
 def test_without_gradient() -> None:
     logits_BTV, outputs_BT = torch.randn(B, T, V), ragged_outputs()
-    found = loss.cross_entropy(logits_BTV, outputs_BT, 0.1)
+    found = losses.cross_entropy(logits_BTV, outputs_BT, 0.1)
     assert not found.requires_grad
     torch.testing.assert_close(
-        found, loss.cross_entropy(logits_BTV.requires_grad_(), outputs_BT, 0.1).detach()
+        found, losses.cross_entropy(logits_BTV.requires_grad_(), outputs_BT, 0.1).detach()
     )
 
 
@@ -113,19 +113,21 @@ def test_golden() -> None:
     """By hand: -ln 1/2 for an even choice of two; smoothed by 0.2, p = (3/4, 1/4) costs as below."""
     inf = float("inf")
     even_112 = torch.tensor([[[0.0, 0.0]]])
-    assert loss.cross_entropy(even_112, torch.tensor([[0]]), 0.0).item() == pytest.approx(0.693147, abs=1e-6)
+    assert losses.cross_entropy(even_112, torch.tensor([[0]]), 0.0).item() == pytest.approx(
+        0.693147, abs=1e-6
+    )
     uneven_112 = torch.tensor([[[3.0, 1.0]]]).log()
     # 0.9 ln 4/3 + 0.1 ln 4
-    assert loss.cross_entropy(uneven_112, torch.tensor([[0]]), 0.2).item() == pytest.approx(
+    assert losses.cross_entropy(uneven_112, torch.tensor([[0]]), 0.2).item() == pytest.approx(
         0.397543, abs=1e-6
     )
     certain_113 = torch.tensor([[[0.0, -inf, -inf]]])
-    assert loss.cross_entropy(certain_113, torch.tensor([[0]]), 0.0).item() == 0
+    assert losses.cross_entropy(certain_113, torch.tensor([[0]]), 0.0).item() == 0
 
 
 def test_padding_has_no_loss_and_no_gradient() -> None:
     logits_BTV = torch.randn(B, T, V, requires_grad=True)
-    total = loss.cross_entropy(logits_BTV, torch.full((B, T), PAD), 0.1)
+    total = losses.cross_entropy(logits_BTV, torch.full((B, T), PAD), 0.1)
     assert total.item() == 0
     assert torch.all(torch.autograd.grad(total, logits_BTV)[0] == 0)
 
@@ -186,7 +188,7 @@ def naive_free_running(model: Bigrams, batch: Batch) -> float:
 
 def test_free_running_equals_a_naive_loop_and_continues_after_eos() -> None:
     model, batch = Bigrams(), ragged_batch()
-    found = loss.free_running(cast(Seq2Seq, model), batch)
+    found = losses.free_running(cast(Seq2Seq, model), batch)
     assert found.sum().item() == pytest.approx(naive_free_running(model, batch), rel=1e-5)
     assert len(model.read) == T
     assert model.read[1] == [EOS] * B
@@ -196,7 +198,7 @@ def test_free_running_equals_a_naive_loop_and_continues_after_eos() -> None:
 
 def test_teacher_forced_is_unsmoothed_cross_entropy_on_the_reference() -> None:
     model, batch = Bigrams(), ragged_batch()
-    found, weights = loss.teacher_forced(cast(Seq2Seq, model), batch)
+    found, weights = losses.teacher_forced(cast(Seq2Seq, model), batch)
     logits_BTV, _ = model(batch, batch.target_BU[:, :-1])
     expected = functional.cross_entropy(
         logits_BTV.flatten(0, 1), batch.target_BU[:, 1:].flatten(), ignore_index=PAD, reduction="sum"

@@ -11,7 +11,7 @@ import pytest
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS
 from seq2seq_lab.data.corpus import Corpus, ParallelText
-from seq2seq_lab.tasks.translation.task import corpus_record
+from seq2seq_lab.tasks.translation.task import pairs_record
 from seq2seq_lab.training import provenance
 
 TRAIN = ParallelText(["a", "b", "c"], ["x", "y", "z"])
@@ -28,7 +28,7 @@ def config_of(**targets: str) -> Any:
 
 
 def record_of(**changes: Any) -> dict[str, Any]:
-    made = {"data": corpus_record(CORPUS), "components": {}, "source": "s", "commit": "0123456789"}
+    made = {"data": pairs_record(CORPUS), "components": {}, "source": "s", "commit": "0123456789"}
     return made | changes
 
 
@@ -44,22 +44,22 @@ def record_of(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_the_fingerprint_is_of_the_text_of_all_splits(other: Corpus) -> None:
-    assert corpus_record(other)["fingerprint"] != corpus_record(CORPUS)["fingerprint"]
-    assert provenance.differences(record_of(), record_of(data=corpus_record(other))).keys() == {"data"}
+    assert pairs_record(other)["fingerprint"] != pairs_record(CORPUS)["fingerprint"]
+    assert provenance.differences(record_of(), record_of(data=pairs_record(other))).keys() == {"data"}
 
 
 def test_the_record_of_the_data() -> None:
-    found = corpus_record(CORPUS)
+    found = pairs_record(CORPUS)
     assert found["sizes"] == {"train": 3, "validation": 1, "one": 2, "two": 1}
     assert found["counts"] == {"leaked_pairs": 2}
     assert found["tests"].keys() == {"one", "two"}
-    again = corpus_record(replace(CORPUS, train=HELD_OUT, counts={}))
+    again = pairs_record(replace(CORPUS, train=HELD_OUT, counts={}))
     assert again["tests"] == found["tests"]
 
 
 def test_a_difference_names_what_changed() -> None:
     test = ParallelText(["e", "F"], ["u", "v"])
-    fewer = corpus_record(replace(CORPUS, train=HELD_OUT, tests={"one": test, "two": HELD_OUT}))
+    fewer = pairs_record(replace(CORPUS, train=HELD_OUT, tests={"one": test, "two": HELD_OUT}))
     now = record_of(data=fewer, components={"a.py": "2", "b.py": "1"}, source="t")
     recorded = record_of(components={"a.py": "1", "b.py": "1", "c.py": "1"})
     assert provenance.differences(recorded, now) == {

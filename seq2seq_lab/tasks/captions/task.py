@@ -17,9 +17,8 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Unit, plan_evaluation
 from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
-from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.tokenizers import Tokenizer, load_tokenizer
+from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
@@ -41,11 +40,13 @@ from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.splits import evaluation_splits
+from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
 from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
+NAME = "target"  # of the tokenizer's files
 INPUTS = "inputs.json"  # what a saved run needs to describe new images
 
 
@@ -85,7 +86,7 @@ class CaptionTask(Task):
         "describe images": ("seq2seq_lab.caption", "RUN", "IMAGE.png"),
     }
 
-    tokenizer: Tokenizer
+    vocabulary: Vocabulary
     corpus: CaptionCorpus
     size: tuple[int, int]  # height and width of the images in pixels
     longest: int  # the number of tokens of the longest training caption
@@ -123,6 +124,11 @@ class CaptionTask(Task):
             "doubly_stochastic": doubly_stochastic,
         }
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the captions."""
+        return self.vocabulary.tokenizer
+
     @cached_property
     def training_loss(self) -> CaptionLoss:
         """The loss of training."""
@@ -146,17 +152,15 @@ class CaptionTask(Task):
                 )
 
     def data_record(self) -> dict[str, Any]:
-        return corpus_record(load_corpus(self.parts.dataset(), CaptionCorpus, "captions"))
+        return images_record(load_corpus(self.parts.dataset(), CaptionCorpus, "captions"))
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus = load_corpus(self.parts.dataset(), CaptionCorpus, "captions")
         held_out = [pairs.captions for pairs in (corpus.validation, *corpus.tests.values())]
         segmentation = choose_segmentation(self.bleu_tokenizer, corpus.language, held_out)
         if saved is None:
-            self.tokenizer = self.parts.tokenizer()
-            self.tokenizer.use_languages(corpus.language)
             lines = corpus.train.captions
-            self.tokenizer.train(progress(lines, "Learning the vocabulary", len(lines)))
+            self.vocabulary = Vocabulary.fitted(self.parts.tokenizer(), NAME, corpus.language, lines)
         else:
             self.open(saved)
         train = self._training_examples(corpus.train)
@@ -167,7 +171,7 @@ class CaptionTask(Task):
         validation, *tests = evaluation_splits(
             CaptionSplit, texts, examples, limit, language=corpus.language, segmentation=segmentation
         )
-        record = corpus_record(corpus)
+        record = images_record(corpus)
         return TaskData(
             TrainingExamples(
                 lambda epoch: train, CaptionBatches, self.batch_size, self.batch_unit, self.seed
@@ -223,12 +227,12 @@ class CaptionTask(Task):
         )
 
     def open(self, folder: Path) -> None:
-        self.tokenizer = load_tokenizer(folder / "tokenizer", "target")
+        self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)
         inputs = read_json_object(folder / INPUTS)
         self.size, self.longest = (inputs["height"], inputs["width"]), inputs["longest_caption"]
 
     def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / "tokenizer", "target")
+        self.vocabulary.save(folder / "tokenizer")
         height, width = self.size
         inputs = {"height": height, "width": width, "longest_caption": self.longest}
         write_atomically(folder / INPUTS, json.dumps(inputs) + "\n")
@@ -293,15 +297,10 @@ class CaptionTask(Task):
         return CaptionReport(folder, self.tokenizer, tracker, self._grid())
 
 
-def corpus_record(corpus: CaptionCorpus) -> dict[str, Any]:
+def images_record(corpus: CaptionCorpus) -> dict[str, Any]:
     """Return what `run.json` records of a corpus; see `Task.data_record`."""
     hashes = {name: digest([_hash(pairs), *pairs.captions]) for name, pairs in corpus.splits.items()}
-    return {
-        "fingerprint": digest(hashes.items()),
-        "sizes": {name: len(pairs) for name, pairs in corpus.splits.items()},
-        "tests": {name: hashes[name] for name in corpus.tests},
-        "counts": dict(corpus.counts),
-    }
+    return corpus_record(corpus, hashes, {name: hashes[name] for name in corpus.tests})
 
 
 def _hash(pairs: CaptionedImages) -> str:

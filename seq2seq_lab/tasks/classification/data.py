@@ -1,75 +1,20 @@
 """Tokenized texts with labels, their batches, and the vocabulary of a classifier."""
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.data.tokenizers.base import load_tokenizer
 from seq2seq_lab.data.words import words
-from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import parse_json, read_bounded, write_atomically
 from seq2seq_lab.metrics.alignment import group_tokens
 from seq2seq_lab.runtime.device import on_device
 from seq2seq_lab.tasks.splits import TextSplit
-
-NAME = "source"  # of the tokenizer's files
-CLASSES = "classes.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The tokenizer and the names of the classes."""
-
-    tokenizer: Tokenizer
-    classes: list[str]
-
-    def save(self, folder: Path) -> None:
-        """Write both to a folder."""
-        self.tokenizer.save(folder, NAME)
-        write_atomically(folder / CLASSES, json.dumps(self.classes, ensure_ascii=False) + "\n")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote. Raises `UserError` if files are missing."""
-        tokenizer, path = load_tokenizer(folder, NAME), folder / CLASSES
-        if not path.is_file():
-            raise UserError(
-                f"{path} is missing. Give the folder `tokenizer` of a run that has started to train."
-            )
-        try:
-            classes = parse_json(read_bounded(path))
-        except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}. Restore it from a copy.") from error
-        if not fits(classes, list[str]):
-            raise UserError(f"{path} is damaged: it is not a list of texts. Restore it from a copy.")
-        return cls(tokenizer, classes)
-
-    def numbers(self, labels: Sequence[str], split: str) -> Tensor:
-        """Return the number of the class of each label: int64, N.
-
-        Raises:
-            UserError: a label is not a class.
-        """
-        number_of = {label: number for number, label in enumerate(self.classes)}
-        for label in labels:
-            if label not in number_of:
-                raise UserError(
-                    f"label={label} of the split {split} is not a class of the model. Classes: {', '.join(self.classes)}. "
-                    f"Remove these texts, or add some to the training split."
-                )
-        return torch.tensor([number_of[label] for label in labels], dtype=torch.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
     TextBatch,
     TextBatches,
-    Vocabulary,
     deciding_tokens,
 )
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.text import Vocabulary
 
 PRIMARY = "accuracy"
 METRICS: tuple[Metric, ...] = (

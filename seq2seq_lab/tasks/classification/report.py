@@ -12,8 +12,9 @@ from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.base import Report
-from seq2seq_lab.tasks.classification.data import ClassificationSplit, Vocabulary
+from seq2seq_lab.tasks.classification.data import ClassificationSplit
 from seq2seq_lab.tasks.classification.evaluation import Evaluation
+from seq2seq_lab.tasks.text import Vocabulary
 from seq2seq_lab.tracking import Tracker
 
 SHADED = 20  # texts in the picture and the page of shaded texts

@@ -18,13 +18,12 @@ from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.labelled import LabelledCorpus
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Array, Metric, digest, measure
+from seq2seq_lab.metrics.base import Array, Metric, measure
 from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
@@ -36,7 +35,6 @@ from seq2seq_lab.tasks.classification.data import (
     LabelledTokens,
     TextBatch,
     TextBatches,
-    Vocabulary,
 )
 from seq2seq_lab.tasks.classification.evaluation import (
     GROUPINGS,
@@ -51,12 +49,14 @@ from seq2seq_lab.tasks.classification.evaluation import (
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.splits import evaluation_splits
+from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
 ClassWeights = Literal["none", "balanced"]
+NAME = "source"  # of the tokenizer's files
 DROPPED = "dropped_duplicates"  # a count of the corpus; see `Names.load`
 
 
@@ -124,12 +124,7 @@ class ClassificationTask(Task):
             name: hashlib.sha256(Lines.of(text.texts).digest() + Lines.of(text.labels).digest()).hexdigest()
             for name, text in corpus.splits.items()
         }
-        return {
-            "fingerprint": digest(hashes.items()),
-            "sizes": {name: len(text) for name, text in corpus.splits.items()},
-            "tests": {"test": hashes["test"]},
-            "counts": dict(corpus.counts),
-        }
+        return corpus_record(corpus, hashes, {"test": hashes["test"]})
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus
@@ -137,7 +132,7 @@ class ClassificationTask(Task):
             raise UserError(
                 f"The training split has {len(corpus.classes)} class, and classification needs at least 2. Use other data."
             )
-        fitted = None if saved is None else Vocabulary.load(saved / "tokenizer")
+        fitted = None if saved is None else load_vocabulary(saved / "tokenizer")
         texts = {name: split.texts for name, split in corpus.splits.items()}
         about = [corpus.language, corpus.classes]
         own = self.parts.source_tokenizer(True)
@@ -148,7 +143,7 @@ class ClassificationTask(Task):
             encode = vocabulary.tokenizer.encode
             return vocabulary, [Ragged.unframed(encode, texts[name], f"Tokenizing {name}") for name in texts]
 
-        entry = cached_tokens(key, [*texts], cache, build=build, load=Vocabulary.load)
+        entry = cached_tokens(key, [*texts], cache, build=build, load=load_vocabulary)
         self.vocabulary, self.tokens = entry.tokenizers, entry.ids
         for name, ids in self.tokens.items():
             if int(ids.lengths.min()) == 0:
@@ -157,7 +152,7 @@ class ClassificationTask(Task):
                     f"{line!r} of the split {name} has no token. Remove it, or use another tokenizer."
                 )
         labelled = self.labelled = {
-            name: LabelledTokens(self.tokens[name], self.vocabulary.numbers(text.labels, name))
+            name: LabelledTokens(self.tokens[name], self.vocabulary.class_indices(text.labels, name))
             for name, text in corpus.splits.items()
         }
         held_out = {"validation": corpus.validation, "test": corpus.test}
@@ -172,12 +167,10 @@ class ClassificationTask(Task):
     def _fit(self, corpus: LabelledCorpus) -> Vocabulary:
         """Return the vocabulary of the training split."""
         tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
-        tokenizer.use_languages(corpus.language)
-        tokenizer.train(progress(corpus.train.texts, "Learning the vocabulary", len(corpus.train)))
-        return Vocabulary(tokenizer, corpus.classes)
+        return Vocabulary.fitted(tokenizer, NAME, corpus.language, corpus.train.texts, corpus.classes)
 
     def open(self, folder: Path) -> None:
-        self.vocabulary = Vocabulary.load(folder / "tokenizer")
+        self.vocabulary = load_vocabulary(folder / "tokenizer")
         tokenizer = self.parts.source_tokenizer(True) or self.parts.tokenizer()
         tokenizer.check_saved(self.vocabulary.tokenizer, folder / "tokenizer")
 
@@ -307,3 +300,8 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
     count_C = torch.bincount(labels, minlength=classes).float()
     weight_C = len(labels) / (count_C.count_nonzero() * count_C)
     return weight_C.where(count_C > 0, 0.0)
+
+
+def load_vocabulary(folder: Path) -> Vocabulary:
+    """Read the vocabulary of a run; see `Vocabulary.load`."""
+    return Vocabulary.load(folder, NAME, with_classes=True)

@@ -1,11 +1,8 @@
 """Tokenized sentences of one language, and their batches."""
 
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 import torch
@@ -13,68 +10,13 @@ from torch import Tensor
 
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.lines import Lines
-from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.ragged import Ragged
-from seq2seq_lab.data.sentences import SentenceCorpus, Sentences
-from seq2seq_lab.data.token_cache import Entry, cached_tokens, text_key
-from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer, load_tokenizer
+from seq2seq_lab.data.sentences import Sentences
+from seq2seq_lab.data.tokenizers import EOS, PAD, Tokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import on_device
 
 log = logging.getLogger(__name__)
-
-NAME = "sentences"  # of the tokenizer's files
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The tokenizer of a run."""
-
-    tokenizer: Tokenizer
-
-    def save(self, folder: Path) -> None:
-        """Write the tokenizer to a folder."""
-        self.tokenizer.save(folder, NAME)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote. Raises `UserError` if files are missing."""
-        return cls(load_tokenizer(folder, NAME))
-
-
-def tokenize(
-    corpus: SentenceCorpus,
-    make: Callable[[], Tokenizer],
-    options: Mapping[str, object],
-    cache: Path,
-    fitted: Vocabulary | None,
-) -> tuple[str, Entry]:
-    """Fit a tokenizer on the training split and encode every split, or read the result from the cache.
-
-    Args:
-        make: returns an untrained tokenizer.
-        options: the configuration of the tokenizer, as plain (JSON) values.
-        fitted: the vocabulary to use; None to fit one.
-
-    Returns:
-        the key of the cache (see `text_key`), and the tokens by split with the `Vocabulary`.
-    """
-    lines = {name: split.lines for name, split in corpus.splits.items()}
-    key = text_key(lines, corpus.language, options, fitted)
-
-    def build() -> tuple[Vocabulary, list[Ragged]]:
-        vocabulary = fitted
-        if vocabulary is None:
-            tokenizer = make()
-            tokenizer.use_languages(corpus.language)
-            tokenizer.train(progress(corpus.train.lines, "Learning the vocabulary", len(corpus.train)))
-            vocabulary = Vocabulary(tokenizer)
-        encode = vocabulary.tokenizer.encode
-        return vocabulary, [
-            Ragged.encoded(encode, text, f"Tokenizing {name}") for name, text in lines.items()
-        ]
-
-    return key, cached_tokens(key, [*lines], cache, build=build, load=Vocabulary.load)
 
 
 @dataclass(frozen=True, slots=True)

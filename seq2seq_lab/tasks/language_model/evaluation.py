@@ -23,8 +23,8 @@ from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks import evaluation
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.language_model.data import SentenceBatches, SentenceTokens, TokenBatch
+from seq2seq_lab.tasks.losses import token_losses
 from seq2seq_lab.tasks.splits import TextSplit
-from seq2seq_lab.tasks.translation.loss import token_losses
 
 LanguageModelSplit = TextSplit[Sentences, SentenceTokens]
 

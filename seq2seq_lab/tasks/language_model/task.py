@@ -1,7 +1,7 @@
 """Language modeling as a task: the next token of sentences of one language."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch import Tensor
 from seq2seq_lab.data.batching import Unit
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
+from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import SentenceCorpus
+from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in, measure
@@ -29,8 +31,6 @@ from seq2seq_lab.tasks.language_model.data import (
     SentenceTokens,
     TokenBatch,
     TrainingSentences,
-    Vocabulary,
-    tokenize,
 )
 from seq2seq_lab.tasks.language_model.evaluation import (
     LanguageModelEvaluator,
@@ -39,11 +39,13 @@ from seq2seq_lab.tasks.language_model.evaluation import (
 )
 from seq2seq_lab.tasks.language_model.ngrams import KneserNey
 from seq2seq_lab.tasks.language_model.report import LanguageModelReport
+from seq2seq_lab.tasks.losses import cross_entropy
 from seq2seq_lab.tasks.splits import evaluation_splits
-from seq2seq_lab.tasks.translation.loss import cross_entropy
+from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
 
+NAME = "sentences"  # of the tokenizer's files
 NGRAMS = {"unigram": 1, "trigram": 3}  # the order of each baseline
 
 
@@ -125,17 +127,24 @@ class LanguageModelTask(Task):
     def data_record(self) -> dict[str, Any]:
         corpus = self.corpus
         hashes = {name: Lines.of(text.lines).digest().hex() for name, text in corpus.splits.items()}
-        return {
-            "fingerprint": digest(hashes.items()),
-            "sizes": {name: len(text) for name, text in corpus.splits.items()},
-            "tests": {"test": digest([hashes["test"], corpus.test.contrasts])},
-            "counts": dict(corpus.counts),
-        }
+        return corpus_record(corpus, hashes, {"test": digest([hashes["test"], corpus.test.contrasts])})
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        fitted = None if saved is None else Vocabulary.load(saved / "tokenizer")
-        corpus, tokenizer = self.corpus, self.parts.tokenizer
-        key, entry = tokenize(corpus, tokenizer, tokenizer.settings, cache, fitted)
+        corpus, load = self.corpus, partial(Vocabulary.load, name=NAME)
+        fitted = None if saved is None else load(saved / "tokenizer")
+        lines = {name: split.lines for name, split in corpus.splits.items()}
+        key = text_key(lines, corpus.language, self.parts.tokenizer.settings, fitted)
+
+        def build() -> tuple[Vocabulary, list[Ragged]]:
+            vocabulary = fitted or Vocabulary.fitted(
+                self.parts.tokenizer(), NAME, corpus.language, corpus.train.lines
+            )
+            encode = vocabulary.tokenizer.encode
+            return vocabulary, [
+                Ragged.encoded(encode, text, f"Tokenizing {name}") for name, text in lines.items()
+            ]
+
+        entry = cached_tokens(key, [*lines], cache, build=build, load=load)
         self.vocabulary, self.tokens = entry.tokenizers, entry.ids
         train = TrainingSentences(
             corpus.train, entry.ids["train"], self.vocabulary.tokenizer, self.max_length, self.seed
@@ -152,7 +161,7 @@ class LanguageModelTask(Task):
         return TaskData(training, splits[0], splits[1:], self.data_record(), identity)
 
     def open(self, folder: Path) -> None:
-        self.vocabulary = Vocabulary.load(folder / "tokenizer")
+        self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / "tokenizer")

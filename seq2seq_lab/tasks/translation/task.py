@@ -27,6 +27,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.splits import evaluation_splits
+from seq2seq_lab.tasks.text import corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
 from seq2seq_lab.tasks.translation.data import check_lengths, segmentation_of
 from seq2seq_lab.tasks.translation.evaluation import (
@@ -178,7 +179,7 @@ class TranslationTask(Task):
             )
 
     def data_record(self) -> dict[str, Any]:
-        return corpus_record(load_corpus(self.parts.dataset(), self.corpus_type, self.name))
+        return pairs_record(load_corpus(self.parts.dataset(), self.corpus_type, self.name))
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
@@ -223,7 +224,7 @@ class TranslationTask(Task):
             ),
             validation,
             tests,
-            corpus_record(self.corpus),
+            pairs_record(self.corpus),
             {"the data or the tokenizer": self.tokenized.key},
         )
 
@@ -303,7 +304,7 @@ class TranslationTask(Task):
         return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)
 
 
-def corpus_record(corpus: Corpus) -> dict[str, Any]:
+def pairs_record(corpus: Corpus) -> dict[str, Any]:
     """Return what `run.json` records of a corpus; see `Task.data_record`."""
     hashes = {
         name: hashlib.sha256(Lines.of(text.source).digest() + Lines.of(text.target).digest()).hexdigest()
@@ -312,9 +313,4 @@ def corpus_record(corpus: Corpus) -> dict[str, Any]:
     digest = hashlib.sha256()
     for name, pairs_hash in hashes.items():
         digest.update(json.dumps([name, pairs_hash]).encode())
-    return {
-        "fingerprint": digest.hexdigest(),
-        "sizes": {name: len(text) for name, text in corpus.splits.items()},
-        "tests": {name: hashes[name] for name in corpus.tests},
-        "counts": dict(corpus.counts),
-    }
+    return corpus_record(corpus, hashes, {name: hashes[name] for name in corpus.tests}, digest.hexdigest())

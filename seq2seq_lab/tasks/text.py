@@ -1,0 +1,125 @@
+"""What tasks of texts share: the vocabulary of one side, and the record of a corpus."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from seq2seq_lab.config.type_checks import fits
+from seq2seq_lab.data.progress import progress
+from seq2seq_lab.data.tokenizers import Tokenizer, load_tokenizer
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import parse_json, read_bounded, write_atomically
+from seq2seq_lab.metrics.base import digest
+
+CLASSES = "classes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A tokenizer, and the names of the classes of a classifier.
+
+    Attributes:
+        name: of the tokenizer's files.
+        classes: empty if the task has no classes.
+    """
+
+    tokenizer: Tokenizer
+    name: str
+    classes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def fitted(
+        cls,
+        tokenizer: Tokenizer,
+        name: str,
+        language: str,
+        lines: Sequence[str],
+        classes: Sequence[str] = (),
+    ) -> Self:
+        """Return the vocabulary of a tokenizer that is fitted on lines of a language."""
+        tokenizer.use_languages(language)
+        tokenizer.train(progress(lines, "Learning the vocabulary", len(lines)))
+        return cls(tokenizer, name, [*classes])
+
+    def save(self, folder: Path) -> None:
+        """Write it to a folder."""
+        self.tokenizer.save(folder, self.name)
+        if self.classes:
+            write_atomically(folder / CLASSES, json.dumps(self.classes, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path, name: str, with_classes: bool = False) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: files are missing or damaged.
+        """
+        return cls(
+            load_tokenizer(folder, name), name, _read_classes(folder / CLASSES) if with_classes else []
+        )
+
+    def class_indices(self, labels: Sequence[str], split: str) -> Tensor:
+        """Return the index of the class of each label: int64, N.
+
+        Raises:
+            UserError: a label is not a class.
+        """
+        index_of = {label: index for index, label in enumerate(self.classes)}
+        for label in labels:
+            if label not in index_of:
+                raise UserError(
+                    f"label={label} of the split {split} is not a class of the model. Classes: {', '.join(self.classes)}. "
+                    f"Remove these texts, or add some to the training split."
+                )
+        return torch.tensor([index_of[label] for label in labels], dtype=torch.int64)
+
+
+def _read_classes(path: Path) -> list[str]:
+    if not path.is_file():
+        raise UserError(f"{path} is missing. Give the folder `tokenizer` of a run that has started to train.")
+    try:
+        classes = parse_json(read_bounded(path))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}. Restore it from a copy.") from error
+    if not fits(classes, list[str]):
+        raise UserError(f"{path} is damaged: it is not a list of texts. Restore it from a copy.")
+    found: list[str] = classes
+    return found
+
+
+class Corpus(Protocol):
+    """The examples of a data set in splits, as texts or with texts.
+
+    Attributes:
+        splits: the examples by the name of the split.
+        counts: numbers of special examples, by name.
+    """
+
+    @property
+    def splits(self) -> Mapping[str, Any]: ...
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+
+def corpus_record(
+    corpus: Corpus, hashes: Mapping[str, str], tests: Mapping[str, str], fingerprint: str | None = None
+) -> dict[str, Any]:
+    """Return what `run.json` records of a corpus; see `Task.data_record`.
+
+    Args:
+        hashes: a hash of each split.
+        tests: a hash of each test set.
+        fingerprint: a hash of all examples; None: that of `hashes`.
+    """
+    return {
+        "fingerprint": fingerprint or digest(hashes.items()),
+        "sizes": {name: len(split) for name, split in corpus.splits.items()},
+        "tests": dict(tests),
+        "counts": dict(corpus.counts),
+    }
