@@ -2,9 +2,8 @@
 
 import argparse
 import json
-import sys
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,12 @@ from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, wri
 from seq2seq_lab.streams import optional_output
 
 if TYPE_CHECKING:
-    from seq2seq_lab.api import LoadedRun
+    from seq2seq_lab.api import LoadedRun, OpenedRun
     from seq2seq_lab.config.schema import Precision
-    from seq2seq_lab.data.corpus import Corpus
     from seq2seq_lab.runtime.ranks import Ranks
-    from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
+    from seq2seq_lab.tasks.base import EvaluationData
 
 RUN_HELP = "a run folder (outputs/DATE/TIME), or a checkpoint on W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
-
-NO_LANGUAGE = frozenset(("source", "target"))  # the default labels of dataset=parallel
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
     arguments = Parser(
         prog="python -m seq2seq_lab.evaluate",
         usage="%(prog)s FOLDER [KEY=VALUE ...] [options]",
-        description="Translate and score the test sets of a run, with other settings if you like: BLEU, chrF and TER "
-        "with sacreBLEU's signatures and 95% intervals, BLEU of lowercased tokens, BLEU by source length, AER.",
+        description="Compute the metrics of a run's task on its test sets, or on other test sets, with another "
+        "checkpoint or another search: values, signatures and 95% intervals.",
         epilog="Example: python -m seq2seq_lab.evaluate outputs/DATE/TIME search=beam search.size=10",
     )
     add_opening(arguments)
@@ -66,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--replace-unknown",
         action="store_true",
-        help="also score the translations with each unknown word (⁇) replaced by the source word with the highest weight",
+        help="translation: also score the outputs with each unknown word (⁇) replaced by the source word of highest weight",
     )
     return arguments
 
@@ -112,11 +108,35 @@ def add_ensemble(arguments: argparse.ArgumentParser) -> None:
     )
 
 
-def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
+def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "OpenedRun[Any]":
     """Return the run, or the ensemble of runs, that the options of `add_opening` and `add_ensemble` select.
 
     From now on this process keeps freed memory, as in training; see `keep_freed_memory`.
     """
+    from seq2seq_lab import api
+    from seq2seq_lab.runtime.compute import Compute
+    from seq2seq_lab.runtime.device import keep_freed_memory
+    from seq2seq_lab.tasks.base import Task
+
+    if options.others:
+        run = open_translator(options, changes)
+        compute = Compute(run.device, run.precision)
+        return api.OpenedRun(run.folder, run.config, run.task, run.model, compute, run.checkpoint)
+    opened = api.open_run(
+        options.folder,
+        Task,  # type: ignore[type-abstract]
+        config_dir=options.config_dir,
+        device=options.device,
+        precision=options.precision,
+        changes=changes,
+        checkpoint=options.checkpoint,
+    )
+    keep_freed_memory(opened.compute.device)
+    return opened
+
+
+def open_translator(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
+    """Return a run of translation, or an ensemble of such runs; see `open_run`."""
     from seq2seq_lab import api
     from seq2seq_lab.runtime.device import keep_freed_memory
 
@@ -161,18 +181,26 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     from seq2seq_lab.runtime import console
     from seq2seq_lab.runtime.compute import Compute
     from seq2seq_lab.tracking import Trackers
+    from seq2seq_lab.training.provenance import provenance
 
+    if not ranks.main:
+        logging.getLogger("seq2seq_lab").setLevel(logging.ERROR)  # rank 0 warns
     with ranks.main_first():  # the others read the cache
         run = open_run(options, options.changes)
+        refuse_options(run, options)
         with extensions.using(options.config_dir):
             run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
-        splits, origin = read_splits(run, options, ranks)
+        data = read_data(run, options)
+        weights, device = read_record(run.folder)["weights"], run.compute.device
+        with extensions.using(options.config_dir):
+            origin = provenance(run.config, data.record, weights, device, ranks.size)
     validation_precision = choose_validation_precision(run, options)
+    more = {"replace_unknown": True} if options.replace_unknown else {}
     evaluations = []
-    for split in splits:
-        precision = validation_precision if split.prefix == "val" else run.precision
+    for split in (*([data.validation] if options.validation else []), *data.tests):
+        precision = validation_precision if split is data.validation else run.compute.precision
         evaluator = run.task.evaluator(
-            split, run.model, Compute(run.device, precision, ranks), replace_unknown=options.replace_unknown
+            split, run.model, Compute(run.compute.device, precision, ranks), **more
         )
         evaluations.append((split, evaluator(final=True)))
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, run.task.primary)
@@ -185,16 +213,16 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     scores = run_report.report_evaluations(
         run.task.report(folder, trackers), evaluations, declared, folder, trackers, 0
     )
-    scores |= baselines.measured(run.task, [split for split in splits if split.prefix != "val"])
+    scores |= baselines.measured(run.task, data.tests)
     about: dict[str, object] = {
         "format": RESULT_FORMAT,
         "status": "finished",
         "run": str(run.folder),
         "checkpoint": run.checkpoint,
-        "precision": run.precision.value,
+        "precision": run.compute.precision.value,
         "search": run.config.search,
         "dataset": run.config.dataset,
-        "provenance": {"precision": run.precision.value, **origin},
+        "provenance": {"precision": run.compute.precision.value, **origin},
     }
     if options.validation:
         about["validation_precision"] = validation_precision.value
@@ -209,73 +237,55 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     )
 
 
-def choose_validation_precision(run: "LoadedRun", options: argparse.Namespace) -> "Precision":
+def refuse_options(run: "OpenedRun[Any]", options: argparse.Namespace) -> None:
+    """Refuse options that the task of the run does not have."""
+    from seq2seq_lab.tasks.translation.task import TranslationTask
+
+    if options.replace_unknown and not isinstance(run.task, TranslationTask):
+        raise UserError(
+            f"--replace-unknown: {type(run.task).__name__} translates nothing. Leave the option out."
+        )
+
+
+def choose_validation_precision(run: "OpenedRun[Any]", options: argparse.Namespace) -> "Precision":
     """Return the precision of the validation split: by default that of the training, in which the run has scored it."""
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.models.recurrent import report_float32_lstm
     from seq2seq_lab.runtime.compute import Compute
 
     if options.precision != "auto":
-        return run.precision
+        return run.compute.precision
     precision = Precision(read_record(run.folder)["precision"])
-    if options.validation and precision is not run.precision:
-        report_float32_lstm(run.model, Compute(run.device, precision))
+    if options.validation and precision is not run.compute.precision:
+        report_float32_lstm(run.model, Compute(run.compute.device, precision))
     return precision
 
 
-def read_splits(
-    run: "LoadedRun", options: argparse.Namespace, ranks: "Ranks"
-) -> tuple[list["TranslationSplit"], dict[str, Any]]:
-    """Return the splits to score, tokenized with the tokenizers of the run, and the provenance of the evaluation.
+def read_data(run: "OpenedRun[Any]", options: argparse.Namespace) -> "EvaluationData":
+    """Return the splits of the data set, with the vocabulary of the run.
 
     Raises:
-        UserError: the data set has no validation split, or a sentence is too long for the model.
+        UserError: the data set has no validation split, or cannot be used.
     """
     from seq2seq_lab import build
     from seq2seq_lab.config import extensions
     from seq2seq_lab.config.compose import check_dataset
     from seq2seq_lab.data.download import cache_folder
-    from seq2seq_lab.data.near_duplicates import with_near_duplicates
-    from seq2seq_lab.data.tokenized import tokenize_text
-    from seq2seq_lab.tasks.splits import evaluation_splits
-    from seq2seq_lab.tasks.translation.data import check_lengths, segmentation_of
-    from seq2seq_lab.tasks.translation.evaluation import TranslationSplit
-    from seq2seq_lab.tasks.translation.task import pairs_record
-    from seq2seq_lab.training.provenance import provenance
 
-    assert run.config.dataset is not None, "TranslationTask uses the group"
     with extensions.using(options.config_dir):
-        check_dataset(run.folder, run.config, options.changes)
-        build.check_slot("dataset", run.config.dataset)
-        dataset = build.dataset(run.config)
-        corpus = dataset.load()
-    if options.validation and not corpus.validation:
+        if run.config.dataset is not None:
+            check_dataset(run.folder, run.config, options.changes)
+            build.check_slot("dataset", run.config.dataset)
+        data = run.task.evaluation_data(cache_folder(run.config.cache_dir), run.folder)
+    if options.validation and data.validation is None:
         raise UserError(
             "--validation: this data set has no validation split. Omit the option, or set dataset.validation=FILE."
         )
-    corpus = with_languages(corpus, run, ranks)
-    segmentation = segmentation_of(corpus, run.config.trainer.bleu_tokenizer)
-    tests = {name: tokenize_text(text, run.tokenizers, name) for name, text in corpus.tests.items()}
-    validation = tokenize_text(corpus.validation, run.tokenizers, "validation")
-    longest = run.config.trainer.max_eval_length
-    for name, tokens in {"validation": validation, **tests}.items():
-        check_lengths(name, corpus.splits[name], tokens, longest, dataset)
-    corpus = with_near_duplicates(corpus, cache_folder(run.config.cache_dir))
-    with extensions.using(options.config_dir):
-        weights = read_record(run.folder)["weights"]
-        origin = provenance(run.config, pairs_record(corpus), weights, run.device, ranks.size)
-    held_out = {"validation": validation, **tests} if options.validation else tests
-    texts = {name: corpus.splits[name] for name in held_out}
-    splits = evaluation_splits(
-        TranslationSplit, texts, held_out, language=corpus.target_language, segmentation=segmentation
-    )
-    for split in splits:
-        run.model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
-    return splits, origin
+    return data
 
 
 def write_settings(
-    folder: Path, run: "LoadedRun", options: argparse.Namespace, origin: Mapping[str, Any]
+    folder: Path, run: "OpenedRun[Any]", options: argparse.Namespace, origin: Mapping[str, Any]
 ) -> None:
     """Write `config.yaml` and `run.json` of the evaluation, in the format of a run, for `seq2seq_lab.compare`.
 
@@ -294,7 +304,7 @@ def write_settings(
         "format": RUN_FORMAT,
         "choices": {**record["choices"], **changed},
         "precision": record["precision"],
-        "test_precision": run.precision.value,
+        "test_precision": run.compute.precision.value,
         "evaluation": {
             "run": str(run.folder),
             "checkpoint": options.checkpoint,
@@ -310,23 +320,6 @@ def write_settings(
     config = OmegaConf.create(plain(OmegaConf.structured(run.config)))
     write_covered(folder, "run", "config.yaml", OmegaConf.to_yaml(config))
     write_covered(folder, "run", "run.json", json.dumps(noted, indent=2, ensure_ascii=False) + "\n")
-
-
-def with_languages(corpus: "Corpus", run: "LoadedRun", ranks: "Ranks") -> "Corpus":
-    """Replace the default labels by the languages of the run's vocabulary; warn if the languages differ."""
-    fitted = run.tokenizers.languages
-    if fitted is None:
-        return corpus
-    labels = (corpus.source_language, corpus.target_language)
-    source, target = (
-        known if label in NO_LANGUAGE else label for label, known in zip(labels, fitted, strict=True)
-    )
-    if ranks.main and (source, target) != fitted and NO_LANGUAGE.isdisjoint(fitted):
-        print(
-            f"warning: the vocabulary of {run.folder} is for {'→'.join(fitted)}, this data set is {source}→{target}.",
-            file=sys.stderr,
-        )
-    return replace(corpus, source_language=source, target_language=target)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
-from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
+from seq2seq_lab.evaluate import add_ensemble, add_opening, open_translator
 from seq2seq_lab.plots import picture_format, save_figure
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def translate(options: argparse.Namespace) -> None:
     for path in (options.attention, options.attention_maps):
         if path is not None:
             picture_format(path)
-    run = open_run(options, changes)
+    run = open_translator(options, changes)
     for path in (options.attention, options.attention_maps):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines, read_result
 from seq2seq_lab.training.threads import restored_threads
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 SETTINGS = [
     *("dataset.train=800", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
     *(
@@ -337,8 +338,48 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp
     assert all(one.attention is None for one, *_ in found)
 
 
+TASKS = {
+    "classification": ("experiment=names", "dataset.names=400", "model.encoder_hidden_size=16"),
+    "language_model": ("experiment=language_model", "dataset.train=100", "model.hidden_size=16"),
+    "captions": ("experiment=captions", "dataset.train=40", "model.hidden_size=16"),
+    "dialogue": ("experiment=dialogue", "dataset.train=100", "model.hidden_size=16"),
+    "a user's own": ("task=repeats", "task.train=100"),
+}
+
+
+@pytest.mark.parametrize("settings", TASKS.values(), ids=TASKS)
+def test_runs_of_every_task_are_scored_again(settings: tuple[str, ...], tmp_path: Path) -> None:
+    small = ("logger=none", "trainer.max_steps=4", "trainer.validate_every=1", "trainer.precision=fp32")
+    own = EXAMPLES / "own_task" if "task=repeats" in settings else None
+    seq2seq_lab.train([*settings, *small], folder=tmp_path / "run", config_dir=own)
+    result = read_result(tmp_path / "run")
+    again = scored(str(tmp_path / "run"), *([] if own is None else [f"--config-dir={own}"]))
+    names = {name for name in result if name.startswith(("test/", "baseline/"))}
+    assert names == {name for name in again if name.startswith(("test/", "baseline/"))}
+    for name in names:
+        if isinstance(result[name], float):
+            assert again[name] == pytest.approx(result[name], rel=1e-6, nan_ok=True), name
+        elif not name.endswith("worst_outputs"):
+            assert again[name] == result[name], name
+    assert result["test/examples"] == again["test/examples"]
+
+
+def test_an_option_that_the_task_does_not_have_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seq2seq_lab.train(
+        [*TASKS["classification"], "logger=none", "trainer.max_steps=1"], folder=tmp_path / "run"
+    )
+    with pytest.raises(SystemExit):
+        evaluate.main([str(tmp_path / "run"), "--replace-unknown"])
+    assert "--replace-unknown: ClassificationTask translates nothing" in capsys.readouterr().err
+
+
 def test_test_sets_of_ones_own_need_no_training_pairs(
-    run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedRun,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert run.result is not None
     first, *_ = read_json_lines(run.folder / "translations.test.jsonl")
@@ -347,11 +388,9 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
     result = scored(str(run.folder), *own)
     assert sum(row["count"] for row in result["test/bleu_by_length"]) == 2
     assert result["test/bleu_lowercased_tokenised_signature"].endswith("-fr")
-    assert capsys.readouterr().err == ""  # labels that name no language
+    assert "vocabulary" not in caplog.text  # labels that name no language
     scored(str(run.folder), *own, "dataset.source=de", "dataset.target=fr")
-    assert capsys.readouterr().err == (
-        f"warning: the vocabulary of {run.folder} is for en→fr, this data set is de→fr.\n"
-    )
+    assert f"The vocabulary of {run.folder} is for en→fr, this data set is de→fr." in caplog.text
     with pytest.raises(SystemExit):
         evaluate.main([str(run.folder), "--validation", *own])
     assert "--validation: this data set has no validation split" in capsys.readouterr().err

@@ -186,7 +186,13 @@ class RepeatTagging(Task):
             lambda epoch: sequences["train"], batches, self.batch_size, "sentences", self.seed
         )
         validation, test = (Split(prefix, sequences[prefix].first(limit)) for prefix in ("val", "test"))
-        return TaskData(train, validation, [test], record, {"the data": record["fingerprint"]})
+        return TaskData(
+            train=train,
+            validation=validation,
+            tests=[test],
+            record=record,
+            identity={"the data": record["fingerprint"]},
+        )
 
     def model(self) -> Tagger:
         embedding = nn.Embedding(self.symbols + 1, 16, padding_idx=PAD)

@@ -80,20 +80,30 @@ class TrainingSplit(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class TaskData:
+@dataclass(frozen=True, kw_only=True)
+class EvaluationData:
+    """The splits that a trained model is evaluated on.
+
+    Attributes:
+        validation: a `Split`; None if the data set has none.
+        tests: at least one test set; the prefix of the first one is `test`.
+        record: what `run.json` records of the data; see `Task.data_record`.
+    """
+
+    validation: Any
+    tests: Sequence[Any]
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskData(EvaluationData):
     """The splits of a run.
 
     Attributes:
-        tests: at least one test set; the prefix of the first one is `test`.
-        record: the entry `data` of `run.json`; see `Task.data_record`.
         identity: values that must be equal in a run and in the checkpoint that it resumes from, by name.
     """
 
     train: TrainingSplit
-    validation: Any
-    tests: Sequence[Any]
-    record: Mapping[str, Any]
     identity: Mapping[str, str]
 
 
@@ -265,6 +275,17 @@ class Task(ABC):
         Raises:
             UserError: the data cannot be read or used.
         """
+
+    def evaluation_data(self, cache: Path, saved: Path) -> EvaluationData:
+        """Read the splits of the data set that a trained model is evaluated on. It is called after `open`.
+
+        Args:
+            cache, saved: see `load`.
+
+        Raises:
+            UserError: the data cannot be read or used.
+        """
+        return self.load(cache, saved, None)
 
     @abstractmethod
     def model(self) -> nn.Module:

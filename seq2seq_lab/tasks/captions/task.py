@@ -173,13 +173,13 @@ class CaptionTask(Task):
         )
         record = images_record(corpus)
         return TaskData(
-            TrainingExamples(
+            train=TrainingExamples(
                 lambda epoch: train, CaptionBatches, self.batch_size, self.batch_unit, self.seed
             ),
-            validation,
-            tests,
-            record,
-            {
+            validation=validation,
+            tests=tests,
+            record=record,
+            identity={
                 "the data": record["fingerprint"],
                 "the vocabulary": digest(self.tokenizer.tokens(range(self.tokenizer.size))),
             },

@@ -162,7 +162,13 @@ class ClassificationTask(Task):
             weights = balanced_weights(training.labels, len(self.vocabulary.classes))[training.labels]
             training = replace(training, weights=weights)
         train = TrainingExamples(lambda epoch: training, TextBatches, self.batch_size, "sentences", self.seed)
-        return TaskData(train, validation, [test], self.data_record(), {"the data or the tokenizer": key})
+        return TaskData(
+            train=train,
+            validation=validation,
+            tests=[test],
+            record=self.data_record(),
+            identity={"the data or the tokenizer": key},
+        )
 
     def _fit(self, corpus: LabelledCorpus) -> Vocabulary:
         """Return the vocabulary of the training split."""

@@ -158,7 +158,13 @@ class LanguageModelTask(Task):
         if self.carried is not None:
             training = TrainingStreams(train.epoch, self.batch_size, self.chunk_length)
         identity = {"the data or the tokenizer": key}
-        return TaskData(training, splits[0], splits[1:], self.data_record(), identity)
+        return TaskData(
+            train=training,
+            validation=splits[0],
+            tests=splits[1:],
+            record=self.data_record(),
+            identity=identity,
+        )
 
     def open(self, folder: Path) -> None:
         self.vocabulary = Vocabulary.load(folder / "tokenizer", NAME)

@@ -165,7 +165,9 @@ class TranslationReport(Report):
                 self.tracker.log_images(f"val/attention/{number}", [path], [text.source[i]], step)
         drawn = self._attention_rows(text, {i: evaluation.hypotheses[i] for i in samples})
         if drawn:
-            write_json_lines(self.folder / f"attention/step_{step:08d}.jsonl", drawn)
+            path = self.folder / f"attention/step_{step:08d}.jsonl"
+            path.parent.mkdir(exist_ok=True)  # empty outputs have weights and no picture
+            write_json_lines(path, drawn)
 
     def end(self, evaluations: Sequence[tuple[TranslationSplit, DecodedEvaluation]], step: int) -> None:
         """Write the translations, attention weights and scored lines, and draw the attention of the samples."""

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +17,7 @@ from seq2seq_lab.data.batching import BatchMaker, Unit
 from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
-from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus
+from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus, tokenize_text
 from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
@@ -24,7 +26,7 @@ from seq2seq_lab.metrics.segmentation import check_setting
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.base import Baseline, EvaluationData, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import corpus_record
@@ -43,6 +45,9 @@ from seq2seq_lab.tasks.translation.report import TranslationReport, describe
 from seq2seq_lab.tasks.vectors import load_vectors
 from seq2seq_lab.tracking import Tracker
 
+log = logging.getLogger(__name__)
+
+NO_LANGUAGE = frozenset(("source", "target"))  # the default labels of dataset=parallel
 KEPT_ATTENTION = 20  # sentences of each split whose attention the final evaluation keeps
 
 
@@ -219,14 +224,53 @@ class TranslationTask(Task):
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
         batches = partial(BatchMaker, pad_to=self.pad_to)
         return TaskData(
-            TrainingExamples(
+            train=TrainingExamples(
                 text.epoch, batches, self.batch_size, self.batch_unit, self.seed, pad_to=self.pad_to
             ),
-            validation,
-            tests,
-            pairs_record(self.corpus),
-            {"the data or the tokenizer": self.tokenized.key},
+            validation=validation,
+            tests=tests,
+            record=pairs_record(self.corpus),
+            identity={"the data or the tokenizer": self.tokenized.key},
         )
+
+    def evaluation_data(self, cache: Path, saved: Path) -> EvaluationData:
+        """See `Task.evaluation_data`. The training split is not tokenized, and may be empty."""
+        dataset = self.parts.dataset()
+        corpus = self._with_languages(load_corpus(dataset, self.corpus_type, self.name), saved)
+        texts = {name: text for name, text in corpus.splits.items() if name != "train" and len(text)}
+        tokens = {name: tokenize_text(text, self.tokenizers, name) for name, text in texts.items()}
+        for name, text in texts.items():
+            check_lengths(name, text, tokens[name], self.max_eval_length, dataset)
+        segmentation = segmentation_of(corpus, self.bleu_tokenizer)
+        self.corpus = with_near_duplicates(corpus, cache)
+        splits = evaluation_splits(
+            TranslationSplit,
+            {name: self.corpus.splits[name] for name in texts},
+            tokens,
+            language=corpus.target_language,
+            segmentation=segmentation,
+        )
+        validation = splits.pop(0) if "validation" in texts else None
+        return EvaluationData(validation=validation, tests=splits, record=pairs_record(self.corpus))
+
+    def _with_languages(self, corpus: Corpus, saved: Path) -> Corpus:
+        """Replace the default labels by the languages of the run's vocabulary; warn if the languages differ."""
+        fitted = self.tokenizers.languages
+        if fitted is None:
+            return corpus
+        labels = (corpus.source_language, corpus.target_language)
+        source, target = (
+            known if label in NO_LANGUAGE else label for label, known in zip(labels, fitted, strict=True)
+        )
+        if (source, target) != fitted and NO_LANGUAGE.isdisjoint(fitted):
+            log.warning(
+                "The vocabulary of %s is for %s, this data set is %s→%s.",
+                saved,
+                "→".join(fitted),
+                source,
+                target,
+            )
+        return replace(corpus, source_language=source, target_language=target)
 
     def open(self, folder: Path) -> None:
         self.tokenizers = TokenizerPair.load(folder / "tokenizer")
@@ -270,7 +314,12 @@ class TranslationTask(Task):
         also: Collection[str] = (),
         replace_unknown: bool = False,
     ) -> TranslationEvaluator:
-        """Return the evaluator of a model on a split; see `TranslationEvaluator`."""
+        """Return the evaluator of a model on a split; see `TranslationEvaluator`.
+
+        Raises:
+            UserError: a sentence is too long for the model.
+        """
+        model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
         samples = self.choose_samples(split.text, self.samples) if split.prefix == "val" else []
         return TranslationEvaluator(
             model,
