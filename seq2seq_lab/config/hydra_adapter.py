@@ -12,12 +12,17 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.utils import JobStatus, run_job
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobRuntime, JobStatus, run_job
 from hydra.types import HydraContext, TaskFunction
+from hydra.version import VersionBase
 from omegaconf import DictConfig
 
 # Modules of the launchers and sweepers that Hydra registers as plugins.
 PLUGIN_MODULES = ("hydra._internal.core_plugins.", "hydra_plugins.")
+# The state of Hydra: a process has one instance of each class.
+STATE: tuple[type, ...] = (GlobalHydra, HydraConfig, JobRuntime, VersionBase)
 
 
 def make_argument_parser() -> argparse.ArgumentParser:
@@ -32,14 +37,27 @@ def find_config_loader() -> ConfigLoader | None:
 
 
 @contextmanager
+def _own_state() -> Iterator[None]:
+    """Start with a new state of Hydra, and restore that of a program or notebook which uses Hydra itself."""
+    instances = Singleton._instances
+    outer = {kind: instances.pop(kind) for kind in STATE if kind in instances}
+    try:
+        yield
+    finally:
+        for kind in STATE:
+            instances.pop(kind, None)
+        instances.update(outer)
+
+
+@contextmanager
 def initialized(conf: Path, extensions: Path | None) -> Iterator[None]:
-    """Initialize Hydra as its command line does.
+    """Initialize Hydra as its command line does, also within another program that uses Hydra.
 
     Args:
         conf: the folder of the primary configuration.
         extensions: a folder of further groups and values, or None.
     """
-    with hydra.initialize_config_dir(str(conf), version_base="1.3"):
+    with _own_state(), hydra.initialize_config_dir(str(conf), version_base="1.3"):
         if extensions is not None:
             instance = GlobalHydra.instance().hydra
             assert instance is not None, "initialize_config_dir creates it"

@@ -170,7 +170,7 @@ def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -
         for item in load(CONF_DIR / "config.yaml")["defaults"]
     ]
     order = [str(name) for name in defaults if not str(name).startswith("override")]
-    assert order[:2] == ["schema", "_self_"]
+    assert order[:2] == ["seq2seq_lab_schema", "_self_"]
     assert order[-4:] == ["model", "task", "experiment", "study"]
     assert set(order[2:]) == set(groups())
     for path in (path for path in FILES if path.parent.name in BUNDLES):

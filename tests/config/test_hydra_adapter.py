@@ -1,11 +1,16 @@
 """The private APIs of Hydra that `hydra_adapter` uses, and what they have to do."""
 
+import sys
 from pathlib import Path
 
 import hydra
 import pytest
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig
 
 from seq2seq_lab.config import hydra_adapter
@@ -28,6 +33,26 @@ def test_values_of_a_second_folder_are_found(tmp_path: Path) -> None:
     with hydra_adapter.initialized(CONF_DIR, tmp_path):
         assert hydra_adapter.find_config_loader() is not None
         assert hydra.compose("config", ["attention=mine"]).attention._target_ == "my_module.Mine"
+
+
+def test_the_state_of_a_program_around_this_one_is_restored(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("mine: 1\n")
+    with hydra.initialize_config_dir(str(tmp_path), job_name="outer", version_base="1.3"):
+        outer = hydra.compose("other", return_hydra_config=True)
+        HydraConfig.instance().set_config(outer)
+        with hydra_adapter.initialized(CONF_DIR, None):
+            assert not HydraConfig.initialized()
+            assert hydra.compose("config").seed == 1
+        assert hydra.compose("other") == {"mine": 1}
+        assert HydraConfig.get().job.name == JobRuntime.instance().get("name") == "outer"
+    Singleton._instances.pop(HydraConfig)
+    assert hydra_adapter.find_config_loader() is None
+
+
+def test_every_singleton_of_hydra_is_either_state_or_a_register_of_plugins_and_schemas() -> None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("hydra.")]
+    singletons = {kind for module in modules for kind in vars(module).values() if type(kind) is Singleton}
+    assert singletons == {*hydra_adapter.STATE, ConfigStore, Plugins, SourcesRegistry}
 
 
 def test_the_plugins_of_hydra_and_of_the_package_are_in_the_allowed_modules() -> None:
