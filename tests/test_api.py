@@ -16,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import seq2seq_lab
 from seq2seq_lab import LoadedRun, Translation, api
+from seq2seq_lab.config.hydra_adapter import VERSION_BASE
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
@@ -117,7 +118,7 @@ def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(run: Loade
 
 def test_runs_are_opened_in_a_notebook_that_uses_hydra(run: LoadedRun, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("mine: 1\n")
-    hydra.initialize_config_dir(str(tmp_path), version_base="1.3")
+    hydra.initialize_config_dir(str(tmp_path), **VERSION_BASE)
     try:
         assert len(seq2seq_lab.load(run.folder).translate(["the king sleeps."])) == 1
         assert hydra.compose("config") == {"mine": 1}

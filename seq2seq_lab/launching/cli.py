@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import TaskFunction
@@ -105,7 +104,7 @@ def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     sys.argv[1:] = arguments
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="config")(function)()
+        hydra_adapter.run_main(CONF_DIR, function)
     except HydraException as error:
         raise UserError(str(error)) from error
 
@@ -148,7 +147,8 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
     provenance.clear_cache()  # of an earlier study of this process
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:
-        run_hydra([*full, *planned.settings], StudyJob(extensions.folder()))
+        # From version 1.4 on, Hydra does not read `hydra.mode` in the files of the groups `study` and `experiment`.
+        run_hydra(["--multirun", *full, *planned.settings], StudyJob(extensions.folder()))
     except KeyboardInterrupt:
         print(study.format_continue_command(planned, arguments), file=sys.stderr)
         raise

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
 from extras import lacks_spacy
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +14,7 @@ from small_models import recurrent_values_of
 from torch import nn
 
 from seq2seq_lab import build
+from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.compose import compose_job, update
 from seq2seq_lab.config.schema import (
@@ -70,7 +70,7 @@ def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, size in (("en.txt", 100), ("fr.vec", 300)):
         (tmp_path / name).write_text(f"the{' 0.5' * size}\n")
     monkeypatch.chdir(tmp_path)
-    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with hydra_adapter.initialized(CONF_DIR, None):
         yield
 
 
