@@ -5,12 +5,11 @@ from typing import get_args
 
 import pytest
 import torch
-from hydra import compose
-from hydra.utils import instantiate
 from small_models import recurrent_values_of, small_config, small_model
 from torch import Tensor, nn
 
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab import build
+from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.models.attention import AdditiveAttention, MultiplicativeAttention
 from seq2seq_lab.models.initialization import (
@@ -135,7 +134,9 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 def initialization(path: Path) -> Initialization:
     with composer():
-        made = instantiate(compose(overrides=[f"+initialization={path.stem}"]).initialization)
+        made = build.part(
+            "initialization", compose_job([f"initialization={path.stem}"]).plain["initialization"]
+        )()
     assert isinstance(made, Initialization)
     return made
 
