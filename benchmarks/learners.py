@@ -16,6 +16,7 @@ from benchmarks.flops import Tokens
 from benchmarks.reference import Bahdanau, Cho, Luong, Reference, Sizes, Sutskever
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker, StepPlan, plan_epoch
@@ -240,7 +241,7 @@ def package_config(
 
 def composed(*overrides: str) -> Config:
     """Return the configuration of a command line with these overrides."""
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         settings = config.typed(hydra.compose("config", list(overrides)))
     config.check(settings)
     build.check_slots(settings)

@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab import files
 from seq2seq_lab.config import schema
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Declarations
@@ -404,7 +405,7 @@ def composed(command: str) -> tuple[dict[str, Any], str]:
     for word in words:
         if OWN_PATH.search(word):
             raise UserError(f"--command: {word} contains a path of this machine. Write DIR or FILE instead.")
-    with hydra.initialize_config_dir(str(schema.CONF_DIR), version_base="1.3"):
+    with composer():
         node = hydra.compose("config", words[len(PROGRAM) :], return_hydra_config=True)
     experiment = str(node.hydra.runtime.choices["experiment"])
     return dict(schema.dotted_settings(schema.plain(without_hydra(node)))), experiment

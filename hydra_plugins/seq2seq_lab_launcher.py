@@ -107,7 +107,7 @@ class LocalLauncher(Launcher):
     def _job(self, number: int, overrides: Sequence[str]) -> LocalJob:
         node = self.loader.load_sweep_config(self.config, list(overrides))
         with open_dict(node):
-            node.hydra.job.id = node.hydra.job.num = number
+            node.hydra.job.num, node.hydra.job.id = number, str(number)
         return LocalJob(tuple(overrides), node)
 
     def _command(self, job: LocalJob) -> Any:

@@ -1,9 +1,10 @@
-"""From the configuration to objects: the only caller of Hydra's `instantiate`.
+"""From the configuration to objects.
 
 The keys and values of a slot are checked against the annotations of its class before any data is read. Arguments that
 are only known at run time are passed in addition.
 """
 
+import copy
 import importlib
 import inspect
 import typing
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from torch import nn
 
 from seq2seq_lab.config import extensions
@@ -110,7 +110,7 @@ SPECS = (RecurrentSpec, TransformerSpec)
 # *args and **kwargs are not settings.
 GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
-# Keys that are instructions for Hydra's `instantiate`.
+# Keys that are instructions in Hydra's configurations.
 INSTRUCTIONS = frozenset({"_target_", "_args_", "_partial_", "_recursive_", "_convert_"})
 
 
@@ -335,14 +335,14 @@ def part(name: str, slot: OptionalSlot) -> Part:
         return Part(name, None, {})
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # `locate` refuses a class that is not trusted before it is imported.
-        hints = annotations(locate(name, slot))
-        settings = dict(slot)
+        target = locate(name, slot)  # refuses a class that is not trusted before it is imported
+        hints = annotations(target)
+        settings = copy.deepcopy({key: value for key, value in slot.items() if key != "_target_"})
         try:
             for key, spec in hints.items():
                 if spec in SPECS:
                     kwargs[key] = spec(**{field.name: settings.pop(field.name) for field in fields(spec)})
-            return instantiate(settings, _partial_=True, _convert_="all", _recursive_=False)(*args, **kwargs)
+            return target(*args, **settings, **kwargs)
         except UserError:
             raise
         except (ValueError, RuntimeError) as error:

@@ -138,7 +138,8 @@ def configurations_are_composed_once() -> Iterator[None]:
         folders = [source.path for source in loader.get_search_path().get_path()]
         if folders != FOLDERS or any("hydra.searchpath" in override for override in overrides):
             return compose(loader, config_name, overrides, **others)
-        key = (config_name, *overrides, *others.values(), JobRuntime.instance().get("name"))
+        modes = [mode for mode in others.values() if not isinstance(mode, list)]  # not the parsed overrides
+        key = (config_name, *overrides, *modes, JobRuntime.instance().get("name"))
         if key not in composed:
             composed[key] = pickle.dumps(compose(loader, config_name, overrides, **others))
         config: DictConfig = pickle.loads(composed[key])

@@ -15,6 +15,7 @@ from torch import nn
 
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.grammar import Grammar
@@ -72,7 +73,7 @@ def word() -> WordTokenizer:
 
 def composed(overrides: tuple[str, ...]) -> Any:
     """Return the configuration of a case, once for all ranks."""
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         return OmegaConf.to_container(hydra.compose("config", [*SETTINGS, *overrides]), resolve=True)
 
 

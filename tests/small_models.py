@@ -6,10 +6,11 @@ from functools import cache
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, plain, typed
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
@@ -35,7 +36,7 @@ def recurrent_values_of(group: str) -> list[str]:
 
 @cache
 def composed(override: str) -> DictConfig:
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with composer():
         return compose("config", overrides=[override])
 
 

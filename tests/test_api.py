@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import command_line
+import hydra
 import numpy as np
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 
 import seq2seq_lab
 from seq2seq_lab import LoadedRun, Translation, api
+from seq2seq_lab.config.hydra_adapter import VERSION_BASE
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
@@ -71,6 +74,56 @@ def test_importing_the_package_does_not_wait_for_torch() -> None:
     assert ended.stdout == "False True\n"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = seq2seq_lab.nothing  # type: ignore[attr-defined]
+
+
+PROGRAM_WITH_HYDRA = """
+from dataclasses import dataclass
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+
+@dataclass
+class Mine:
+    run: str
+    settings: list[str]
+
+ConfigStore.instance().store(name="schema", node=Mine)
+
+@hydra.main(config_path=".", config_name="config", version_base="1.3")
+def main(config):
+    import seq2seq_lab
+    trained = seq2seq_lab.train(config.settings, folder="trained")
+    loaded = seq2seq_lab.load(config.run)
+    print(trained.result["status"], len(loaded.translate(["the king sleeps."])), HydraConfig.get().job.num)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(run: LoadedRun, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM_WITH_HYDRA)
+    (tmp_path / "config.yaml").write_text("defaults: [schema, _self_]\n")
+    settings = json.dumps([*TINY, "trainer.fast_dev_run=true"]).replace('"', "'")
+    command = [sys.executable, "program.py", "--multirun", f"settings={settings}"]
+    command += [f"run={run.folder},{run.folder}", "hydra.job.chdir=true", "hydra.sweep.dir=jobs"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "finished 1 0\n" in ended.stdout
+    assert (
+        "finished 1 1\n" in ended.stdout
+    )  # the second job composes after the first one has used the package
+    assert (tmp_path / "jobs" / "1" / "trained" / "result.json").is_file()
+
+
+def test_runs_are_opened_in_a_notebook_that_uses_hydra(run: LoadedRun, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("mine: 1\n")
+    hydra.initialize_config_dir(str(tmp_path), **VERSION_BASE)
+    try:
+        assert len(seq2seq_lab.load(run.folder).translate(["the king sleeps."])) == 1
+        assert hydra.compose("config") == {"mine": 1}
+    finally:
+        GlobalHydra.instance().clear()
 
 
 def test_a_trained_run_is_opened(run: LoadedRun, folder: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import command_line
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
 from seq2seq_lab import build
-from seq2seq_lab.config.schema import CONF_DIR, SLOTS, TASK_SETTINGS, Config, Precision, typed
+from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.schema import SLOTS, TASK_SETTINGS, Config, Precision, typed
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
@@ -24,7 +25,7 @@ from seq2seq_lab.tasks.translation.task import TranslationTask
 
 @pytest.fixture(scope="module")
 def composed() -> Config:
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with composer():
         return typed(compose("config"))
 
 
@@ -225,3 +226,16 @@ def test_the_metrics_of_a_validation_can_be_monitored(config: Config, tmp_path: 
     )
     on_validation = {f"val/{metric.name}" for metric in METRICS if metric.when == "validation"}
     assert set(evaluator().values) == on_validation
+
+
+def test_a_setting_reaches_the_class_as_it_is() -> None:
+    slot = {"_target_": "seq2seq_lab.data.multi30k.Multi30k", "path": "${oc.env:HOME}/???"}
+    others = {
+        "hub": "x",
+        "encoding": None,
+        "source": "de",
+        "target": "en",
+        "on_bad_pair": "error",
+        "limit": None,
+    }
+    assert build.part("dataset", slot | others)().path == "${oc.env:HOME}/???"

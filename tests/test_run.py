@@ -32,7 +32,7 @@ from tracking.offline_record import OfflineRun, read_offline_run
 import seq2seq_lab
 from seq2seq_lab import compare, evaluate, run, translate
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import compose_resumed
+from seq2seq_lab.config.compose import compose_resumed, composer
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.grammar import Grammar
@@ -78,7 +78,7 @@ UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train
 
 @cache
 def composed(overrides: tuple[str, ...]) -> DictConfig:
-    with hydra.initialize_config_dir(str(configuration.CONF_DIR), version_base="1.3"):
+    with composer():
         return hydra.compose("config", [*TINY, *overrides], return_hydra_config=True)
 
 

@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigTypeError, OmegaConfBaseException
 
 from seq2seq_lab.config import extensions, foreign, hydra_adapter, inheritance, job_hash
 from seq2seq_lab.config import schema as configuration
@@ -142,13 +142,16 @@ def compose(settings: Sequence[str]) -> DictConfig:
     """
     try:
         return hydra.compose("config", list(settings), return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(explain(error, parse_overrides(settings))) from error
-    except AssertionError as error:  # of `OmegaConf.update`, for a key of a group that is null
+    except (HydraException, OmegaConfBaseException, AssertionError) as error:
         overrides = parse_overrides(settings)
-        choices = [str(override.input_line) for override in overrides if "." not in override.key_or_group]
-        refuse_keys_of_null(compose(choices), overrides)
-        raise AssertionError(f"not about a group that is null: {error}") from error
+        # For a key of a group that is null, OmegaConf 2.3 raises an AssertionError and OmegaConf 2.4 a ConfigTypeError.
+        if isinstance(error, AssertionError) or isinstance(error.__cause__, ConfigTypeError):
+            choices = [str(override.input_line) for override in overrides if "." not in override.key_or_group]
+            if len(choices) < len(overrides):
+                refuse_keys_of_null(compose(choices), overrides)
+        if isinstance(error, AssertionError):
+            raise
+        raise UserError(explain(error, overrides)) from error
     except yaml.YAMLError as error:
         raise UserError(f"A configuration file is not valid YAML: {error}") from error
 

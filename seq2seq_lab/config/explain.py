@@ -27,6 +27,10 @@ EXTRAS = {
     "hydra/launcher=ray_aws": "ray",
     "hydra/sweeper=optuna": "optuna",
 }
+EXTRA_NOTES = {
+    "optuna": " For Hydra 1.3 it installs optuna<3 and SQLAlchemy<2. If another package needs later versions, use a "
+    "separate environment."
+}
 
 
 def explain(error: Exception, overrides: Sequence[Override]) -> str:
@@ -37,6 +41,7 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
         if (extra := EXTRAS.get(f"{group}={value}")) is not None:
             return (
                 f"{group}={value} needs a package that is not installed: pip install 'seq2seq_lab[{extra}]'."
+                f"{EXTRA_NOTES.get(extra, '')}"
             )
         # Hydra lists no options for a value in a list, as in metric=[a,b].
         allowed = [str(option) for option in error.options or configuration.group_values(group)]

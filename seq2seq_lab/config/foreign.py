@@ -153,7 +153,7 @@ def named_inputs(config: Mapping[str, Any]) -> dict[str, str]:
         name: config[name] for name in (*slots, "metric", "embedding", "init_from") if config.get(name)
     }
     found = {}
-    for key, value in _texts(sections, ""):
+    for key, value in texts(sections, ""):
         names = key.split(".")
         if names[-1] in ("_target_", "cache_dir") or value in _defaults():
             continue
@@ -163,14 +163,14 @@ def named_inputs(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+def texts(value: object, key: str) -> Iterator[tuple[str, str]]:
     """Yield each text in nested values with its key; the items of a list are numbered from 0."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _texts(item, f"{key}.{name}" if key else str(name))
+            yield from texts(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            yield from _texts(item, f"{key}.{number}")
+            yield from texts(item, f"{key}.{number}")
     elif isinstance(value, str) and value:
         yield key, value
 
@@ -191,7 +191,7 @@ def _defaults() -> frozenset[str]:
     return frozenset(
         text
         for node in nodes
-        for key, text in _texts(OmegaConf.to_container(node), "")
+        for key, text in texts(OmegaConf.to_container(node), "")
         if key in ("hub", "url", "member")
     )
 

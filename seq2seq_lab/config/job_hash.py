@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
 
 RESOLVER = "job_hash"
@@ -99,7 +100,7 @@ def register_resolver() -> None:
     def resolve(*, _root_: DictConfig) -> str:
         return compute_job_hash(configuration.plain(without_hydra(_root_)))
 
-    OmegaConf.register_new_resolver(RESOLVER, resolve, replace=True)
+    hydra_adapter.register_resolver(RESOLVER, resolve)
 
 
 def without_hydra(node: DictConfig) -> DictConfig:

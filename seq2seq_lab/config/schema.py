@@ -304,7 +304,8 @@ TASK_SETTINGS = (
     "bleu_tokenizer",
 )
 
-ConfigStore.instance().store(name="schema", node=Config, provider="seq2seq_lab")
+# Not "schema": the store belongs to the process, and the user's own program may have a schema.
+ConfigStore.instance().store(name="seq2seq_lab_schema", node=Config, provider="seq2seq_lab")
 
 
 def typed(node: DictConfig | dict[str, Any]) -> Config:

@@ -26,6 +26,8 @@ PLAIN_INTERPOLATION = re.compile(r"\$\{(?:[\w.]+|(?:now|hydra|oc\.env|job_hash):
 REFERENCE = re.compile(r"\$\{(?:(hydra)[.:])?([^:]+)\}")
 # Sections of Hydra in which OmegaConf refuses a reference to a mapping, because each key has a type.
 TYPED_SECTIONS = ("hydra.run.", "hydra.sweep.", "hydra.job.")
+# Values that Hydra itself gives its settings, which result in a text: from version 1.4 on, the overrides of the job.
+HYDRAS_OWN = frozenset({("hydra.job.override_dirname", "${hydra_override_dirname:}")})
 SCALARS = (str, int, float, bool, NoneType, Enum)
 
 
@@ -78,6 +80,8 @@ def _check_names(value: object, path: str, trusted: tuple[str, ...], hydra: Dict
     elif isinstance(value, list):
         for number, item in enumerate(value):
             _check_names(item, f"{path}[{number}]", trusted, hydra)
+    elif (path, value) in HYDRAS_OWN:
+        return
     elif isinstance(value, str) and "${" in PLAIN_INTERPOLATION.sub("", value):
         raise UserError(
             f"{path}={value} is refused: it could name code to call. Allowed: references to other keys, such as "

@@ -5,10 +5,10 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import TaskFunction
@@ -17,7 +17,16 @@ from omegaconf import DictConfig, read_write
 import seq2seq_lab
 from seq2seq_lab.config import extensions, hydra_adapter
 from seq2seq_lab.config.command_line import parse_line
-from seq2seq_lab.config.compose import Composed, Request, composer, read_command_line, select_choices
+from seq2seq_lab.config.compose import (
+    Composed,
+    Request,
+    composer,
+    read_command_line,
+    select_choices,
+    to_config,
+)
+from seq2seq_lab.config.input_paths import make_absolute
+from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.launching import study
@@ -105,7 +114,7 @@ def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     sys.argv[1:] = arguments
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="config")(function)()
+        hydra_adapter.run_main(CONF_DIR, function)
     except HydraException as error:
         raise UserError(str(error)) from error
 
@@ -118,9 +127,12 @@ def run_single(composed: Composed) -> None:
 
     def run(node: DictConfig) -> None:
         if number is None:
-            start.start_run(composed, folder)
+            make_absolute(composed.node)
+            config = to_config(without_hydra(composed.node), ())
+            start.start_run(replace(composed, config=config), folder)
         else:
             entry = study.make_entry(node, chosen, folder, number)
+            make_absolute(node)
             start.start_job(node, chosen, folder, entry, composed.overrides)
 
     if number is None:
@@ -148,7 +160,8 @@ def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -
     provenance.clear_cache()  # of an earlier study of this process
     study.check_unchanged({job.job_folder: job.config for job in request.jobs if job.job_folder.is_dir()})
     try:
-        run_hydra([*full, *planned.settings], StudyJob(extensions.folder()))
+        # From version 1.4 on, Hydra does not read `hydra.mode` in the files of the groups `study` and `experiment`.
+        run_hydra(["--multirun", *full, *planned.settings], StudyJob(extensions.folder()))
     except KeyboardInterrupt:
         print(study.format_continue_command(planned, arguments), file=sys.stderr)
         raise
@@ -173,6 +186,7 @@ class StudyJob:
         job = HydraConfig.get()
         chosen, folder = select_choices(job.runtime.choices), Path(job.runtime.output_dir)
         entry = study.make_entry(node, chosen, folder, job.job.num)
+        make_absolute(node)
         with extensions.using(self.config_dir):
             try:
                 return start.start_job(node, chosen, folder, entry, job.overrides.task)

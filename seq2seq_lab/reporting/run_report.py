@@ -167,7 +167,8 @@ def print_result(
         commands: see `Task.commands`.
     """
     cwd = Path.cwd()
-    shown = folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder
+    is_below = folder != cwd and folder.is_relative_to(cwd)  # not with hydra.job.chdir=true
+    shown = folder.relative_to(cwd) if is_below else folder
     about = [f"{result['num_parameters']:,} parameters"]
     unit = result["unit"]
     if (speed := result[f"train/{unit}_per_second"]) is not None:
@@ -188,7 +189,7 @@ def print_result(
     )
     shown_commands = next_commands(commands, folder, shown)
     if sync is not None:
-        words = [word.removeprefix(f"{cwd}/") for word in shlex.split(sync)]
+        words = [word.removeprefix(f"{cwd}/") if is_below else word for word in shlex.split(sync)]
         shown_commands["send the record to W&B"] = [*map(shlex.quote, words)]
     tables = [*score_tables.worst_table(result), *score_tables.score_tables(result, everything=False)]
     console.print_and_log(console.closing_summary(tables, facts, shown_commands))

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
 from extras import lacks_spacy
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +14,7 @@ from small_models import recurrent_values_of
 from torch import nn
 
 from seq2seq_lab import build
+from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.compose import compose_job, update
 from seq2seq_lab.config.schema import (
@@ -70,7 +70,7 @@ def composer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, size in (("en.txt", 100), ("fr.vec", 300)):
         (tmp_path / name).write_text(f"the{' 0.5' * size}\n")
     monkeypatch.chdir(tmp_path)
-    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with hydra_adapter.initialized(CONF_DIR, None):
         yield
 
 
@@ -170,7 +170,7 @@ def test_self_comes_first_the_bundle_after_the_parts_and_the_experiment_last() -
         for item in load(CONF_DIR / "config.yaml")["defaults"]
     ]
     order = [str(name) for name in defaults if not str(name).startswith("override")]
-    assert order[:2] == ["schema", "_self_"]
+    assert order[:2] == ["seq2seq_lab_schema", "_self_"]
     assert order[-4:] == ["model", "task", "experiment", "study"]
     assert set(order[2:]) == set(groups())
     for path in (path for path in FILES if path.parent.name in BUNDLES):

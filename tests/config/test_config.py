@@ -10,16 +10,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, ValidationError
 from torch import Tensor
 
-from seq2seq_lab.config.compose import hydra
+from seq2seq_lab.config.compose import composer, hydra
 from seq2seq_lab.config.schema import (
     ABOVE_ZERO,
     BELOW_ONE,
-    CONF_DIR,
     NOT_NEGATIVE,
     SLOTS,
     Config,
     Precision,
     TrainerConfig,
+    ValidateUnit,
     annotation,
     check,
     dotted_keys,
@@ -33,7 +33,7 @@ from seq2seq_lab.errors import UserError
 
 @pytest.fixture(scope="module")
 def composed() -> DictConfig:
-    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with composer():
         return hydra.compose("config")
 
 
@@ -118,10 +118,10 @@ def test_check_names_key_value_and_what_is_allowed(
 def test_shares_of_an_epoch_but_no_shares_of_a_step(node: DictConfig) -> None:
     node.trainer.validate_every = 0.5
     check(typed(node))
-    node.trainer.validate_unit = "step"
+    node.trainer.validate_unit = ValidateUnit.step
     with pytest.raises(UserError, match=r"trainer\.validate_every=0\.5.*a whole number of steps"):
         check(typed(node))
-    node.trainer.validate_every = 5
+    node.trainer.validate_every = 5.0
     check(typed(node))
     node.trainer.validate_every = math.inf
     with pytest.raises(UserError, match=r"trainer\.validate_every=inf"):

@@ -1,15 +1,23 @@
 """The private APIs of Hydra that `hydra_adapter` uses, and what they have to do."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import hydra
 import pytest
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from omegaconf import DictConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobRuntime
+from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config.schema import CONF_DIR
+from seq2seq_lab.config.trust import check_hydra
+from seq2seq_lab.errors import UserError
 
 
 def test_the_parser_has_the_options_that_the_command_line_reads() -> None:
@@ -28,6 +36,52 @@ def test_values_of_a_second_folder_are_found(tmp_path: Path) -> None:
     with hydra_adapter.initialized(CONF_DIR, tmp_path):
         assert hydra_adapter.find_config_loader() is not None
         assert hydra.compose("config", ["attention=mine"]).attention._target_ == "my_module.Mine"
+
+
+def test_the_state_of_a_program_around_this_one_is_restored(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("mine: 1\n")
+    with hydra.initialize_config_dir(str(tmp_path), job_name="outer", **hydra_adapter.VERSION_BASE):
+        outer = hydra.compose("other", return_hydra_config=True)
+        HydraConfig.instance().set_config(outer)
+        with hydra_adapter.initialized(CONF_DIR, None):
+            assert not HydraConfig.initialized()
+            assert hydra.compose("config").seed == 1
+        assert hydra.compose("other") == {"mine": 1}
+        assert HydraConfig.get().job.name == JobRuntime.instance().get("name") == "outer"
+    Singleton._instances.pop(HydraConfig)
+    assert hydra_adapter.find_config_loader() is None
+
+
+def test_every_singleton_of_hydra_is_either_state_or_a_register_of_plugins_and_schemas() -> None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("hydra.")]
+    singletons = {kind for module in modules for kind in vars(module).values() if type(kind) is Singleton}
+    assert singletons == {*hydra_adapter.STATE, ConfigStore, Plugins, SourcesRegistry}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("job.name", "${hydra_override_dirname:}"),
+        ("run.dir", "${hydra_override_dirname:}"),
+        ("job.override_dirname", "${hydra_override_dirname:{}}"),
+        ("job.override_dirname", "${hydra_override_dirname:}x"),
+    ],
+)
+def test_only_the_text_that_hydra_1_4_gives_to_its_own_key_is_trusted(key: str, value: str) -> None:
+    with hydra_adapter.initialized(CONF_DIR, None):
+        node = hydra.compose("config", return_hydra_config=True).hydra
+    node.job.override_dirname = "${hydra_override_dirname:}"
+    check_hydra(node)
+    OmegaConf.update(node, key, value)
+    with pytest.raises(UserError, match=f"hydra.{key}="):
+        check_hydra(node)
+
+
+def test_the_package_uses_nothing_that_hydra_or_omegaconf_deprecate() -> None:
+    code = "import sys; from seq2seq_lab.launching.cli import main; main()"
+    command = [sys.executable, "-W", "error", "-c", code, "--cfg", "job", "seed=2"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_plugins_of_hydra_and_of_the_package_are_in_the_allowed_modules() -> None:

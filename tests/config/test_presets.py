@@ -5,7 +5,8 @@ from typing import Any
 import hydra
 import pytest
 
-from seq2seq_lab.config.schema import CONF_DIR, plain
+from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.schema import plain
 
 ADAM = {
     "optimizer._target_": "torch.optim.Adam",
@@ -144,7 +145,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("experiment", PRESETS)
 def test_a_preset_matches_its_paper(experiment: str) -> None:
-    with hydra.initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with composer():
         config = plain(hydra.compose("config", [f"experiment={experiment}"]))
     found = {key: node(config, key) for key in PRESETS[experiment]}
     assert found == PRESETS[experiment]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.compose import composer
 
 FOLDER = Path(__file__).parent / "rehearsal"
 
@@ -56,6 +57,6 @@ def test_the_rehearsal(no_op_cuda: Path) -> None:
 
 def test_every_optimizer_is_fused() -> None:
     """A fused optimizer has one kernel for all weights, and handles float16 infinities on the device."""
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         for name in config.group_values("optimizer"):
             assert hydra.compose("config", [f"optimizer={name}"]).optimizer.fused is True, name

@@ -5,11 +5,11 @@ from typing import get_args
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from small_models import recurrent_values_of, small_config, small_model
 from torch import Tensor, nn
 
+from seq2seq_lab import build
+from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.models.attention import AdditiveAttention, MultiplicativeAttention
 from seq2seq_lab.models.initialization import (
@@ -133,8 +133,10 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 def initialization(path: Path) -> Initialization:
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        made = instantiate(compose(overrides=[f"+initialization={path.stem}"]).initialization)
+    with composer():
+        made = build.part(
+            "initialization", compose_job([f"initialization={path.stem}"]).plain["initialization"]
+        )()
     assert isinstance(made, Initialization)
     return made
 

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
 from seq2seq_lab import build
-from seq2seq_lab.config.schema import CONF_DIR, Config, typed
+from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.schema import Config, typed
 from seq2seq_lab.data.tokenizers import fit_tokenizers
 
 GERMAN, ENGLISH = 7853, 5893
 
 
 def composed(*overrides: str) -> Config:
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+    with composer():
         return typed(compose("config", [*overrides]))
 
 

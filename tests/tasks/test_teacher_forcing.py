@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from torch import Tensor
 
+from seq2seq_lab import build
+from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.tasks.translation.teacher_forcing import (
@@ -222,8 +222,10 @@ def test_the_walk_is_not_empty() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_files_in_conf_never_rise_and_stay_probabilities(path: Path) -> None:
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        forcing = instantiate(compose(overrides=[f"+teacher_forcing={path.stem}"]).teacher_forcing)
+    with composer():
+        forcing = build.part(
+            "teacher_forcing", compose_job([f"teacher_forcing={path.stem}"]).plain["teacher_forcing"]
+        )()
     curve = [forcing.ratio_at(step) for step in range(5000)]
     assert curve[0] <= 1
     assert curve[-1] >= 0

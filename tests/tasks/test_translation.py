@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.corpus import UNKNOWN, Corpus, Gold, ParallelText
@@ -74,7 +75,7 @@ def tokenized(corpus: Corpus) -> TokenizedCorpus:
 @pytest.fixture(scope="module")
 def model(tokenized: TokenizedCorpus) -> Seq2Seq:
     sizes = ("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none")
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         composed = OmegaConf.to_container(hydra.compose("config", list(sizes)), resolve=True)
     typed = OmegaConf.merge(OmegaConf.structured(config.Config), composed)
     assert isinstance(typed, DictConfig)

@@ -16,6 +16,7 @@ from torch import nn
 
 from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, MonitorMode, Precision, ValidateUnit
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
@@ -76,7 +77,7 @@ def composed() -> Config:
         *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
         *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "trainer.samples=0"),
     ]
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         return config.typed(hydra.compose("config", overrides))
 
 
@@ -506,7 +507,7 @@ def spoil(trainer: Trainer, where: str, *steps: int) -> None:
 
 def optimizer_settings(name: str) -> Any:
     group, _, momentum = name.partition(" with ")
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         return hydra.compose(
             "config", [f"optimizer={group}", *(["optimizer.momentum=0.9"] if momentum else [])]
         ).optimizer

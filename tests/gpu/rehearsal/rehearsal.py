@@ -19,6 +19,7 @@ from torch import nn
 
 from seq2seq_lab import api, build
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batching import BatchMaker, plan_evaluation
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
@@ -76,7 +77,7 @@ SEARCHES = [
 
 
 def settings(overrides: Sequence[str]) -> Config:
-    with hydra.initialize_config_dir(str(config.CONF_DIR), version_base="1.3"):
+    with composer():
         node = hydra.compose("config", [*SIZES, *overrides])
     return config.typed(OmegaConf.merge(OmegaConf.structured(Config), node))  # type: ignore[arg-type]
 
