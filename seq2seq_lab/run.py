@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import (
     RUN_FORMAT,
     cover,
+    finite,
     read_finished_result,
     read_record,
     read_result,
@@ -432,7 +432,7 @@ def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[s
     parameters = list(trainer.model.parameters())
     return {
         "format": RESULT_FORMAT,
-        "status": "finished",
+        "status": "finished" if trainer.divergence is None else "diverged",
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
@@ -499,12 +499,8 @@ def remove_result(folder: Path) -> None:
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Write `result.json`. JSON has no infinity and no NaN: they are written as null."""
-    plain = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in result.items()
-    }
-    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    """Write `result.json`. Infinities and NaN are written as null."""
+    text = json.dumps(finite(result), indent=2, ensure_ascii=False, allow_nan=False)
     found = [*folder.glob("*.jsonl"), *folder.glob("attention/*.jsonl")]
     tables = [str(path.relative_to(folder)) for path in found if path.name != METRICS_FILE]
     cover(folder, "result", ["result.json", "scored", *tables])

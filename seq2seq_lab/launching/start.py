@@ -118,7 +118,7 @@ def start_job(
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
-    print(f"{entry.label}: {study.outcome(folder, 'finished')}, {folder}", flush=True)
+    print(f"{entry.label}: {study.outcome(folder, study.status(folder))}, {folder}", flush=True)
     return study.score(folder, config.trainer.monitor)
 
 

@@ -25,6 +25,7 @@ from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     LOCK,
+    SCORED,
     FolderInUseError,
     checked_line,
     find_damage,
@@ -160,11 +161,11 @@ def _read_index_lines(folder: Path) -> list[bytes]:
 
 
 def status(folder: Path) -> str:
-    """Return the status of a job: not begun, running, finished, failed, preempted, interrupted, cut off or damaged."""
+    """Return the status of a job: "not begun", "running", "cut off", "damaged" or what its `result.json` records."""
     if not folder.is_dir():
         return "not begun"
-    if (known := read_result(folder).get("status")) == "finished":
-        return "damaged" if find_damage(folder, "run") else known
+    if (known := read_result(folder).get("status")) in SCORED:
+        return "damaged" if find_damage(folder, "run") else str(known)
     return "running" if is_locked(folder) else known or "cut off"
 
 
@@ -301,7 +302,7 @@ def print_summary(study: Study) -> None:
         varies = (entry.varies.get(key, "–") for key in keys)
         metrics = (values.get(label, "–") for label in labels)
         rows.append([str(entry.number), entry.hash, *varies, state, *metrics])
-        if state == "finished":
+        if state in SCORED:
             finished.append(folder)
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
@@ -329,8 +330,9 @@ def primary_values(folder: Path) -> dict[str, str]:
 
 def outcome(folder: Path, state: str) -> str:
     """Describe the result of a job that has this status."""
-    if state == "finished":
-        return ", ".join(f"{label} {value}" for label, value in primary_values(folder).items())
+    if state in SCORED:
+        scores = ", ".join(f"{label} {value}" for label, value in primary_values(folder).items())
+        return scores if state == "finished" else f"{state}: {scores}"
     return f"failed: {read_result(folder)['error']}" if state == "failed" else state
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -250,6 +251,9 @@ class TranslationTask(Task):
 
     def loss(self, model: Seq2Seq, batch: Batch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
+
+    def uniform_loss(self) -> float:
+        return math.log(self.tokenizers.target.size)
 
     def values(self, step: int) -> dict[str, float]:
         return {"teacher_forcing_ratio": self.training_loss.teacher_forcing.ratio_at(step)}
