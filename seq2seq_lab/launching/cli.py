@@ -26,6 +26,7 @@ from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 from seq2seq_lab.streams import optional_output
 
 RESUME = "resume="
+AUTO = "resume=auto"
 
 
 def main() -> None:
@@ -73,10 +74,14 @@ def run_command(arguments: Sequence[str]) -> None:
             from seq2seq_lab.launching.launch import follow
 
             follow()
-        elif any(item.startswith(RESUME) for item in line.overrides):
+        elif any(item.startswith(RESUME) and item != AUTO for item in line.overrides):
             with optional_output():
                 resume(line)
         else:
+            resume_auto = AUTO in line.overrides
+            arguments, line.overrides = (
+                [item for item in items if item != AUTO] for items in (arguments, line.overrides)
+            )
             request = read_command_line(line)
             options = [argument for argument in arguments if argument not in line.overrides]
             # Hydra's parser needs the settings together.
@@ -84,11 +89,13 @@ def run_command(arguments: Sequence[str]) -> None:
             if shows_only:
                 run_hydra(full, print)
                 return
+            if resume_auto:
+                check_auto(request, line.overrides)
             with optional_output():
                 if request.multirun:
                     run_study(request, arguments, full)
                 else:
-                    run_single(request.jobs[0])
+                    run_single(request.jobs[0], resume_auto)
         if is_external_rank():
             from seq2seq_lab.launching.launch import leave
 
@@ -110,21 +117,44 @@ def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:
         raise UserError(str(error)) from error
 
 
-def run_single(composed: Composed) -> None:
-    """Run one configuration: a new run, or a job that a launcher of a study has started as a command."""
+def check_auto(request: Request, overrides: Sequence[str]) -> None:
+    """Refuse `resume=auto` where it cannot find the run that it should resume.
+
+    Raises:
+        UserError: a study is started, or the run folder has not been chosen.
+    """
+    if request.multirun:
+        raise UserError(
+            f"{AUTO}: the jobs of a study resume without it. Leave it out, and set study.name=NAME."
+        )
+    if not any(item.startswith("hydra.run.dir=") for item in overrides):
+        raise UserError(f"{AUTO} needs the folder of the run: hydra.run.dir=FOLDER.")
+
+
+def run_single(composed: Composed, resume_auto: bool = False) -> None:
+    """Run one configuration: a run, or a job that a launcher of a study has started as a command.
+
+    Args:
+        resume_auto: whether to resume the run that the folder contains.
+    """
     from seq2seq_lab.launching import start
 
     folder, chosen, number = composed.run_folder, composed.choices, composed.config.study.number
 
     def run(node: DictConfig) -> None:
-        if number is None:
+        if resume_auto:
+            start.start_or_resume_run(composed, folder)
+        elif number is None:
             start.start_run(composed, folder)
         else:
             entry = study.make_entry(node, chosen, folder, number)
             start.start_job(node, chosen, folder, entry, composed.overrides)
 
-    if number is None:
-        start.refuse_existing_run(folder)  # before Hydra writes to it
+    # Before Hydra writes to the folder.
+    if resume_auto:
+        start.check_existing_run(composed, folder)
+    elif number is None:
+        start.refuse_existing_run(folder)
         start.check_run(composed.config)
     with composer():
         hydra_adapter.run_composed(composed.node, run)

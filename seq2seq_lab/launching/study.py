@@ -182,8 +182,8 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     existing: Any = OmegaConf.to_container(foreign.load_config(path)) if path.exists() else config
     if computed_settings(existing) != computed_settings(config):
         raise UserError(
-            f"{folder} already contains a run with other settings. Leave hydra.sweep.subdir unchanged, or give the study "
-            f"another name with study.name=NAME."
+            f"{folder} already contains a run with other settings. In a study, leave hydra.sweep.subdir unchanged, or give "
+            f"it another name with study.name=NAME. For a single run, choose another folder with hydra.run.dir=FOLDER."
         )
 
 
