@@ -49,7 +49,7 @@ from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Counted, Evaluator, Task, TaskData
-from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers
+from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
@@ -207,8 +207,9 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
                 write_result(folder, result)
                 files = [best, *(folder / name for name in (*task.files, *RECORDS))]
                 about = {"step": trainer.state.step, **best_scores(scores)}
-                tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", files, about)
-                tracker.record_summary(summary(result))
+                with logger_errors():
+                    tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", files, about)
+                    tracker.record_summary(summary(result))
     if ranks.main:
         run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
     return result
@@ -395,7 +396,8 @@ def tracking(
         yield logger
         exit_code = 0
     finally:
-        tracker.finish(exit_code)
+        with logger_errors():
+            tracker.finish(exit_code)
 
 
 def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
