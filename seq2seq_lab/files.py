@@ -38,6 +38,8 @@ RECORD_TYPES: dict[str, Any] = {
     "overrides": list,
     "changed": list,
     "inputs": dict,
+    "folder": list,
+    "copy_of": dict,
 }
 # The ends of keys in result.json whose values are numbers, and texts.
 NUMBERS = ("seconds", "_per_second", "steps")
@@ -389,6 +391,18 @@ def read_run_json(folder: Path) -> dict[str, Any]:
         ):
             raise UserError(f"{folder / 'run.json'} is damaged: choices.{group}={choice!r:.80}. Restore it.")
     return record
+
+
+def folder_marks(folder: Path) -> list[str]:
+    """Return two marks of a folder: a hash of its path, and the number of its inode.
+
+    A folder that is moved or mounted elsewhere keeps the second one, one that is restored in its place the first, and a copy
+    has neither.
+    """
+    return [
+        hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],
+        f"inode {folder.stat().st_ino}",
+    ]
 
 
 def read_finished_result(folder: Path) -> dict[str, Any] | None:

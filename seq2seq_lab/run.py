@@ -24,6 +24,7 @@ from seq2seq_lab.files import (
     RUN_FORMAT,
     cover,
     finite,
+    folder_marks,
     read_finished_result,
     read_record,
     read_result,
@@ -66,6 +67,8 @@ NO_PROVENANCE = (
     "choices",
     "overrides",
     "run_id",
+    "folder",
+    "copy_of",
     foreign.INPUTS,
 )  # in run.json, not in result.json
 
@@ -174,8 +177,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain) if record is None else {})
     start_record = {**precisions, **({"float32_lstm": float32_lstm} if float32_lstm else {}), **origin}
     start_record |= {foreign.INPUTS: inputs} if inputs else {}
-    if record is not None:
-        start_record = resumed_record(folder, record, start_record)
+    if record is not None and resumed is not None:
+        start_record = resumed_record(folder, record, start_record, resumed.name)
     run_report.describe(model, task, compute)
     evaluators = [
         task.evaluator(data.validation, model, compute, also=[build.monitored(config, task).name]),
@@ -400,10 +403,16 @@ def tracking(
             tracker.finish(exit_code)
 
 
-def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def resumed_record(
+    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str
+) -> dict[str, Any]:
     """Return the `run.json` of a resumed run: the original record with the differences from now.
 
-    The names of the parts that differ are added to "changed"; a different machine is added to "resumed_on".
+    The names of the parts that differ are added to "changed"; a different machine is added to "resumed_on". A copy of the
+    folder of a run becomes another run: it has no id yet, and "copy_of" names the original.
+
+    Args:
+        newest: the name of the checkpoint from which it is resumed.
 
     Raises:
         UserError: the data differ.
@@ -420,10 +429,18 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     machines = list(record.get("resumed_on", ()))
     if now["machine"] not in (record["machine"], *machines):
         machines.append(now["machine"])
+    copied = {}
+    if (marks := record.get("folder")) and set(marks).isdisjoint(folder_marks(folder)):
+        origin = record.get("run_id")
+        log.info(
+            "%s is a copy of the run %s. Trained further, it gets an id of its own.", folder, origin or ""
+        )
+        copied = {"run_id": None, "copy_of": {"run_id": origin, "checkpoint": newest}}
     return {
         **record,
         **({"changed": changed} if changed else {}),
         **({"resumed_on": machines} if machines else {}),
+        **copied,
     }
 
 
@@ -483,7 +500,8 @@ def write_record(job: Job, start_record: Mapping[str, Any], run_id: str | None) 
         start_record: what it records, besides choices, overrides and run id.
     """
     given = {} if job.overrides is None else {"overrides": job.overrides}
-    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, **given, "run_id": run_id}
+    known = {"run_id": run_id, "folder": folder_marks(job.folder)}
+    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, **given, **known}
     write_covered(job.folder, "run", "run.json", json.dumps(record, indent=2) + "\n")
 
 

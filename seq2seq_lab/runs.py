@@ -258,6 +258,10 @@ def show(run: ListedRun) -> None:
         "machine": describe_machine(record.get("machine", {})),
         "commit": record.get("commit"),
     }
+    if copied := record.get("copy_of"):
+        facts["copy of"] = (
+            f"run {copied.get('run_id') or 'without an id'}, resumed from {copied.get('checkpoint')}"
+        )
     tables = score_tables.score_tables(result, everything=True) if run.status in SCORED else []
     shown = [(label, str(text)) for label, text in facts.items() if text is not None]
     commands = {}
