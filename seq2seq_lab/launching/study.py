@@ -5,6 +5,7 @@ grid grows. A study that is started again skips finished jobs, resumes interrupt
 whose data or code have changed since they began are refused or run again (`study.changed`).
 """
 
+import errno
 import re
 import shlex
 import sys
@@ -240,12 +241,23 @@ def handle_changes(folder: Path, config: configuration.Config) -> dict[Path, lis
 def set_aside(folder: Path) -> Path:
     """Move a job to a new folder, FOLDER.stale-N, and return it. The job's folder is then empty and still locked.
 
-    The job moves in one rename: after a crash it is in one of the two folders.
+    The job moves in one rename: after a crash it is in one of the two folders. The new folder of the job has the lock of
+    this process from its beginning.
+
+    Raises:
+        FolderInUseError: another process has started the job between the two renames.
     """
     aside = make_numbered_folder(folder.parent, f"{folder.name}{STALE}")
     folder.rename(aside)  # which replaces the empty folder
-    folder.mkdir()
-    (aside / LOCK).rename(folder / LOCK)  # the lock of this process stays with the file
+    new = aside / "new"
+    new.mkdir()
+    (aside / LOCK).rename(new / LOCK)  # the lock stays with the file
+    try:
+        new.rename(folder)  # this also replaces a folder that is empty
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise FolderInUseError(f"{folder} is in use by another run. Wait until it ends.") from error
     return aside
 
 
