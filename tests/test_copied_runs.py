@@ -1,4 +1,4 @@
-"""A copy of a run folder that is resumed is a run of its own; a moved folder is the same run."""
+"""A copy of a run folder that is resumed is a new run; a folder that was moved is the same run."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A run does not depend on its logger once it has its scores, or an error of its own."""
+"""A run does not depend on its logger once it has its scores, or has failed."""
 
 from pathlib import Path
 from typing import Any
