@@ -432,9 +432,7 @@ def resumed_record(
     copied = {}
     if (marks := record.get("folder")) and set(marks).isdisjoint(folder_marks(folder)):
         origin = record.get("run_id")
-        log.info(
-            "%s is a copy of the run %s. If it trains further, it gets a new id.", folder, origin or ""
-        )
+        log.info("%s is a copy of the run %s. If it trains further, it gets a new id.", folder, origin or "")
         copied = {"run_id": None, "copy_of": {"run_id": origin, "checkpoint": newest}}
     return {
         **record,
