@@ -352,6 +352,7 @@ def make_trainer(
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
         stop=stop,
         compute=compute,
+        uniform_loss=task.uniform_loss(),
     )
 
 

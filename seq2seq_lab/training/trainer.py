@@ -153,6 +153,7 @@ class Trainer:
         profile: profiles the steps, or `profiling.no_profile`.
         stop: checked after every step and every batch of a validation.
         compute: its ranks share every step; rank 0 alone writes checkpoints.
+        uniform_loss: see `Task.uniform_loss`.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Trainer:
         profile: Profile,
         stop: StopSignals,
         compute: Compute,
+        uniform_loss: float | None = None,
     ) -> None:
         self.task = task
         self.model = model
@@ -187,6 +189,7 @@ class Trainer:
         self.profile = profile
         self.stop = stop
         self.compute = compute
+        self.uniform_loss = uniform_loss
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision is Precision.fp16)
         self._skips_on_device = decides_on_device(optimizer, compute.device)
         if self._skips_on_device:
@@ -276,7 +279,7 @@ class Trainer:
     @property
     def divergence(self) -> str | None:
         """How the training has diverged although its loss is finite; None if it has not."""
-        return self.state.step_losses.divergence(self.task.uniform_loss())
+        return self.state.step_losses.divergence(self.uniform_loss)
 
     def _report_constant_metric(self) -> None:
         """Log a warning if the monitored metric had the same value at every validation."""
