@@ -77,13 +77,14 @@ class LocalLauncher(Launcher):
         """
         from seq2seq_lab.config.job_hash import without_hydra
         from seq2seq_lab.config.schema import typed
+        from seq2seq_lab.files import SCORED
         from seq2seq_lab.launching import study
         from seq2seq_lab.launching.side_by_side import side_by_side
 
         setup_globals()
         jobs = [self._job(number, one) for number, one in enumerate(job_overrides, initial_job_idx)]
         study.check_unchanged({job.folder: typed(without_hydra(job.node)) for job in jobs})
-        left = {job.folder: job for job in jobs if study.status(job.folder) != "finished"}
+        left = {job.folder: job for job in jobs if study.status(job.folder) not in SCORED}
         devices = self._devices([*left.values()]) if left else None
         for job in jobs:
             job.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ STORAGE_REMEDIES = {
     errno.ENOSPC: "Free some disk space, or choose a folder on another disk",
     errno.EDQUOT: "Free some of your disk quota, or choose a folder on another disk",
     errno.EFBIG: "Raise the limit on the size of a file (ulimit -f)",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n)",
     errno.EROFS: "Choose a folder that can be written to",
     errno.EACCES: "Choose another path, or change its permissions",
     errno.EPERM: "Choose another path, or change its permissions",

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -26,6 +27,7 @@ from seq2seq_lab.errors import UserError
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
+SCORED = ("finished", "diverged")  # the statuses of runs that have ended with scores
 CHECKSUM = "crc32"  # of a line of JSON without this key
 MAX_JSON_BYTES = 2**26  # of a file with one JSON value
 MAX_LINES_BYTES = 2**30  # of a file of lines, and of the arrays of a file of statistics
@@ -36,6 +38,8 @@ RECORD_TYPES: dict[str, Any] = {
     "overrides": list,
     "changed": list,
     "inputs": dict,
+    "folder": list,
+    "copy_of": dict,
 }
 # The ends of keys in result.json whose values are numbers, and texts.
 NUMBERS = ("seconds", "_per_second", "steps")
@@ -389,10 +393,22 @@ def read_run_json(folder: Path) -> dict[str, Any]:
     return record
 
 
+def folder_marks(folder: Path) -> list[str]:
+    """Return two marks of a folder: a hash of its path, and the number of its inode.
+
+    A folder that is moved or mounted elsewhere keeps the second one, one that is restored in its place the first, and a copy
+    has neither.
+    """
+    return [
+        hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],
+        f"inode {folder.stat().st_ino}",
+    ]
+
+
 def read_finished_result(folder: Path) -> dict[str, Any] | None:
-    """Return the result of a finished run, or None if the run has not finished."""
+    """Return the result of a run that has ended with scores (`SCORED`), or None for any other run."""
     result = read_result(folder)
-    return result if result.get("status") == "finished" else None
+    return result if result.get("status") in SCORED else None
 
 
 def read_lines(path: Path) -> list[bytes]:
@@ -472,6 +488,14 @@ def temporary_path(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with None for infinities and NaN, which JSON lacks."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,8 @@ from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import (
     RUN_FORMAT,
     cover,
+    finite,
+    folder_marks,
     read_finished_result,
     read_record,
     read_result,
@@ -50,7 +51,7 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
-from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers
+from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.profiling import no_profile, step_profile
@@ -67,6 +68,8 @@ NO_PROVENANCE = (
     "choices",
     "overrides",
     "run_id",
+    "folder",
+    "copy_of",
     foreign.INPUTS,
 )  # in run.json, not in result.json
 
@@ -175,8 +178,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain) if record is None else {})
     start_record = {**precisions, **({"float32_lstm": float32_lstm} if float32_lstm else {}), **origin}
     start_record |= {foreign.INPUTS: inputs} if inputs else {}
-    if record is not None:
-        start_record = resumed_record(folder, record, start_record)
+    if record is not None and resumed is not None:
+        start_record = resumed_record(folder, record, start_record, resumed.name)
     run_report.describe(model, task, compute)
     evaluators = [
         task.evaluator(data.validation, model, compute, also=[build.monitored(config, task).name]),
@@ -208,8 +211,9 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
                 write_result(folder, result)
                 files = [best, *(folder / name for name in (*task.files, *RECORDS))]
                 about = {"step": trainer.state.step, **best_scores(scores)}
-                tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", files, about)
-                tracker.record_summary(summary(result))
+                with logger_errors():
+                    tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", files, about)
+                    tracker.record_summary(summary(result))
     if ranks.main:
         run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
     return result
@@ -349,6 +353,7 @@ def make_trainer(
         profile=step_profile(model, job.folder / "profile", compute.device) if profiled else no_profile,
         stop=stop,
         compute=compute,
+        uniform_loss=task.uniform_loss(),
     )
 
 
@@ -396,13 +401,20 @@ def tracking(
         yield logger
         exit_code = 0
     finally:
-        tracker.finish(exit_code)
+        with logger_errors():
+            tracker.finish(exit_code)
 
 
-def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def resumed_record(
+    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str
+) -> dict[str, Any]:
     """Return the `run.json` of a resumed run: the original record with the differences from now.
 
-    The names of the parts that differ are added to "changed"; a different machine is added to "resumed_on".
+    The names of the parts that differ are added to "changed"; a different machine is added to "resumed_on". A copy of the
+    folder of a run becomes another run: it has no id yet, and "copy_of" names the original.
+
+    Args:
+        newest: the name of the checkpoint from which it is resumed.
 
     Raises:
         UserError: the data differ.
@@ -419,10 +431,16 @@ def resumed_record(folder: Path, record: Mapping[str, Any], now: Mapping[str, An
     machines = list(record.get("resumed_on", ()))
     if now["machine"] not in (record["machine"], *machines):
         machines.append(now["machine"])
+    copied = {}
+    if (marks := record.get("folder")) and set(marks).isdisjoint(folder_marks(folder)):
+        origin = record.get("run_id")
+        log.info("%s is a copy of the run %s. If it trains further, it gets a new id.", folder, origin or "")
+        copied = {"run_id": None, "copy_of": {"run_id": origin, "checkpoint": newest}}
     return {
         **record,
         **({"changed": changed} if changed else {}),
         **({"resumed_on": machines} if machines else {}),
+        **copied,
     }
 
 
@@ -433,7 +451,7 @@ def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[s
     parameters = list(trainer.model.parameters())
     return {
         "format": RESULT_FORMAT,
-        "status": "finished",
+        "status": "finished" if trainer.divergence is None else "diverged",
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
@@ -482,7 +500,8 @@ def write_record(job: Job, start_record: Mapping[str, Any], run_id: str | None) 
         start_record: what it records, besides choices, overrides and run id.
     """
     given = {} if job.overrides is None else {"overrides": job.overrides}
-    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, **given, "run_id": run_id}
+    known = {"run_id": run_id, "folder": folder_marks(job.folder)}
+    record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, **given, **known}
     write_covered(job.folder, "run", "run.json", json.dumps(record, indent=2) + "\n")
 
 
@@ -500,12 +519,8 @@ def remove_result(folder: Path) -> None:
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Write `result.json`. JSON has no infinity and no NaN: they are written as null."""
-    plain = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in result.items()
-    }
-    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    """Write `result.json`. Infinities and NaN are written as null."""
+    text = json.dumps(finite(result), indent=2, ensure_ascii=False, allow_nan=False)
     found = [*folder.glob("*.jsonl"), *folder.glob("attention/*.jsonl")]
     tables = [str(path.relative_to(folder)) for path in found if path.name != METRICS_FILE]
     cover(folder, "result", ["result.json", "scored", *tables])

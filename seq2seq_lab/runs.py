@@ -17,7 +17,7 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import changed_choices
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
-from seq2seq_lab.files import find_damage, read_result, read_run_json
+from seq2seq_lab.files import SCORED, find_damage, read_result, read_run_json
 from seq2seq_lab.launching import study
 from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.reporting.runs import run_folders
@@ -27,7 +27,7 @@ from seq2seq_lab.tracking.files import METRICS_FILE
 FOLDERS = (Path("outputs"), Path("sweeps"))
 FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
 SETTINGS_WIDTH = 60  # letters of a line of the settings of a run in the list
-STATUSES = ("running", "finished", "failed", "preempted", "interrupted", "cut off", "damaged")
+STATUSES = ("running", *SCORED, "failed", "preempted", "interrupted", "cut off", "damaged")
 RECORDS = (METRICS_FILE, "result.json", "run.json")  # the newest of them is the end of a run so far
 
 
@@ -223,7 +223,7 @@ def print_list(runs: Sequence[ListedRun]) -> None:
                 run.status,
                 textwrap.fill(settings, SETTINGS_WIDTH, break_long_words=False, break_on_hyphens=False),
             ),
-            study.outcome(Path(run.folder), run.status) if run.status in ("finished", "failed") else "–",
+            study.outcome(Path(run.folder), run.status) if run.status in (*SCORED, "failed") else "–",
             "–" if run.seconds is None else duration(run.seconds),
             f"{age(time.time() - run.ended)} ago",
         ]
@@ -235,7 +235,7 @@ def print_list(runs: Sequence[ListedRun]) -> None:
         rows,
         numeric=2,
     )
-    if len([run for run in runs if run.status == "finished"]) > 1:
+    if len([run for run in runs if run.status in SCORED]) > 1:
         print("Compare finished runs: python -m seq2seq_lab.compare FOLDER…")
 
 
@@ -258,10 +258,14 @@ def show(run: ListedRun) -> None:
         "machine": describe_machine(record.get("machine", {})),
         "commit": record.get("commit"),
     }
-    tables = score_tables.score_tables(result, everything=True) if run.status == "finished" else []
+    if copied := record.get("copy_of"):
+        facts["copy of"] = (
+            f"run {copied.get('run_id') or 'without an id'}, resumed from {copied.get('checkpoint')}"
+        )
+    tables = score_tables.score_tables(result, everything=True) if run.status in SCORED else []
     shown = [(label, str(text)) for label, text in facts.items() if text is not None]
     commands = {}
-    if run.status == "finished":
+    if run.status in SCORED:
         commands["compare it with other runs"] = ["seq2seq_lab.compare", str(folder), "FOLDER"]
     elif run.status in ("preempted", "interrupted", "cut off") and checkpoint.any_in(folder / "checkpoints"):
         commands["resume it"] = ["seq2seq_lab", f"resume={folder}"]

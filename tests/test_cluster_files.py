@@ -5,13 +5,14 @@ import fcntl
 import logging
 import os
 import shutil
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from seq2seq_lab.files import is_locked, lock_folder, remove_folder
+from seq2seq_lab.files import FolderInUseError, is_locked, lock_folder, remove_folder
 from seq2seq_lab.launching import study
 from seq2seq_lab.tracking.files import FileTracker, read_metrics
 from seq2seq_lab.training import checkpoint
@@ -106,7 +107,7 @@ def test_a_job_that_is_set_aside_is_in_one_folder_after_a_crash(
         with pytest.raises(KeyboardInterrupt):
             study.set_aside(job)
     assert not any(job.glob("*"))
-    assert len([path for path in (tmp_path / "job.stale-1").iterdir() if path.name != ".lock"]) == 4
+    assert len([path for path in (tmp_path / "job.stale-1").glob("[!.]*") if path.is_file()]) == 4
 
 
 def test_a_job_that_is_set_aside_stays_locked(tmp_path: Path) -> None:
@@ -116,3 +117,47 @@ def test_a_job_that_is_set_aside_stays_locked(tmp_path: Path) -> None:
         study.set_aside(job)
         assert is_locked(job)
     assert not is_locked(job)
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+def test_a_job_that_is_set_aside_is_never_locked_by_two_processes(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process tries to start the job before an operation on folders."""
+    job = tmp_path / "job"
+    job.mkdir()
+    calls, owners = 0, ["first"]
+    with ExitStack() as stack:
+
+        def interrupting(operation: Any) -> Any:
+            def call(*arguments: Any, **named: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == place:
+                    with monkeypatch.context() as patch:
+                        patch.setattr(Path, "rename", rename)
+                        patch.setattr(Path, "mkdir", mkdir)
+                        start_other()
+                return operation(*arguments, **named)
+
+            return call
+
+        def start_other() -> None:
+            job.mkdir(exist_ok=True)
+            with suppress(FolderInUseError):
+                stack.enter_context(lock_folder(job, timeout=0))
+                owners.append("second")
+
+        rename, mkdir = Path.rename, Path.mkdir
+        with lock_folder(job):
+            monkeypatch.setattr(Path, "rename", interrupting(rename))
+            monkeypatch.setattr(Path, "mkdir", interrupting(mkdir))
+            try:
+                study.set_aside(job)
+            except FolderInUseError:
+                owners.remove("first")
+            monkeypatch.undo()
+            start_other()
+            assert calls >= place
+            assert len(owners) == 1
+            assert is_locked(job)

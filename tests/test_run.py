@@ -305,7 +305,11 @@ class TestFolder:
         assert (machine["device"], machine["ranks"], machine["torch"]) == ("cpu", 1, torch.__version__)
         assert machine["threads"] == torch.get_num_threads()
         assert machine["device_name"]
-        kept = {name: value for name, value in record.items() if name not in ("format", "choices", "run_id")}
+        kept = {
+            name: value
+            for name, value in record.items()
+            if name not in ("format", "choices", "run_id", "folder")
+        }
         assert kept == result["provenance"] == result_of(tmp_path)["provenance"]
 
     def test_a_resumed_run_keeps_the_record_and_warns_of_other_code(

@@ -35,6 +35,7 @@ from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 from seq2seq_lab.streams import optional_output
 
 RESUME = "resume="
+AUTO = "resume=auto"
 
 
 def main() -> None:
@@ -82,10 +83,14 @@ def run_command(arguments: Sequence[str]) -> None:
             from seq2seq_lab.launching.launch import follow
 
             follow()
-        elif any(item.startswith(RESUME) for item in line.overrides):
+        elif any(item.startswith(RESUME) and item != AUTO for item in line.overrides):
             with optional_output():
                 resume(line)
         else:
+            resume_auto = AUTO in line.overrides
+            arguments, line.overrides = (
+                [item for item in items if item != AUTO] for items in (arguments, line.overrides)
+            )
             request = read_command_line(line)
             options = [argument for argument in arguments if argument not in line.overrides]
             # Hydra's parser needs the settings together.
@@ -93,11 +98,13 @@ def run_command(arguments: Sequence[str]) -> None:
             if shows_only:
                 run_hydra(full, print)
                 return
+            if resume_auto:
+                check_auto(request, line.overrides)
             with optional_output():
                 if request.multirun:
                     run_study(request, arguments, full)
                 else:
-                    run_single(request.jobs[0])
+                    run_single(request.jobs[0], resume_auto)
         if is_external_rank():
             from seq2seq_lab.launching.launch import leave
 
@@ -119,8 +126,26 @@ def run_hydra(arguments: Sequence[str], function: TaskFunction) -> None:
         raise UserError(str(error)) from error
 
 
-def run_single(composed: Composed) -> None:
-    """Run one configuration: a new run, or a job that a launcher of a study has started as a command."""
+def check_auto(request: Request, overrides: Sequence[str]) -> None:
+    """Refuse `resume=auto` where it cannot find the run that it should resume.
+
+    Raises:
+        UserError: a study is started, or the run folder has not been chosen.
+    """
+    if request.multirun:
+        raise UserError(
+            f"{AUTO}: the jobs of a study resume without it. Leave it out, and set study.name=NAME."
+        )
+    if not any(item.startswith("hydra.run.dir=") for item in overrides):
+        raise UserError(f"{AUTO} needs the folder of the run: hydra.run.dir=FOLDER.")
+
+
+def run_single(composed: Composed, resume_auto: bool = False) -> None:
+    """Run one configuration: a run, or a job that a launcher of a study has started as a command.
+
+    Args:
+        resume_auto: whether to resume the run that the folder contains.
+    """
     from seq2seq_lab.launching import start
 
     folder, chosen, number = composed.run_folder, composed.choices, composed.config.study.number
@@ -128,15 +153,21 @@ def run_single(composed: Composed) -> None:
     def run(node: DictConfig) -> None:
         if number is None:
             make_absolute(composed.node)
-            config = to_config(without_hydra(composed.node), ())
-            start.start_run(replace(composed, config=config), folder)
+            moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
+            (start.start_or_resume_run if resume_auto else start.start_run)(moved, folder)
         else:
             entry = study.make_entry(node, chosen, folder, number)
             make_absolute(node)
             start.start_job(node, chosen, folder, entry, composed.overrides)
 
-    if number is None:
-        start.refuse_existing_run(folder)  # before Hydra writes to it
+    # Before Hydra writes to the folder.
+    if resume_auto:
+        if (
+            not composed.node.hydra.job.chdir
+        ):  # otherwise the paths of `composed` are not yet those of the recorded run
+            start.check_existing_run(composed, folder)
+    elif number is None:
+        start.refuse_existing_run(folder)
         start.check_run(composed.config)
     with composer():
         hydra_adapter.run_composed(composed.node, run)

@@ -102,9 +102,7 @@ def start_job(
         with lock_folder(folder):
             if config.study.number is None:  # otherwise the launcher of the study has added the entry
                 study.append_entry(folder.parent, entry)
-            if (folder / "run.json").is_file():
-                check_run_files(folder)
-            study.check_folder(folder, plain)
+            _check_existing(folder, plain)
             study.refuse_changed(study.handle_changes(folder, config))
             if read_finished_result(folder) is None:
                 remove_result(folder)
@@ -118,8 +116,46 @@ def start_job(
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
-    print(f"{entry.label}: {study.outcome(folder, 'finished')}, {folder}", flush=True)
+    print(f"{entry.label}: {study.outcome(folder, study.status(folder))}, {folder}", flush=True)
     return study.score(folder, config.trainer.monitor)
+
+
+def start_or_resume_run(composed: Composed, folder: Path) -> dict[str, Any]:
+    """Resume the run of a folder if it has a checkpoint, otherwise start it; return the contents of its `result.json`.
+
+    Args:
+        folder: created if it does not exist.
+
+    Raises:
+        UserError: the folder contains a run with other settings or is in use by another process, or what `run.run` raises.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        found = check_existing_run(composed, folder)
+        what = "resuming from the newest checkpoint" if found else "no checkpoint, starting the run"
+        print(f"resume=auto: {what}, in {folder}", flush=True)
+        return _launch(
+            composed.plain, composed.config, composed.choices, folder, composed.overrides, resume=found
+        )
+
+
+def check_existing_run(composed: Composed, folder: Path) -> bool:
+    """Check a run for a folder that may contain its beginning, and return whether it has a checkpoint.
+
+    Raises:
+        UserError: the folder contains a run with other settings or damaged files, or what `check_run` raises.
+    """
+    _check_existing(folder, composed.plain)
+    found = checkpoint.any_in(folder / "checkpoints")
+    check_run(composed.config, found)
+    return found
+
+
+def _check_existing(folder: Path, plain: Mapping[str, Any]) -> None:
+    """Refuse a folder with a run that has damaged files or other settings."""
+    if (folder / "run.json").is_file():
+        check_run_files(folder)
+    study.check_folder(folder, plain)
 
 
 def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ grid grows. A study that is started again skips finished jobs, resumes interrupt
 whose data or code have changed since they began are refused or run again (`study.changed`).
 """
 
+import errno
 import re
 import shlex
 import sys
@@ -25,6 +26,7 @@ from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     LOCK,
+    SCORED,
     FolderInUseError,
     checked_line,
     find_damage,
@@ -160,11 +162,11 @@ def _read_index_lines(folder: Path) -> list[bytes]:
 
 
 def status(folder: Path) -> str:
-    """Return the status of a job: not begun, running, finished, failed, preempted, interrupted, cut off or damaged."""
+    """Return the status of a job: "not begun", "running", "cut off", "damaged" or what its `result.json` records."""
     if not folder.is_dir():
         return "not begun"
-    if (known := read_result(folder).get("status")) == "finished":
-        return "damaged" if find_damage(folder, "run") else known
+    if (known := read_result(folder).get("status")) in SCORED:
+        return "damaged" if find_damage(folder, "run") else str(known)
     return "running" if is_locked(folder) else known or "cut off"
 
 
@@ -181,8 +183,8 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     existing: Any = OmegaConf.to_container(foreign.load_config(path)) if path.exists() else config
     if computed_settings(existing) != computed_settings(config):
         raise UserError(
-            f"{folder} already contains a run with other settings. Leave hydra.sweep.subdir unchanged, or give the study "
-            f"another name with study.name=NAME."
+            f"{folder} already contains a run with other settings. In a study, leave hydra.sweep.subdir unchanged, or give "
+            f"it another name with study.name=NAME. For a single run, choose another folder with hydra.run.dir=FOLDER."
         )
 
 
@@ -239,12 +241,23 @@ def handle_changes(folder: Path, config: configuration.Config) -> dict[Path, lis
 def set_aside(folder: Path) -> Path:
     """Move a job to a new folder, FOLDER.stale-N, and return it. The job's folder is then empty and still locked.
 
-    The job moves in one rename: after a crash it is in one of the two folders.
+    The job moves in one rename: after a crash it is in one of the two folders. The new folder of the job has the lock of
+    this process from its beginning.
+
+    Raises:
+        FolderInUseError: another process has started the job between the two renames.
     """
     aside = make_numbered_folder(folder.parent, f"{folder.name}{STALE}")
     folder.rename(aside)  # which replaces the empty folder
-    folder.mkdir()
-    (aside / LOCK).rename(folder / LOCK)  # the lock of this process stays with the file
+    new = aside / "new"
+    new.mkdir()
+    (aside / LOCK).rename(new / LOCK)  # the lock stays with the file
+    try:
+        new.rename(folder)  # this also replaces a folder that is empty
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise FolderInUseError(f"{folder} is in use by another run. Wait until it ends.") from error
     return aside
 
 
@@ -301,7 +314,7 @@ def print_summary(study: Study) -> None:
         varies = (entry.varies.get(key, "–") for key in keys)
         metrics = (values.get(label, "–") for label in labels)
         rows.append([str(entry.number), entry.hash, *varies, state, *metrics])
-        if state == "finished":
+        if state in SCORED:
             finished.append(folder)
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
@@ -329,8 +342,9 @@ def primary_values(folder: Path) -> dict[str, str]:
 
 def outcome(folder: Path, state: str) -> str:
     """Describe the result of a job that has this status."""
-    if state == "finished":
-        return ", ".join(f"{label} {value}" for label, value in primary_values(folder).items())
+    if state in SCORED:
+        scores = ", ".join(f"{label} {value}" for label, value in primary_values(folder).items())
+        return scores if state == "finished" else f"{state}: {scores}"
     return f"failed: {read_result(folder)['error']}" if state == "failed" else state
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from seq2seq_lab import plots
 from seq2seq_lab.config import extensions
+from seq2seq_lab.files import finite
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines, score_tables
 from seq2seq_lab.runtime import console
@@ -108,7 +109,7 @@ def report_evaluations(
     tracker: Tracker,
     step: int,
 ) -> dict[str, Any]:
-    """Log the metrics of final evaluations and write their files; return the entries of `result.json`.
+    """Log the metrics of final evaluations and write their files; return the entries of `result.json`, all finite.
 
     Args:
         evaluations: pairs of a split and its evaluation.
@@ -136,7 +137,7 @@ def report_evaluations(
             plots.save_for_print(plots.draw_groups(tests, grouping), picture)
             title = f"{grouping.declaration.label} by {grouping.label}"
             tracker.log_images(f"test/{key}", [picture], [title], step)
-    return result
+    return finite(result)
 
 
 def config_dir_option() -> list[str]:

@@ -16,6 +16,7 @@ from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
 from seq2seq_lab.config.schema import added_settings, canonical, dotted_settings, flat_keys
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import (
+    SCORED,
     find_damage,
     read_json_lines,
     read_record,
@@ -239,7 +240,7 @@ def _read_finished(folder: Path, for_page: bool) -> Run:
     if (folder / "run.json").is_file():
         read_record(folder)  # of a version with another format
     result = read_result(folder)
-    if (status := result.get("status", "not finished")) != "finished":
+    if (status := result.get("status", "not finished")) not in SCORED:
         raise UserError(result["error"] if status == "damaged" else status)
     if damaged := find_damage(folder, "run"):
         raise UserError("; ".join(f"{name} {problem}" for name, problem in damaged.items()))
@@ -352,13 +353,15 @@ def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[Group]:
 
 
 def differing(groups: Sequence[Group], metric: str) -> list[str]:
-    """Return a warning for each of `ASPECTS` and the signature if it differs between runs, and for repeated seeds.
+    """Return a warning for runs that have diverged, for each of `ASPECTS` and the signature if it differs between runs, and
+    for repeated seeds.
 
     Args:
         metric: the name of the metric by which the runs are compared.
     """
     runs = [run for group in groups for run in group.runs]
-    warnings = []
+    diverged = [run for run in runs if run.result.get("status") == "diverged"]
+    warnings = [f"warning: the training diverged: {_named_runs(diverged)}"] if diverged else []
     values_of: dict[str, Callable[[Run], str]] = {
         **{name: lambda run, name=name: run.recorded[name] for name in ASPECTS},  # type: ignore[misc]
         f"signature of {metric}": lambda run: run.signature(metric),

@@ -318,6 +318,13 @@ class Task(ABC):
         An auxiliary term is its mean over the units times their number.
         """
 
+    def uniform_loss(self) -> float | None:
+        """Return the loss per unit of a model to which all predictions are equally likely; None if it is not known.
+
+        A run whose training loss ends far above it has diverged. It is called after `load`.
+        """
+        return None
+
     def values(self, step: int) -> dict[str, float]:
         """Return values of the task that are logged at a step, for example a rate that changes during training."""
         return {}

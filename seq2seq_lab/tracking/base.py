@@ -1,8 +1,11 @@
 """Trackers: objects that record what a run measures."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 
 class Tracker:
@@ -110,3 +113,19 @@ class Trackers(Tracker):
         with ExitStack() as stack:  # closes all of them, also if one fails
             for tracker in self._trackers:
                 stack.callback(tracker.finish, exit_code)
+
+
+@contextmanager
+def logger_errors() -> Iterator[None]:
+    """Log an error of the block as a warning, with the traceback in `run.log`.
+
+    For what the loggers do when the run has its scores or its own error. A logger can be a component of the user or
+    another package, so any exception can be raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        log.warning(
+            "The logger has failed (%s: %s). The run does not depend on it.", type(error).__name__, error
+        )
+        log.info("Traceback of the logger:", exc_info=error, extra={"console": False})

@@ -132,10 +132,12 @@ class WandbTracker(Logger):
         """Log PNG files as a row of images."""
         import wandb
 
-        pictures = [
-            wandb.Image(str(path), caption=caption) for path, caption in zip(paths, captions, strict=True)
-        ]
-        self._send(lambda run: run.log({name: pictures, STEP: step}))
+        def log(run: "wandb.Run") -> None:
+            pairs = zip(paths, captions, strict=True)
+            pictures = [wandb.Image(str(path), caption=caption) for path, caption in pairs]
+            run.log({name: pictures, STEP: step})
+
+        self._send(log)
 
     def log_table(
         self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
@@ -143,8 +145,11 @@ class WandbTracker(Logger):
         """Log a table."""
         import wandb
 
-        data = wandb.Table(columns=list(columns), data=[list(row) for row in rows], allow_mixed_types=True)
-        self._send(lambda run: run.log({name: data, STEP: step}))
+        def log(run: "wandb.Run") -> None:
+            values = [list(row) for row in rows]
+            run.log({name: wandb.Table(list(columns), values, allow_mixed_types=True), STEP: step})
+
+        self._send(log)
 
     def log_artifact(
         self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
@@ -204,7 +209,8 @@ class WandbTracker(Logger):
                 run.finish(exit_code)
             except TimeoutError:
                 _log.warning("The upload to W&B is incomplete. Run `%s` to finish it.", self._sync_line())
-            wandb.teardown()
+            finally:
+                wandb.teardown()
 
         self._send(close)
         self._run = None
@@ -228,7 +234,7 @@ class WandbTracker(Logger):
                 wandb.teardown()
             wandb.run = None
             self._run = None
-        except (OSError, MemoryError) as error:
+        except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: no new thread can be started
             _log.warning("W&B did not record data of this run (%s: %s).", type(error).__name__, error)
 
 

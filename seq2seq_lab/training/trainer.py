@@ -34,6 +34,7 @@ from seq2seq_lab.tasks.base import EpochPlan, StepInfo, Task, TrainingSplit
 from seq2seq_lab.tasks.evaluation import Counted
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
+from seq2seq_lab.training.divergence import LossRecord
 from seq2seq_lab.training.profiling import STEP, Profile
 from seq2seq_lab.training.schedules import Schedule, Score
 from seq2seq_lab.training.update import decides_on_device, digest, start_momentum, state_tensors, step_if
@@ -97,6 +98,7 @@ class TrainState:
         validated: the step of the last validation.
         skipped: steps without an update of the weights, because the loss or the gradient norm was not finite.
         skipped_in_a_row: those since the last update.
+        step_losses: the losses by which a divergence is found.
     """
 
     step: int = 0
@@ -119,6 +121,12 @@ class TrainState:
     skipped: int = 0
     skipped_in_a_row: int = 0
     scaler: dict[str, Any] = field(default_factory=dict)
+    step_losses: LossRecord = field(default_factory=LossRecord)
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any]) -> "TrainState":
+        """Return the state in a checkpoint. Those of earlier versions have no losses of steps."""
+        return cls(**{**saved, "step_losses": LossRecord(**saved.get("step_losses", {}))})
 
     def __post_init__(self) -> None:
         self.losses = [*[None] * (len(self.history) - len(self.losses)), *self.losses]
@@ -146,6 +154,7 @@ class Trainer:
         profile: profiles the steps, or `profiling.no_profile`.
         stop: checked after every step and every batch of a validation.
         compute: its ranks share every step; rank 0 alone writes checkpoints.
+        uniform_loss: see `Task.uniform_loss`.
     """
 
     def __init__(
@@ -165,6 +174,7 @@ class Trainer:
         profile: Profile,
         stop: StopSignals,
         compute: Compute,
+        uniform_loss: float | None = None,
     ) -> None:
         self.task = task
         self.model = model
@@ -180,6 +190,7 @@ class Trainer:
         self.profile = profile
         self.stop = stop
         self.compute = compute
+        self.uniform_loss = uniform_loss
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision is Precision.fp16)
         self._skips_on_device = decides_on_device(optimizer, compute.device)
         if self._skips_on_device:
@@ -263,6 +274,13 @@ class Trainer:
                 self.settings.patience,
             )
         self._report_constant_metric()
+        if self.divergence is not None:
+            log.warning("The training has diverged: %s. %s", self.divergence, self._advice())
+
+    @property
+    def divergence(self) -> str | None:
+        """How the training has diverged although its loss is finite; None if it has not."""
+        return self.state.step_losses.divergence(self.uniform_loss)
 
     def _report_constant_metric(self) -> None:
         """Log a warning if the monitored metric had the same value at every validation."""
@@ -415,7 +433,7 @@ class Trainer:
                     f"Cannot resume from {path}: {what} was {was} and is now {now}. Restore it, or start a new run with "
                     f"init_from=RUN_FOLDER."
                 )
-        state = TrainState(**saved["train_state"])
+        state = TrainState.restored(saved["train_state"])
         if self.total < state.step:
             raise UserError(
                 f"Cannot resume from {path}: the run has completed {state.step} steps and would end at step {self.total}. "
@@ -468,7 +486,7 @@ class Trainer:
         left: dict[str, TrainState] = {}
         for path in sorted(self.folder.glob("step_*")):
             if checkpoint.damage(path) is None:
-                saved = TrainState(**checkpoint.load_state(path)["train_state"])
+                saved = TrainState.restored(checkpoint.load_state(path)["train_state"])
                 if saved.validated == saved.step:
                     left[path.name] = saved
         if not left:
@@ -530,7 +548,11 @@ class Trainer:
         state, limit = self.state, self.settings.max_skipped_steps
         before, longest = state.skipped, 0
         backs_off = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
-        for loss, norm in self._pending.take_uncounted():
+        new = self._pending.take_uncounted()
+        counts = self._pending.counts[len(self._pending.counts) - len(new) :]
+        means = [loss / count for (loss, _), count in zip(new, counts, strict=True)]
+        state.step_losses.add(state.step - len(new), means)
+        for loss, norm in new:
             skipped = not (math.isfinite(loss) and (backs_off or math.isfinite(norm)))
             state.skipped += skipped
             state.skipped_in_a_row = state.skipped_in_a_row + 1 if skipped else 0
@@ -582,10 +604,16 @@ class Trainer:
             )
 
     def _diverged(self, problem: str) -> UserError:
-        clip = self.settings.clip_norm
         return UserError(
-            f"{problem} at step {self.state.step}: the training has diverged. Earlier checkpoints are not changed. Start a "
-            f"new run with a smaller optimizer.lr (now {max(self._rates):g}), a smaller trainer.clip_norm (now "
+            f"{problem} at step {self.state.step}: the training has diverged. Earlier checkpoints are not changed. "
+            f"{self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        """Return what to change after a training that has diverged."""
+        clip = self.settings.clip_norm
+        return (
+            f"Start a new run with a smaller optimizer.lr (now {max(self._rates):g}), a smaller trainer.clip_norm (now "
             f"{'null' if clip is None else clip}), or trainer.precision=fp32 (now {self.compute.precision.value})."
         )
 

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- table of faults: begin -->", "<!-- table of faults: end -->"
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 sys.path.insert(0, str(TESTS))
 
-from faults import damage, ends, interruptions, several, strangers, surroundings  # noqa: E402
+from faults import afterwards, damage, ends, interruptions, several, strangers, surroundings  # noqa: E402
 from faults.rig import Fault, Rig, Seen  # noqa: E402
 from reports import fast_reports  # noqa: E402
 
@@ -37,6 +37,7 @@ def rows() -> list[Fault]:
             *surroundings.faults(),
             *strangers.faults(),
             *ends.faults(),
+            *afterwards.faults(),
         ],
         key=lambda fault: int(fault.row),
     )

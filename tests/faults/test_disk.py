@@ -73,7 +73,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE])
 def test_the_path_and_the_remedy_are_named(number: int, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^x/y\.txt: .*\. [A-Z]"), storage_errors(tmp_path):
         raise OSError(number, os.strerror(number), "x/y.txt")

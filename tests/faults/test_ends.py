@@ -1,10 +1,10 @@
-"""The rows of `faults.ends`, each with real processes."""
+"""The rows of `faults.ends`, and loggers that fail, each with real processes."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
-from faults import ends
+from faults import afterwards, ends
 from faults.rig import Fault, Rig
 
 
@@ -18,6 +18,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         yield rig
 
 
-@pytest.mark.parametrize("fault", [*ends.faults()], ids=lambda fault: fault.name)
+ROWS = [*ends.faults(), *(fault for fault in afterwards.faults() if fault.row == "46")]
+
+
+@pytest.mark.parametrize("fault", ROWS, ids=lambda fault: fault.name)
 def test_an_end_from_outside_costs_nothing(fault: Fault, rig: Rig) -> None:
     assert fault.run(rig).problems == []

@@ -114,6 +114,13 @@ def test_a_run_of_the_first_directory_is_the_origin_of_another_and_is_resumed(
     assert result(start / "second")["steps"] == 2 * steps
 
 
+def test_the_same_command_resumes_a_run_of_relative_paths(start: Path) -> None:
+    line = ("resume=auto", *TINY, "dataset=parallel", "hydra.run.dir=again")
+    files = tuple(f"dataset.{name}=data/{name}.tsv" for name in ("train", "validation", "test"))
+    assert "starting the run" in run(start, *line, *files)
+    assert "resuming from the newest checkpoint" in run(start, *line, *files)
+
+
 @pytest.mark.parametrize("launcher", ["basic", "local"])
 def test_the_jobs_of_a_study_read_the_files_of_the_first_directory(
     start: Path, first: str, launcher: str

@@ -551,3 +551,23 @@ def test_a_run_outlives_an_artifact_that_cannot_be_recorded(
     monkeypatch.setattr("seq2seq_lab.tracking.wandb.make_numbered_folder", fail)
     tracker.log_artifact("checkpoint-1", "model", [], {})
     assert "did not record" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), RuntimeError("can't start new thread")]
+)
+def test_images_and_tables_that_cannot_be_made_are_left_out(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import wandb
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr(wandb, "Image", fail)
+    monkeypatch.setattr(wandb, "Table", fail)
+    tracker = _build(tmp_path)
+    tracker.log_images("val/attention", [tmp_path / "a.png"], ["a"], step=1)
+    tracker.log_table("val/samples", ["source"], [["a"]], step=1)
+    tracker.finish(0)
+    assert caplog.text.count("W&B did not record data of this run") == 2

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -242,6 +243,9 @@ class CaptionTask(Task):
 
     def loss(self, model: Seq2Seq, batch: CaptionBatch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
+
+    def uniform_loss(self) -> float:
+        return math.log(self.tokenizer.size)
 
     def values(self, step: int) -> dict[str, float]:
         return {"teacher_forcing_ratio": self.training_loss.teacher_forcing.ratio_at(step)}

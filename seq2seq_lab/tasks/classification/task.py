@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -216,6 +217,9 @@ class ClassificationTask(Task):
         if penalty_B is None or not model.pooling.penalizes(step.step):
             return loss
         return loss + penalty_B.sum()
+
+    def uniform_loss(self) -> float:
+        return math.log(len(self.vocabulary.classes))
 
     def evaluator(
         self, split: ClassificationSplit, model: Classifier, compute: Compute, also: Collection[str] = ()

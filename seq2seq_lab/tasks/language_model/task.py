@@ -1,5 +1,6 @@
 """Language modeling as a task: the next token of sentences of one language."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -196,6 +197,9 @@ class LanguageModelTask(Task):
         if self.carried is not None:
             self.carried.put(batch, after)
         return cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
+
+    def uniform_loss(self) -> float:
+        return math.log(self.vocabulary.tokenizer.size)
 
     def evaluator(
         self, split: LanguageModelSplit, model: LanguageModel, compute: Compute, also: Collection[str] = ()

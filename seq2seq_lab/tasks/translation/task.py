@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -302,6 +303,9 @@ class TranslationTask(Task):
 
     def loss(self, model: Seq2Seq, batch: Batch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
+
+    def uniform_loss(self) -> float:
+        return math.log(self.tokenizers.target.size)
 
     def values(self, step: int) -> dict[str, float]:
         return {"teacher_forcing_ratio": self.training_loss.teacher_forcing.ratio_at(step)}

@@ -1,0 +1,132 @@
+"""`resume=auto`: the same command starts a run or resumes it."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import command_line
+import pytest
+import torch
+
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import lock_folder, read_result, read_run_json
+from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.trainer import Trainer
+
+SETTINGS = (
+    *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
+    *("dataset.test_compositional=0", "model.embedding_size=8", "model.hidden_size=8"),
+    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0"),
+    *("trainer.batch_size=16", "trainer.max_epochs=2", "trainer.log_every_steps=1", "logger=none"),
+    "model.dropout=0.3",
+)
+STARTS, RESUMES = "no checkpoint, starting the run", "resuming from the newest checkpoint"
+
+
+def line(folder: Path, *others: str) -> list[str]:
+    return ["resume=auto", *SETTINGS, *others, f"hydra.run.dir={folder}"]
+
+
+def stop_in(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    update = Trainer._update_weights
+
+    def stopping(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
+        if trainer.state.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(trainer, loss_sum)
+
+    monkeypatch.setattr(Trainer, "_update_weights", stopping)
+
+
+def fail(trainer: Trainer) -> None:
+    raise UserError("no memory")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert command_line.run(*line(folder)[1:]) == 0
+    return folder
+
+
+def losses(folder: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(folder / "metrics.jsonl") if "train/loss" in row]
+
+
+def test_the_same_command_starts_resumes_and_ends_a_run(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_in(patch, 6)
+        assert command_line.run(*line(folder)) == 128 + signal.SIGTERM
+    assert STARTS in capsys.readouterr().out
+    assert read_result(folder)["status"] == "preempted"
+    assert command_line.run(*line(folder)) == 0
+    told = capsys.readouterr().out
+    assert RESUMES in told
+    assert "Resuming from step 7." in told
+    assert losses(folder) == losses(whole)
+    assert "resume=auto" not in read_run_json(folder)["overrides"]
+    ended = read_result(folder)
+    assert command_line.run(*line(folder)) == 0
+    assert "The training is complete." in capsys.readouterr().out
+    assert read_result(folder) == ended
+    assert command_line.run(*line(folder, "trainer.max_epochs=3")) == 0
+    assert read_result(folder)["steps"] == 15
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_starts_again(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "fit", fail)
+        assert command_line.run(*line(folder)) == 2
+    assert read_result(folder)["status"] == "failed"
+    assert command_line.run(*line(folder)[1:]) == 2  # as without it
+    capsys.readouterr()
+    assert command_line.run(*line(folder)) == 0
+    assert STARTS in capsys.readouterr().out
+    assert losses(folder) == losses(whole)
+
+
+def test_another_run_is_refused_and_not_changed(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "run"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert command_line.run(*line(folder, "seed=2")) == 2
+    assert "other settings" in capsys.readouterr().err
+    (folder / "tokenizer" / "source.json").write_bytes(b"{}")
+    assert command_line.run(*line(folder)) == 2
+    assert "source.json is damaged" in capsys.readouterr().err
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert [path.name for path in after if after[path] != before.get(path)] == ["source.json"]
+    with lock_folder(folder):
+        (folder / "tokenizer" / "source.json").write_bytes(before[folder / "tokenizer" / "source.json"])
+        assert command_line.run(*line(folder)) == 2
+    assert "in use by another run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("resume=auto", "logger=none"), "hydra.run.dir=FOLDER"),
+        (("resume=auto", "-m", "seed=1,2", "logger=none"), "study.name=NAME"),
+        (("resume=auto", "resume=other", "logger=none"), "one folder"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    arguments: tuple[str, ...],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command_line.run(*arguments) == 2
+    assert named in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
