@@ -152,7 +152,9 @@ def text_key(
             fitted.save(Path(folder))
             add(json.dumps(file_hashes(Path(folder)), sort_keys=True))
     if any(map(has_attached, texts.values())):
-        add("rules 2")  # `Tokenizer.rules` changed the tokens of such text only
+        add("rules 3")  # `Tokenizer.rules` changed the tokens of such text only
+    if options.get("lowercase") and any("Σ" in line for lines in texts.values() for line in lines):
+        add("final sigma")
     labels = about if isinstance(about, list | tuple) else [about]
     if any(isinstance(one, str) and language_code(one) in CASES for one in labels):
         add("case by language")

@@ -35,6 +35,8 @@ THAI = ["เด็กชอบรถเก่า", "ครูกินปลา�
         ("auto", "target", ["abcdef", "a dog ."], SPACED, False),
         ("auto", "target", ["今天 天气 很 好 。"], SPACED, False),
         ("auto", "fr", [], SPACED, False),
+        ("auto", "am", ["ሰላም፡ለዓለም፡ሁሉ።"], Segmentation("intl", "letters"), False),
+        ("auto", "am", ["ሰላም ለዓለም ሁሉ።"], SPACED, False),
     ],
 )
 def test_the_language_decides(
@@ -85,6 +87,14 @@ def test_scores_and_signatures_are_those_of_sacrebleu() -> None:
     assert 0 < LengthRatio().value(LengthRatio().rows(outputs).sum(0)) < 1
     assert Bleu(lowercased_tokenised=True).unavailable(outputs)
     assert "tok:zh" in outputs.references.examples
+
+
+def test_signs_between_words_separate_them_for_all_scores() -> None:
+    references = ["ሰላም፡ለዓለም፡ሁሉ፡ሰው።"]
+    segmentation = choose_segmentation("auto", "am", [references])
+    outputs = TextOutputs(["ሰላም፡ለዓለም፡ሁሉ፡ውሻ።"], References(references, segmentation=segmentation))
+    assert Ter().value(Ter().rows(outputs).sum(0)) == pytest.approx(100 / 4)
+    assert Bleu().value(Bleu().rows(outputs).sum(0)) > 50
 
 
 def test_ter_of_other_scripts_without_spaces_counts_letters() -> None:
