@@ -15,6 +15,7 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose_opened, compose_resumed
 from seq2seq_lab.errors import UserError, print_visible, visible
 from seq2seq_lab.files import cover, read_json_object, sha256
+from seq2seq_lab.launching import start
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.training import checkpoint
@@ -249,6 +250,31 @@ def test_a_malformed_tokenizer_is_named(name: str, content: str, stranger: Path)
     cover(stranger, "run", ["config.yaml", "run.json", "tokenizer"])
     with pytest.raises(UserError, match=name):
         api.load(stranger)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("precision", 5),
+        ("test_precision", "fp99"),
+        ("test_precision", None),
+        ("machine", {"threads": "many", "ranks": 1}),
+        ("machine", {"threads": 0, "ranks": 1}),
+        ("machine", []),
+        ("weights", 3),
+    ],
+)
+def test_a_malformed_record_is_named_when_a_run_is_opened(key: str, value: object, stranger: Path) -> None:
+    record = json.loads((stranger / "run.json").read_text("utf-8"))
+    rewrite(stranger / "run.json", json.dumps({**record, key: value}))
+    foreign.remember(stranger)  # otherwise the files that it names are refused first
+    for call in (
+        lambda: api.load(stranger),
+        lambda: reproduce.reproduce(reproduce.parser().parse_args([str(stranger)])),
+        lambda: start.resume_run(stranger, []),
+    ):
+        with pytest.raises(UserError, match=rf"run\.json is damaged: {key}="):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
-from seq2seq_lab.files import MAX_DEPTH, read_bounded, read_json_object, sha256
+from seq2seq_lab.files import MAX_DEPTH, read_bounded, read_json_object, read_record, sha256
 
 MAX_CONFIG_BYTES = 2**20  # of config.yaml
 MAX_ENTRIES = 100_000  # files and folders of a run folder
@@ -70,6 +71,29 @@ def _find_foreign_form(text: bytes) -> str | None:
     return None
 
 
+def read_opened_record(folder: Path) -> dict[str, Any]:
+    """Return the `run.json` of a run that is opened, continued or repeated.
+
+    Raises:
+        UserError: see `read_record`, or an entry that is needed for this is missing or malformed.
+    """
+    record = read_record(folder)
+    precisions = [one.value for one in configuration.Precision if one is not configuration.Precision.auto]
+    machine = record.get("machine")
+    right = {
+        "precision": record.get("precision") in precisions,
+        "test_precision": record.get("test_precision") in precisions,
+        "weights": fits(record.get("weights", 0), str | None),
+        "machine": isinstance(machine, dict)
+        and all(fits(number := machine.get(key), int) and number > 0 for key in ("threads", "ranks")),
+    }
+    if wrong := [key for key, one in right.items() if not one]:
+        raise UserError(
+            f"{folder / 'run.json'} is damaged: {wrong[0]}={record.get(wrong[0])!r:.80}. Restore it from a copy of the run."
+        )
+    return record
+
+
 def check_tree(folder: Path) -> None:
     """Refuse a run folder of someone else that leads to other places: a link out of it, a pipe or a device.
 
@@ -91,13 +115,21 @@ def check_tree(folder: Path) -> None:
             )
         for path in (Path(parent, name) for name in (*names, *files)):
             mode = path.lstat().st_mode
-            if stat.S_ISLNK(mode) and not path.resolve().is_relative_to(root):
+            if stat.S_ISLNK(mode) and _leads_out(path, root):
                 raise UserError(
-                    f"{path} is a link out of the folder of a run that was not started here by this user. Remove the link, "
-                    f"or put a copy of the file in its place."
+                    f"{path} is a link to itself, or out of the folder of a run that was not started here by this user. "
+                    f"Remove the link, or put a copy of the file in its place."
                 )
             if not (stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise UserError(f"{path} is neither a file nor a folder. Remove it to open the run.")
+
+
+def _leads_out(link: Path, root: Path) -> bool:
+    """Return whether a link leads out of a folder, or in a circle."""
+    try:
+        return not link.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # the link leads to itself
+        return True
 
 
 def _list_folder() -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
@@ -19,7 +20,6 @@ from seq2seq_lab.files import (
     check_run_files,
     lock_folder,
     read_finished_result,
-    read_record,
 )
 from seq2seq_lab.launching import study, warm_start
 from seq2seq_lab.launching.launch import RankKilledError, check_devices, launch, record_failure
@@ -137,7 +137,7 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     with lock_folder(folder):
         composed = compose_resumed(folder, changes)
         check_run(composed.config, resumed=True)
-        record = read_record(folder)
+        record = foreign.read_opened_record(folder)
         overrides = record.get("overrides")
         if overrides is not None:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
@@ -159,7 +159,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
     Raises:
         UserError: the data have changed, or what `start_run` raises.
     """
-    record = read_record(folder)
+    record = foreign.read_opened_record(folder)
     machine = record["machine"]
     composed = compose_repeated(
         folder,

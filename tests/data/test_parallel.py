@@ -377,7 +377,7 @@ def test_the_error_of_a_missing_file_lists_the_files_of_the_folder(tmp_path):
             r"dataset\.test=.*file gone\.de not found",
         ),
         ({"train": train, "test": {"x": "a/b.tsv"}}, r"dataset\.test\.x=a/b\.tsv: .*folder a not found"),
-        ({"train": str(tmp_path), "format": "tsv"}, r"file .* not found; .* contains train\.de, train\.tsv"),
+        ({"train": str(tmp_path), "format": "tsv"}, r"is a folder; .* contains train\.de, train\.tsv"),
     ):
         with pytest.raises(UserError, match=message):
             parallel(**changes).load()
