@@ -85,7 +85,7 @@ def read_opened_record(folder: Path) -> dict[str, Any]:
         "test_precision": record.get("test_precision") in precisions,
         "weights": fits(record.get("weights", 0), str | None),
         "machine": isinstance(machine, dict)
-        and all(fits(number := machine.get(key), int) and number > 0 for key in ("threads", "ranks")),
+        and all(fits(machine.get(key), int) and machine[key] > 0 for key in ("threads", "ranks")),
     }
     if wrong := [key for key, one in right.items() if not one]:
         raise UserError(

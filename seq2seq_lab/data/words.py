@@ -34,7 +34,7 @@ _SHARED = r"\u3006\u3031-\u3035\u303c\u30fc\uff70"  # letters of several of thes
 _UNSPACED_LETTER = r"(?=[\p{L}\p{Nl}])[" + _SHARED + "".join(map(r"\p{{sc={}}}".format, _SCRIPTS)) + "]"
 _CLUSTER = rf"(?={_UNSPACED_LETTER})\X[{ATTACHED}]*+"
 
-# Signs that separate words where there are no spaces, such as the Ethiopic wordspace. Each is part of the word before it.
+# Signs that separate words in texts without spaces; the first is the Ethiopic wordspace. Each is part of the word before it.
 _DIVIDERS = "\u1361\u16eb-\u16ed\U00010100\U00010101\U0001039f\U000103d0\U0001091f\U00012470"
 _DIVIDED = re.compile(rf"[{_DIVIDERS}]+(?=[^\s{_DIVIDERS}])")
 # U+200B, a space without width, separates words.
