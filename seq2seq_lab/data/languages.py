@@ -45,9 +45,22 @@ def lowercase(text: str, label: str | None) -> str:
     Args:
         label: that of the language; see `language_code`.
     """
+    return _with_own_cases(text, label).lower()
+
+
+def fold_case(text: str, label: str | None) -> str:
+    """Return a text without differences of case, for comparison, by the rules of a language.
+
+    Args:
+        label: that of the language; see `language_code`.
+    """
+    return _with_own_cases(text, label).casefold()
+
+
+def _with_own_cases(text: str, label: str | None) -> str:
     for capital, small in CASES.get(language_code(label), ()):
         text = text.replace(capital, small)
-    return text.lower()
+    return text
 
 
 def lowercase_letters(text: str, label: str | None) -> list[str]:
