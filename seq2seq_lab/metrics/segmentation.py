@@ -28,12 +28,12 @@ class Segmentation:
     Attributes:
         bleu: sacreBLEU's tokenizer, one of `BLEU_TOKENIZERS`.
         ter: `spaces`: words are separated by spaces; `asian`: sacreBLEU's options `normalized` and `asian_support`, which
-            cut ideographs apart; `letters`: as `data.words.words` cuts them, for other scripts without spaces, and for signs
-            between words such as the Ethiopic wordspace.
+            cut ideographs apart; `letters`: as `data.words.words` cuts them, without shifts, for other scripts without
+            spaces; `divided`: the same with shifts, for words between signs such as the Ethiopic wordspace.
     """
 
     bleu: str = "13a"
-    ter: Literal["spaces", "asian", "letters"] = "spaces"
+    ter: Literal["spaces", "asian", "letters", "divided"] = "spaces"
 
 
 SPACED = Segmentation()
@@ -89,7 +89,9 @@ def choose_segmentation(
     _check_installed(bleu, language)
     if code in ("zh", "ja"):
         return Segmentation(bleu, "asian")
-    return Segmentation(bleu, "letters" if unspaced or divided or code in UNSPACED else "spaces")
+    if unspaced or code in UNSPACED:
+        return Segmentation(bleu, "letters")
+    return Segmentation(bleu, "divided" if divided else "spaces")
 
 
 def _check_installed(bleu: str, language: str | None) -> None:
