@@ -181,6 +181,26 @@ def test_a_model_of_another_size_than_the_weights_takes_no_memory(stranger: Path
         api.load(stranger)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "key", "change"),
+    [
+        ("eval_batch_size: ", "eval_batch_size: 1000000000 # ", "trainer.eval_batch_size", "2"),
+        ("max_length_extra: ", "max_length_extra: 1000000000 # ", "search.max_length_extra", "10"),
+        ("max_length_factor: ", "max_length_factor: 1.0e+300 # ", "search.max_length_factor", "2"),
+    ],
+)
+def test_settings_that_need_much_memory_or_time_are_named(
+    old: str, new: str, key: str, change: str, stranger: Path
+) -> None:
+    replace_in_config(stranger, old, new)
+    with pytest.raises(UserError, match=rf"{key}=1.*{key}="):
+        api.load(stranger)
+    assert api.load(stranger, changes=[f"{key}={change}"]).translate(["a small word1"])
+    assert api.load(stranger, changes=["search=greedy", "trainer.eval_batch_size=2"])
+    foreign.remember(stranger)
+    assert api.load(stranger)
+
+
 def test_a_run_records_the_digests_of_the_files_that_it_names(run: Path) -> None:
     inputs = read_json_object(run / "run.json")["inputs"]
     assert inputs.keys() == {"dataset.train", "dataset.validation", "dataset.test"}

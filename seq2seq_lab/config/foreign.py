@@ -25,6 +25,12 @@ from seq2seq_lab.files import MAX_DEPTH, read_bounded, read_json_object, read_re
 MAX_CONFIG_BYTES = 2**20  # of config.yaml
 MAX_ENTRIES = 100_000  # files and folders of a run folder
 MAX_FOLDER_DEPTH = 16  # of a run folder
+# The largest values of a run of someone else that is opened, unless the command sets them.
+OPENED_BOUNDS = {
+    **{"search.size": 1000, "search.nbest": 1000},
+    **{"search.max_length_factor": 100, "search.max_length_extra": 10_000},
+    **{"trainer.eval_batch_size": 10_000, "task.generated_length": 10_000},
+}
 INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
 DATASET = ("dataset",)
 # Settings of these names are paths or names of the hub; other texts are paths if they contain a separator or name a file.
@@ -310,6 +316,28 @@ def check_inputs(
         f"{folder}: {named}: these files, or data sets of the hub, are {reason}. To use them, name them in this command: "
         f"{' '.join(f'{_setting(key)}=…' for key in refused)}."
     )
+
+
+def check_bounds(folder: Path, config: Mapping[str, Any], given: Collection[str]) -> None:
+    """Refuse a run of someone else whose settings need very much memory or time when it is opened.
+
+    Args:
+        config: its plain configuration, after the changes of this command.
+        given: the keys and groups that the command line sets.
+
+    Raises:
+        UserError: names the key.
+    """
+    if is_own(folder):
+        return
+    for key, most in OPENED_BOUNDS.items():
+        section, name = key.split(".")
+        value = (config.get(section) or {}).get(name)
+        if isinstance(value, int | float) and value > most and not {section, key} & {*given}:
+            raise UserError(
+                f"{folder}: {key}={value} of a run that is not on the list of runs that you started here is above {most}. "
+                f"Set another value in this command, for example {key}={min(most, 5)}, or the same one if it is wanted."
+            )
 
 
 def _setting(key: str) -> str:
