@@ -152,6 +152,23 @@ def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, 
     assert not foreign.is_own(copy)
 
 
+def test_a_run_in_the_folder_of_its_data_does_not_change_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "val", "test2016"):
+        for language in ("de", "en"):
+            Path(f"{name}.{language}").write_text("".join(f"a small word{n}\n" for n in range(30)))
+    settings = ("dataset=multi30k", "dataset.path=.", *SETTINGS, "hydra.run.dir=first")
+    assert command_line.run(*settings) == 0
+    evaluate_run("first")
+    assert command_line.run(*settings[:-1], "hydra.run.dir=second") == 0
+    evaluate_run("first")
+    Path("new.txt").write_text("x")
+    with pytest.raises(UserError, match=r"dataset\.path=\.: .*changed"):
+        evaluate_run("first")
+
+
 def test_a_stranger_chooses_neither_the_cache_nor_where_metrics_are_sent(
     stranger: Path, tmp_path: Path
 ) -> None:

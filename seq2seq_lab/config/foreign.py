@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
-from seq2seq_lab.files import MAX_DEPTH, read_bounded, read_json_object, read_record, sha256
+from seq2seq_lab.files import LOCK, MAX_DEPTH, read_bounded, read_json_object, read_record, sha256
 
 MAX_CONFIG_BYTES = 2**20  # of config.yaml
 MAX_ENTRIES = 100_000  # files and folders of a run folder
@@ -37,6 +38,8 @@ DATASET = ("dataset",)
 PATH_NAMES = frozenset(("path", "train", "validation", "test", "hub", "url", "file", "files", "folder"))
 # Not searched for the files of a data set: folders that programs write to.
 NOT_DATA = frozenset(("outputs", "sweeps", "wandb", "artifacts", "__pycache__"))
+
+_OF_RUNS = ("run.json", LOCK)
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +250,10 @@ def _digest(key: str, value: str) -> str | None:
         if path.is_file():
             return sha256(path)
         if path.is_dir():
-            lines = [f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in _files_in(path)]
+            files = [*islice(_files_in(path), MAX_ENTRIES + 1)]
+            if len(files) > MAX_ENTRIES:  # not a folder of data, such as the root of a disk
+                return None
+            lines = [f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in files]
             return hashlib.sha256("".join(lines).encode()).hexdigest()
     except (OSError, ValueError):  # the error is raised where the file is read
         return None
@@ -255,13 +261,16 @@ def _digest(key: str, value: str) -> str | None:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Yield the files of a data folder in the order of their names, without hidden ones and those of runs below it."""
+    """Yield the files of a data folder in the order of their names, without hidden ones and those of runs below it.
+
+    A run that has just started has no `run.json` yet, but its lock.
+    """
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name in NOT_DATA:
             continue
         if path.is_file():
             yield path
-        elif path.is_dir() and not path.is_symlink() and not (path / "run.json").is_file():
+        elif path.is_dir() and not (path.is_symlink() or any((path / name).is_file() for name in _OF_RUNS)):
             yield from _files_in(path)
 
 

@@ -167,7 +167,7 @@ def decode_lines(
         stream.read(len(mark))
         encoding = "utf-8"
     if "\n".encode(encoding) != b"\n":
-        yield from _decode_wide(stream, name, counts, encoding)
+        yield from _decode_wide(stream, name, counts, encoding, remedy)
         return
     doubtful = 0  # lines with other than ASCII characters that are valid UTF-8 as well
     # Text mode would not report the line of a wrong byte.
@@ -205,7 +205,7 @@ def decode_lines(
 
 
 def _decode_wide(
-    stream: BinaryIO, name: str, counts: Counter[str], encoding: str
+    stream: BinaryIO, name: str, counts: Counter[str], encoding: str, remedy: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the lines of an encoding in which a line feed is not the byte 10, such as UTF-16."""
     text = io.TextIOWrapper(cast(io.BufferedReader, stream), encoding, errors="surrogatepass", newline="\n")
@@ -224,7 +224,7 @@ def _decode_wide(
                 yield compose(line, counts), ""
     except UnicodeError as error:
         raise UserError(
-            f"{name} is not a file in {encoding.upper()}: {error}. {_REPLACE}, or set another dataset.encoding."
+            f"{name} is not a file in {encoding.upper()}: {error}. {_REPLACE}, or {remedy}."
         ) from error
     finally:
         text.detach()
