@@ -34,7 +34,7 @@ class Ter(TextMetric):
         return [*map(_apart, hypotheses)], [[line and _apart(line) for line in stream] for stream in streams]
 
     def rows(self, outputs: TextOutputs) -> Array:
-        """See `Metric.rows`. Shifts of letters are not tried: sacreBLEU needs seconds for one bad sentence."""
+        """See `Metric.rows`. Shifts of letters are not tried: it is slow for sentences of so many units."""
         texts = self.texts(outputs)
         if texts.references.segmentation.ter != "letters":
             return super().rows(outputs)
