@@ -169,6 +169,20 @@ def test_a_run_in_the_folder_of_its_data_does_not_change_them(
         evaluate_run("first")
 
 
+@pytest.mark.parametrize("target", ["/", "link", "../other"])
+def test_a_run_with_a_link_to_another_place_is_not_opened(target: str, stranger: Path) -> None:
+    (stranger / "link").symlink_to(target)
+    for call in (
+        lambda: api.load(stranger),
+        lambda: compose_resumed(stranger, []),
+        lambda: command_line.check(f"init_from={stranger}"),
+    ):
+        with pytest.raises(UserError, match="link"):
+            call()
+    foreign.remember(stranger)
+    assert api.load(stranger)
+
+
 def test_a_stranger_chooses_neither_the_cache_nor_where_metrics_are_sent(
     stranger: Path, tmp_path: Path
 ) -> None:
