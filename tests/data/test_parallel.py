@@ -481,6 +481,16 @@ def test_leaks_are_kept_or_dropped_from_training_only(tmp_path):
         parallel(**files | {"train": files["test"]}, on_leak="drop").load()
 
 
+@pytest.mark.parametrize(("source", "kept"), [("tr", 1), ("en", 2)])
+def test_leaks_are_found_by_the_rules_of_the_language(source, kept, tmp_path):
+    files = {
+        "train": write(tmp_path / "a.tsv", table([("ıssız ada", "a"), ("ev", "b")])),
+        "validation": write(tmp_path / "v.tsv", table([("ISSIZ ADA", "c")])),
+        "test": write(tmp_path / "t.tsv", table([("x", "y")])),
+    }
+    assert len(parallel(**files, on_leak="drop", source=source).load().train) == kept
+
+
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A folder in the layout of the hub, nested columns; and an empty cache."""
