@@ -15,7 +15,6 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose_opened, compose_resumed
 from seq2seq_lab.errors import UserError, print_visible, visible
 from seq2seq_lab.files import cover, read_json_object, sha256
-from seq2seq_lab.launching import start
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.training import checkpoint
@@ -127,6 +126,13 @@ def test_files_that_a_stranger_names_are_read_only_if_the_command_names_them(
     assert api.load(stranger).translate(["a small word1"])  # it reads no data set
     evaluate_run(str(stranger), "dataset.train=null", "dataset.validation=null", f"dataset.test={private}")
     assert (stranger / "evaluations" / "1" / "result.json").is_file()
+
+
+def test_a_model_does_not_read_files_that_a_stranger_names(stranger: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("x")
+    replace_in_config(stranger, "\nsearch:\n", f"\nsearch:\n  path: {tmp_path / 'private'}\n")
+    with pytest.raises(UserError, match=r"search\.path=.* not on the list of runs"):
+        api.load(stranger)
 
 
 def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, tmp_path: Path) -> None:
@@ -322,7 +328,6 @@ def test_a_malformed_record_is_named_when_a_run_is_opened(key: str, value: objec
     for call in (
         lambda: api.load(stranger),
         lambda: reproduce.reproduce(reproduce.parser().parse_args([str(stranger)])),
-        lambda: start.resume_run(stranger, []),
     ):
         with pytest.raises(UserError, match=rf"run\.json is damaged: {key}="):
             call()

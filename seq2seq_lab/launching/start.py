@@ -20,6 +20,7 @@ from seq2seq_lab.files import (
     check_run_files,
     lock_folder,
     read_finished_result,
+    read_record,
 )
 from seq2seq_lab.launching import study, warm_start
 from seq2seq_lab.launching.launch import RankKilledError, check_devices, launch, record_failure
@@ -137,7 +138,7 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     with lock_folder(folder):
         composed = compose_resumed(folder, changes)
         check_run(composed.config, resumed=True)
-        record = foreign.read_opened_record(folder)
+        record = read_record(folder)
         overrides = record.get("overrides")
         if overrides is not None:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
