@@ -22,7 +22,7 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer, TokenizerPair
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import read_record, read_result
+from seq2seq_lab.files import read_result
 from seq2seq_lab.launching.launch import follow
 from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.metrics.alignment import attention_map
@@ -422,8 +422,9 @@ def open_run(
         config = typed(compose.compose_opened(folder, changes))
         check(config)
         task = open_task(config, folder, kind)
+        record = foreign.read_opened_record(folder)
         if wanted is Precision.auto:
-            wanted = Precision(read_record(folder)["test_precision"])
+            wanted = Precision(record["test_precision"])
         weights = checkpoints.named(folder / "checkpoints", checkpoint)
         task.open(folder)
         if not foreign.is_own(folder):  # before memory is taken for a model of any size
@@ -432,7 +433,7 @@ def open_run(
             model = task.model()
         checkpoints.load_average(weights, model)
     if place.type == "cpu":
-        use_recorded_threads(read_record(folder))
+        use_recorded_threads(record)
     compute = Compute(place, wanted)
     report_float32_lstm(model, compute)
     names = ",".join(map(checkpoints.name_of, weights))

@@ -41,6 +41,7 @@ RECORD_TYPES: dict[str, Any] = {
     "folder": list,
     "copy_of": dict,
 }
+MAX_NUMBER = 1e15  # of seconds, steps and parameters
 # The ends of keys in result.json whose values are numbers, and texts.
 NUMBERS = ("seconds", "_per_second", "steps")
 TEXTS = ("_signature", "/label", "/examples")
@@ -336,12 +337,13 @@ def read_result(folder: Path) -> dict[str, Any]:
     except UserError as error:
         return {"status": "damaged", "error": str(error)}
     for key, value in result.items():
-        wanted: tuple[type, ...] | None = None
+        right = True
         if key.endswith(NUMBERS) or key.startswith("num_"):
-            wanted = (int, float, type(None))
+            # NaN is not in this range, and True is not a number.
+            right = value is None or (type(value) in (int, float) and 0 <= value <= MAX_NUMBER)
         elif key.endswith(TEXTS) or key in ("status", "error"):
-            wanted = (str,)
-        if wanted is not None and not isinstance(value, wanted):
+            right = isinstance(value, str)
+        if not right:
             return {"status": "damaged", "error": f"result.json has a wrong value of {key}: {value!r:.80}"}
     return result
 
@@ -362,6 +364,10 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder}: format={found} of run.json is not supported; this version reads format {RUN_FORMAT}. Use {version} "
             f"of seq2seq_lab to read this run."
+        )
+    if "choices" not in record:
+        raise UserError(
+            f"{folder / 'run.json'} is damaged: it has no choices. Restore it from a copy of the run."
         )
     return record
 

@@ -13,6 +13,7 @@ from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
 
 if TYPE_CHECKING:
     from seq2seq_lab.api import LoadedLanguageModel
+    from seq2seq_lab.data.tokenizers import Tokenizer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
         "--count", type=int, default=10, help="how many times to run the search (default: 10)"
     )
     arguments.add_argument("--scores", action="store_true", help="add a column with the log-probability")
+    add_longest(arguments)
     modes = arguments.add_mutually_exclusive_group()
     modes.add_argument(
         "--continue",
@@ -57,15 +59,27 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
+def add_longest(arguments: argparse.ArgumentParser) -> None:
+    """Add the option that limits the length of lines."""
+    arguments.add_argument(
+        "--max-tokens",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="refuse lines with more tokens, since time and memory grow with the length (default: 1000)",
+    )
+
+
 def generate(options: argparse.Namespace) -> None:
     """Generate or score sentences.
 
     Raises:
-        UserError: the run is not one of a language model, or a line is not UTF-8.
+        UserError: the run is not one of a language model, or a line is not UTF-8 or too long.
     """
     from seq2seq_lab import api
 
     require(options.count >= 1, "--count", options.count, "1 or more")
+    require(options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more")
     model = api.load_language_model(
         options.folder,
         options.config_dir,
@@ -74,35 +88,48 @@ def generate(options: argparse.Namespace) -> None:
         options.changes,
         options.checkpoint,
     )
+    lines = input_lines(model.run.task.vocabulary.tokenizer, options.max_tokens)
     if options.score:
-        score(model)
+        score(model, lines)
         return
-    beginnings = input_lines() if options.beginnings else iter([""])
+    beginnings = lines if options.beginnings else iter([""])
     for number, beginning in enumerate(beginnings):
         for text, log_prob in model.generate(options.count, beginning, number * options.count):
             print_visible(f"{text}\t{log_prob:.4f}" if options.scores else text)
         sys.stdout.flush()
 
 
-def score(model: "LoadedLanguageModel") -> None:
-    """Print the log-probability of each line of standard input."""
-    for chunk in chunks(input_lines(), BATCHES * model.run.config.trainer.eval_batch_size):
+def score(model: "LoadedLanguageModel", lines: Iterator[str]) -> None:
+    """Print the log-probability of each line."""
+    for chunk in chunks(lines, BATCHES * model.run.config.trainer.eval_batch_size):
         for line, log_prob in zip(chunk, model.log_probs(chunk), strict=True):
             print_visible(f"{log_prob:.4f}\t{line}")
         sys.stdout.flush()
 
 
-def input_lines() -> Iterator[str]:
+def input_lines(tokenizer: "Tokenizer", longest: int, empty: bool = True) -> Iterator[str]:
     """Yield the lines of standard input.
 
+    Args:
+        longest: the largest number of tokens.
+        empty: accept lines without tokens.
+
     Raises:
-        UserError: a line is not UTF-8.
+        UserError: a line is not UTF-8, is too long, or has no tokens.
     """
     for number, (line, problem) in enumerate(
         decode_lines(sys.stdin.buffer, "standard input", new_counts()), start=1
     ):
         if problem:
             raise UserError(f"standard input, line {number}: {problem}. Correct the line.")
+        length = len(tokenizer.encode([line])[0])
+        if length > longest:
+            raise UserError(
+                f"standard input, line {number} has {length:,} tokens; --max-tokens={longest}. Split the line, or add "
+                f"--max-tokens {length} to the command: time and memory grow with the length."
+            )
+        if not (length or empty):
+            raise UserError(f"standard input, line {number}: {line!r} has no token. Remove the line.")
         yield line
 
 

@@ -2,16 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
+from seq2seq_lab.errors import Parser, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_opening
-from seq2seq_lab.generate import input_lines
+from seq2seq_lab.generate import add_longest, input_lines
 from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
-
-if TYPE_CHECKING:
-    from seq2seq_lab.data.tokenizers import Tokenizer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: python -m seq2seq_lab.predict outputs/DATE/TIME < names.txt",
     )
     add_opening(arguments)
+    add_longest(arguments)
     arguments.add_argument(
         "--weights",
         action="store_true",
@@ -43,16 +40,17 @@ def predict(options: argparse.Namespace) -> None:
     """Classify the lines of standard input.
 
     Raises:
-        UserError: a line is not UTF-8 or has no tokens, or the run is not one of classification.
+        UserError: a line is not UTF-8, has no tokens or too many, or the run is not one of classification.
     """
     from seq2seq_lab import api
     from seq2seq_lab.runtime.console import shade
     from seq2seq_lab.tasks.classification.report import relative
 
+    require(options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more")
     run = api.load_classifier(
         options.folder, options.config_dir, options.device, options.precision, options.checkpoint
     )
-    lines = check_lines(run.run.task.vocabulary.tokenizer)
+    lines = input_lines(run.run.task.vocabulary.tokenizer, options.max_tokens, empty=False)
     for chunk in chunks(lines, BATCHES * run.run.config.trainer.eval_batch_size):
         for one in run.predict(chunk):
             print_visible(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
@@ -61,18 +59,6 @@ def predict(options: argparse.Namespace) -> None:
                 print_visible(" ".join(one.tokens))
                 print(" ".join(shade(weight, word) for weight, word in zip(weights, one.tokens, strict=True)))
         sys.stdout.flush()
-
-
-def check_lines(tokenizer: "Tokenizer") -> Iterator[str]:
-    """Yield the lines of standard input.
-
-    Raises:
-        UserError: a line is not UTF-8 or has no tokens.
-    """
-    for number, line in enumerate(input_lines(), start=1):
-        if not tokenizer.encode([line])[0]:
-            raise UserError(f"standard input, line {number}: {line!r} has no token. Remove the line.")
-        yield line
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from seq2seq_lab.files import (
     finite,
     folder_marks,
     read_finished_result,
-    read_record,
     read_result,
     set_file_aside,
     write_atomically,
@@ -155,7 +154,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     """Run one experiment from its data to its result; see `run`."""
     config, settings, folder = job.config, job.config.trainer, job.folder
     check_folder(folder, ranks)
-    record = read_record(folder) if job.resume else None
+    record = foreign.read_opened_record(folder) if job.resume else None
     resumed = ranks.broadcast(lambda: find_checkpoint(folder / "checkpoints") if job.resume else None)
     compute, test_compute = prepare_machine(settings, ranks, record)
     ranks = compute.ranks

@@ -81,6 +81,7 @@ def guarded() -> Iterator[None]:
     """Replace the standard streams of this process in the block.
 
     Standard output raises `StreamError` if it cannot be written, except in `optional_output`. Standard error raises nothing.
+    A character that the encoding of a stream does not have is written as its code point, such as \\u05d0.
     A closed descriptor is opened, since the next file that is opened would get its number and receive what is printed.
     Streams that are not those of the process, as in a notebook, remain.
     """
@@ -111,7 +112,8 @@ def _replacement(stream: Any, name: str) -> tuple[io.TextIOWrapper, _Stream]:
     text = io.TextIOWrapper(
         io.BufferedReader(raw) if name == INPUT else io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", "utf-8"),
-        errors=getattr(stream, "errors", "backslashreplace"),
+        # A terminal of Windows or with LANG=C has no encoding for most scripts.
+        errors="strict" if name == INPUT else "backslashreplace",
         line_buffering=getattr(stream, "line_buffering", False),
         write_through=getattr(stream, "write_through", False),
     )

@@ -90,6 +90,14 @@ def _other_statistics(folder: Path) -> None:
     _cover_result(folder)
 
 
+def _endless_weights(folder: Path) -> None:
+    path = folder / "attention.test.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    rows[0]["weights"][0][0] = float("inf")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    _cover_result(folder)
+
+
 def _stray_attention(folder: Path) -> None:
     (folder / "attention").mkdir(exist_ok=True)
     (folder / "attention" / "step_x.jsonl").write_text("{}\n")
@@ -122,6 +130,7 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     ),
     "choices above conf": (_set("run.json", "choices", "dataset", value="../../x"), "choices.dataset"),
     "list as choices": (_set("run.json", "choices", value=["x"]), "choices"),
+    "no choices": (_edited("run.json", lambda content: content.pop("choices")), "choices"),
     "number as evaluation": (_set("run.json", "evaluation", value=3), "evaluation"),
     "mapping as run id": (_set("run.json", "run_id", value={"a": 1}), "run_id"),
     "number as machine": (_set("result.json", "provenance", "machine", value=3), "machine"),
@@ -136,10 +145,16 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     "endless score": (_set("result.json", "test/bleu", value=float("inf")), "test/bleu"),
     "long score": (_set("result.json", "test/bleu", value=10**400), "test/bleu"),
     "text as seconds": (_set("result.json", "val/seconds", value="x"), "val/seconds"),
+    "endless seconds": (_set("result.json", "val/seconds", value=1e308), "val/seconds"),
+    "no seconds": (_set("result.json", "val/seconds", value=float("nan")), "val/seconds"),
+    "negative steps": (_set("result.json", "steps", value=-1), "steps"),
+    "long parameters": (_set("result.json", "num_parameters", value=10**400), "num_parameters"),
+    "circle": (lambda folder: (folder / "loop").symlink_to("loop"), "link"),
     "list as parameters": (_set("result.json", "num_parameters", value=[1]), "num_parameters"),
     "malformed group": (_set("result.json", "test/bleu_by_length", value=[{"group": 3}]), "group"),
     "pickled array": (_pickled_statistics, "scored/test.npz"),
     "other statistics": (_other_statistics, "scored/test.npz"),
+    "endless weights": (_endless_weights, "heatmaps"),
     "stray attention": (_stray_attention, "step_x.jsonl"),
     "malformed page": (_set("result.json", "page", "examples", "columns", value={}), "page.examples"),
     "link": (lambda folder: (folder / "evaluations").symlink_to("/"), "link"),

@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     tokenizer.save(tmp_path / "tokenizer", "source")
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     cover(tmp_path, "run", ["config.yaml", "tokenizer"])
-    write_covered(tmp_path, "run", "run.json", json.dumps({"format": RUN_FORMAT}))
+    write_covered(tmp_path, "run", "run.json", json.dumps({"format": RUN_FORMAT, "choices": {}}))
     write_covered(tmp_path, "result", "result.json", json.dumps({"status": "finished"}))
     return tmp_path
 

@@ -128,6 +128,13 @@ def test_files_that_a_stranger_names_are_read_only_if_the_command_names_them(
     assert (stranger / "evaluations" / "1" / "result.json").is_file()
 
 
+def test_a_model_does_not_read_files_that_a_stranger_names(stranger: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("x")
+    replace_in_config(stranger, "\nsearch:\n", f"\nsearch:\n  path: {tmp_path / 'private'}\n")
+    with pytest.raises(UserError, match=r"search\.path=.* not on the list of runs"):
+        api.load(stranger)
+
+
 def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "copy")
     assert foreign.is_own(run)
@@ -149,6 +156,37 @@ def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, 
     record = json.loads((copy / "run.json").read_text())
     rewrite(copy / "run.json", json.dumps({**record, "seed": 2}))
     assert not foreign.is_own(copy)
+
+
+def test_a_run_in_the_folder_of_its_data_does_not_change_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "val", "test2016"):
+        for language in ("de", "en"):
+            Path(f"{name}.{language}").write_text("".join(f"a small word{n}\n" for n in range(30)))
+    settings = ("dataset=multi30k", "dataset.path=.", *SETTINGS, "hydra.run.dir=first")
+    assert command_line.run(*settings) == 0
+    evaluate_run("first")
+    assert command_line.run(*settings[:-1], "hydra.run.dir=second") == 0
+    evaluate_run("first")
+    Path("new.txt").write_text("x")
+    with pytest.raises(UserError, match=r"dataset\.path=\.: .*changed"):
+        evaluate_run("first")
+
+
+@pytest.mark.parametrize("target", ["/", "link", "../other"])
+def test_a_run_with_a_link_to_another_place_is_not_opened(target: str, stranger: Path) -> None:
+    (stranger / "link").symlink_to(target)
+    for call in (
+        lambda: api.load(stranger),
+        lambda: compose_resumed(stranger, []),
+        lambda: command_line.check(f"init_from={stranger}"),
+    ):
+        with pytest.raises(UserError, match="link"):
+            call()
+    foreign.remember(stranger)
+    assert api.load(stranger)
 
 
 def test_a_stranger_chooses_neither_the_cache_nor_where_metrics_are_sent(
@@ -178,6 +216,26 @@ def test_a_model_of_another_size_than_the_weights_takes_no_memory(stranger: Path
     replace_in_config(stranger, "num_layers: ", "num_layers: 1000000000 # ")
     with pytest.raises(UserError, match="num_layers"):
         api.load(stranger)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "change"),
+    [
+        ("eval_batch_size: ", "eval_batch_size: 1000000000 # ", "trainer.eval_batch_size", "2"),
+        ("max_length_extra: ", "max_length_extra: 1000000000 # ", "search.max_length_extra", "10"),
+        ("max_length_factor: ", "max_length_factor: 1.0e+300 # ", "search.max_length_factor", "2"),
+    ],
+)
+def test_settings_that_need_much_memory_or_time_are_named(
+    old: str, new: str, key: str, change: str, stranger: Path
+) -> None:
+    replace_in_config(stranger, old, new)
+    with pytest.raises(UserError, match=rf"{key}=1.*{key}="):
+        api.load(stranger)
+    assert api.load(stranger, changes=[f"{key}={change}"]).translate(["a small word1"])
+    assert api.load(stranger, changes=["search=greedy", "trainer.eval_batch_size=2"])
+    foreign.remember(stranger)
+    assert api.load(stranger)
 
 
 def test_a_run_records_the_digests_of_the_files_that_it_names(run: Path) -> None:
@@ -249,6 +307,30 @@ def test_a_malformed_tokenizer_is_named(name: str, content: str, stranger: Path)
     cover(stranger, "run", ["config.yaml", "run.json", "tokenizer"])
     with pytest.raises(UserError, match=name):
         api.load(stranger)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("precision", 5),
+        ("test_precision", "fp99"),
+        ("test_precision", None),
+        ("machine", {"threads": "many", "ranks": 1}),
+        ("machine", {"threads": 0, "ranks": 1}),
+        ("machine", []),
+        ("weights", 3),
+    ],
+)
+def test_a_malformed_record_is_named_when_a_run_is_opened(key: str, value: object, stranger: Path) -> None:
+    record = json.loads((stranger / "run.json").read_text("utf-8"))
+    rewrite(stranger / "run.json", json.dumps({**record, key: value}))
+    foreign.remember(stranger)  # otherwise the files that it names are refused first
+    for call in (
+        lambda: api.load(stranger),
+        lambda: reproduce.reproduce(reproduce.parser().parse_args([str(stranger)])),
+    ):
+        with pytest.raises(UserError, match=rf"run\.json is damaged: {key}="):
+            call()
 
 
 @pytest.mark.parametrize(

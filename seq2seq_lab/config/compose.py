@@ -364,7 +364,9 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
                 node[group] = compose([str(change.input_line)])[group]
         update(node, [change for change in changes if "." in change.key_or_group])
         given = [change.key_or_group for change in changes]
-        foreign.check_inputs(folder, configuration.plain(node), given, leaving=NOT_OPENED)
+        plain = configuration.plain(node)
+        foreign.check_inputs(folder, plain, given, leaving=NOT_OPENED)
+        foreign.check_bounds(folder, plain, given)
         return node
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,27 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
-from seq2seq_lab.files import MAX_DEPTH, read_bounded, read_json_object, sha256
+from seq2seq_lab.files import LOCK, MAX_DEPTH, read_bounded, read_json_object, read_record, sha256
 
 MAX_CONFIG_BYTES = 2**20  # of config.yaml
 MAX_ENTRIES = 100_000  # files and folders of a run folder
 MAX_FOLDER_DEPTH = 16  # of a run folder
+# The largest values of a run of someone else that is opened, unless the command sets them.
+OPENED_BOUNDS = {
+    **{"search.size": 1000, "search.nbest": 1000},
+    **{"search.max_length_factor": 100, "search.max_length_extra": 10_000},
+    **{"trainer.eval_batch_size": 10_000, "task.generated_length": 10_000},
+}
 INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
 DATASET = ("dataset",)
 # Settings of these names are paths or names of the hub; other texts are paths if they contain a separator or name a file.
 PATH_NAMES = frozenset(("path", "train", "validation", "test", "hub", "url", "file", "files", "folder"))
 # Not searched for the files of a data set: folders that programs write to.
 NOT_DATA = frozenset(("outputs", "sweeps", "wandb", "artifacts", "__pycache__"))
+
+_OF_RUNS = ("run.json", LOCK)
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +80,29 @@ def _find_foreign_form(text: bytes) -> str | None:
     return None
 
 
+def read_opened_record(folder: Path) -> dict[str, Any]:
+    """Return the `run.json` of a run that is opened, continued or repeated.
+
+    Raises:
+        UserError: see `read_record`, or an entry that is needed for this is missing or malformed.
+    """
+    record = read_record(folder)
+    precisions = [one.value for one in configuration.Precision if one is not configuration.Precision.auto]
+    machine = record.get("machine")
+    right = {
+        "precision": record.get("precision") in precisions,
+        "test_precision": record.get("test_precision") in precisions,
+        "weights": fits(record.get("weights", 0), str | None),
+        "machine": isinstance(machine, dict)
+        and all(fits(machine.get(key), int) and machine[key] > 0 for key in ("threads", "ranks")),
+    }
+    if wrong := [key for key, one in right.items() if not one]:
+        raise UserError(
+            f"{folder / 'run.json'} is damaged: {wrong[0]}={record.get(wrong[0])!r:.80}. Restore it from a copy of the run."
+        )
+    return record
+
+
 def check_tree(folder: Path) -> None:
     """Refuse a run folder of someone else that leads to other places: a link out of it, a pipe or a device.
 
@@ -91,13 +124,21 @@ def check_tree(folder: Path) -> None:
             )
         for path in (Path(parent, name) for name in (*names, *files)):
             mode = path.lstat().st_mode
-            if stat.S_ISLNK(mode) and not path.resolve().is_relative_to(root):
+            if stat.S_ISLNK(mode) and _leads_out(path, root):
                 raise UserError(
-                    f"{path} is a link out of the folder of a run that was not started here by this user. Remove the link, "
-                    f"or put a copy of the file in its place."
+                    f"{path} is a link to itself, or out of the folder of a run that was not started here by this user. "
+                    f"Remove the link, or put a copy of the file in its place."
                 )
             if not (stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise UserError(f"{path} is neither a file nor a folder. Remove it to open the run.")
+
+
+def _leads_out(link: Path, root: Path) -> bool:
+    """Return whether a link leads out of a folder, or in a circle."""
+    try:
+        return not link.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # the link leads to itself
+        return True
 
 
 def _list_folder() -> Path:
@@ -209,7 +250,10 @@ def _digest(key: str, value: str) -> str | None:
         if path.is_file():
             return sha256(path)
         if path.is_dir():
-            lines = [f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in _files_in(path)]
+            files = [*islice(_files_in(path), MAX_ENTRIES + 1)]
+            if len(files) > MAX_ENTRIES:  # not a folder of data, such as the root of a disk
+                return None
+            lines = [f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in files]
             return hashlib.sha256("".join(lines).encode()).hexdigest()
     except (OSError, ValueError):  # the error is raised where the file is read
         return None
@@ -217,13 +261,16 @@ def _digest(key: str, value: str) -> str | None:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Yield the files of a data folder in the order of their names, without hidden ones and those of runs below it."""
+    """Yield the files of a data folder in the order of their names, without hidden ones and those of runs below it.
+
+    A run that has just started has no `run.json` yet, but its lock.
+    """
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name in NOT_DATA:
             continue
         if path.is_file():
             yield path
-        elif path.is_dir() and not path.is_symlink() and not (path / "run.json").is_file():
+        elif path.is_dir() and not (path.is_symlink() or any((path / name).is_file() for name in _OF_RUNS)):
             yield from _files_in(path)
 
 
@@ -278,6 +325,28 @@ def check_inputs(
         f"{folder}: {named}: these files, or data sets of the hub, are {reason}. To use them, name them in this command: "
         f"{' '.join(f'{_setting(key)}=…' for key in refused)}."
     )
+
+
+def check_bounds(folder: Path, config: Mapping[str, Any], given: Collection[str]) -> None:
+    """Refuse a run of someone else whose settings need very much memory or time when it is opened.
+
+    Args:
+        config: its plain configuration, after the changes of this command.
+        given: the keys and groups that the command line sets.
+
+    Raises:
+        UserError: names the key.
+    """
+    if is_own(folder):
+        return
+    for key, most in OPENED_BOUNDS.items():
+        section, name = key.split(".")
+        value = (config.get(section) or {}).get(name)
+        if isinstance(value, int | float) and value > most and not {section, key} & {*given}:
+            raise UserError(
+                f"{folder}: {key}={value} of a run that is not on the list of runs that you started here is above {most}. "
+                f"Set another value in this command, for example {key}={min(most, 5)}, or the same one if it is wanted."
+            )
 
 
 def _setting(key: str) -> str:

@@ -259,7 +259,7 @@ ADDED: dict[str, Any] = {"trainer": {"pad_to": None, "bleu_tokenizer": "auto"}}
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"},
     "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
-    "seq2seq_lab.data.dialogue.Dialogue": {"encoding": None},
+    "seq2seq_lab.data.dialogue.Dialogue": {"encoding": None, "language": "en"},
     "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},
     "seq2seq_lab.data.multi30k.Multi30k": {"encoding": None},
     "seq2seq_lab.data.names.Names": {"encoding": None},

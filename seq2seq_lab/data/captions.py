@@ -1,5 +1,6 @@
 """Images with captions: what a data set for captioning returns, and captioned images of a folder."""
 
+import io
 import struct
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from seq2seq_lab.errors import UserError, require
 if TYPE_CHECKING:
     from PIL import Image
 
+_BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second one
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; the last two are outside
 
 
@@ -150,6 +152,10 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
     Raises:
         UserError: the file cannot be read, or Pillow is not installed.
     """
+    if not path.is_file():
+        raise UserError(
+            f"The image {path} is not a file. Give the path of an image, relative to captions.tsv."
+        )
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
@@ -159,7 +165,7 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
     try:
         # Warnings are about large images and damaged metadata; an image that is too large is an error.
         with warnings.catch_warnings(action="ignore"), Image.open(path) as image:
-            fitted = ImageOps.fit(to_rgb(ImageOps.exif_transpose(image)), (width, height))
+            fitted = ImageOps.fit(to_rgb(image), (width, height))
     # The readers of damaged files raise all of these.
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
         raise UserError(
@@ -169,21 +175,53 @@ def read_image(path: Path, height: int, width: int) -> npt.NDArray[np.uint8]:
 
 
 def to_rgb(image: "Image.Image") -> "Image.Image":
-    """Return an image of any mode as RGB, as a viewer shows it: transparent parts on white, 16 bits scaled to 8.
+    """Return an image of any mode as RGB, as a viewer shows it.
+
+    It is upright, its transparent parts are white, 12 and 16 bits are scaled to 8, and its colors are those of its ICC
+    profile, converted to sRGB.
 
     Raises:
         ValueError: the mode has no defined colors, such as floating-point numbers.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
+    tags = getattr(image, "tag_v2", {})  # of TIFF
+    profile = image.info.get("icc_profile")
+    image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):
-        values = np.asarray(image).astype(np.uint16)
-        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+        values = np.asarray(image).astype(np.uint16) >> (tags.get(_BITS, (16,))[0] - 8)
+        if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:  # Pillow inverts 8 bits only
+            values = 255 - values
+        image = Image.fromarray(values.astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(
             f"its mode {image.mode!r} has numbers without a range of brightness; convert it to 8 or 16 bits"
         )
     if image.has_transparency_data:
         colors = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colors).convert("RGB")
+        white = Image.new("RGBA", image.size, "white")
+        rgb = _to_srgb(colors.convert("RGB"), profile)
+        rgb.putalpha(colors.getchannel("A"))
+        return Image.alpha_composite(white, rgb).convert("RGB")
+    return _to_srgb(image if image.mode in ("CMYK", "L", "LAB") else image.convert("RGB"), profile)
+
+
+def _to_srgb(image: "Image.Image", profile: bytes | None) -> "Image.Image":
+    """Return an image in the colors of sRGB.
+
+    Args:
+        profile: its ICC profile; one that is malformed or for other modes is ignored, as viewers do.
+    """
+    from PIL import ImageCms
+
+    try:
+        if profile:
+            own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            converted = ImageCms.profileToProfile(
+                image, own, ImageCms.createProfile("sRGB"), outputMode="RGB"
+            )
+            assert converted is not None
+            return converted
+    except (ImageCms.PyCMSError, OSError):
+        pass
     return image.convert("RGB")

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.languages import fold_case
 from seq2seq_lab.data.progress import progress
 
 # Pairs of one split are compared by 128 bits of a hash: the probability that two of 10^9 pairs have the same is below
@@ -30,20 +31,31 @@ class Repeats(NamedTuple):
     leaks: Mask
 
 
-def count_repeats(train: ParallelText, held_out: Sequence[ParallelText], counts: Counter[str]) -> Repeats:
+def count_repeats(
+    train: ParallelText,
+    held_out: Sequence[ParallelText],
+    counts: Counter[str],
+    languages: tuple[str, str] = ("", ""),
+) -> Repeats:
     """Find and count pairs that repeat an earlier pair of their split, and held-out pairs that are in training.
 
     - `duplicate_pairs`: pairs that equal an earlier pair of their split exactly
     - `leaked_pairs`: held-out pairs that equal a training pair after normalization (NFC, case folding, white space)
     - `leaked_sources`: held-out pairs whose source side equals that of a training pair after normalization
+
+    Args:
+        languages: the labels of source and target, whose rules case folding follows.
     """
     known = [
-        _normalized(pair) for split in held_out for pair in read_pairs(split, "Normalizing held-out pairs")
+        _normalized(pair, languages)
+        for split in held_out
+        for pair in read_pairs(split, "Normalizing held-out pairs")
     ]
     known_pairs, known_sources = set(known), {source for source, _ in known}
     seen_pairs, seen_sources = set(), set()
     leaks = np.zeros(len(train), np.bool_)
-    for number, pair in enumerate(map(_normalized, read_pairs(train, "Looking for leaks"))):
+    for number, texts in enumerate(read_pairs(train, "Looking for leaks")):
+        pair = _normalized(texts, languages)
         if pair[0] in known_sources:
             leaks[number] = True
             seen_sources.add(pair[0])
@@ -76,6 +88,9 @@ def _duplicates(split: ParallelText) -> Mask:
     return repeated
 
 
-def _normalized(pair: tuple[str, str]) -> tuple[str, str]:
-    source, target = (" ".join(unicodedata.normalize("NFC", text).casefold().split()) for text in pair)
+def _normalized(pair: tuple[str, str], languages: tuple[str, str]) -> tuple[str, str]:
+    source, target = (
+        " ".join(fold_case(unicodedata.normalize("NFC", text), language).split())
+        for text, language in zip(pair, languages, strict=True)
+    )
     return source, target

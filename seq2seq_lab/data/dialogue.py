@@ -122,6 +122,7 @@ class Dialogue:
         path: a folder with the files train.jsonl, validation.jsonl and test.jsonl, plain or compressed; see
             `read_dialogues`. None to generate dialogues.
         encoding: of the files; see `read_lines`.
+        language: the code of the language; "en" for generated dialogues.
         train: the number of generated dialogues; also `validation` and `test`.
         max_distance: the greatest distance of the deciding turn from the question.
         overwritten: the share of dialogues in which the fact has another value earlier, if there is an earlier turn.
@@ -133,6 +134,7 @@ class Dialogue:
 
     path: str | None
     encoding: str | None
+    language: str
     train: int
     validation: int
     test: int
@@ -142,6 +144,12 @@ class Dialogue:
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
+        require(
+            self.path is not None or self.language == "en",
+            "dataset.language",
+            self.language,
+            "en for generated dialogues; give files with dataset.path=FOLDER",
+        )
         for key in (*SPLITS, "max_distance"):
             require(getattr(self, key) >= 1, f"dataset.{key}", getattr(self, key), "1 or more")
         require(0 <= self.overwritten <= 1, "dataset.overwritten", self.overwritten, "0 to 1")
@@ -153,7 +161,7 @@ class Dialogue:
             UserError: a file is missing or cannot be read.
         """
         train, validation, test = (self._split(name) for name in SPLITS)
-        return DialogueCorpus("en", "en", train, validation, {"test": test})
+        return DialogueCorpus(self.language, self.language, train, validation, {"test": test})
 
     def _split(self, name: str) -> DialogueText:
         if self.path is not None:

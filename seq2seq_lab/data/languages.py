@@ -33,6 +33,7 @@ def language_code(label: str | None) -> str:
     return _CODES.get(first, first)
 
 
+_SIGMA = "Σ"  # its lower case depends on its place in the word
 _DOTTED = (("İ", "i"), ("I", "ı"))  # in Turkish and Azerbaijani, i and ı are two letters
 CASES = {"tr": _DOTTED, "az": _DOTTED}
 """The capital letters whose lower case differs from that of other languages, with it, by the code of the language."""
@@ -44,6 +45,34 @@ def lowercase(text: str, label: str | None) -> str:
     Args:
         label: that of the language; see `language_code`.
     """
+    return _with_own_cases(text, label).lower()
+
+
+def fold_case(text: str, label: str | None) -> str:
+    """Return a text without differences of case, for comparison, by the rules of a language.
+
+    Args:
+        label: that of the language; see `language_code`.
+    """
+    return _with_own_cases(text, label).casefold()
+
+
+def _with_own_cases(text: str, label: str | None) -> str:
     for capital, small in CASES.get(language_code(label), ()):
         text = text.replace(capital, small)
-    return text.lower()
+    return text
+
+
+def lowercase_letters(text: str, label: str | None) -> list[str]:
+    """Return the lower case of each character of a text by the rules of a language; that of İ has two characters.
+
+    Σ becomes ς at the end of a word.
+
+    Args:
+        label: that of the language; see `language_code`.
+    """
+    letters = [lowercase(letter, label) for letter in text]
+    if _SIGMA in text:
+        whole = text.replace("İ", "I").lower()  # as long as the text
+        letters = [whole[i] if text[i] == _SIGMA else letter for i, letter in enumerate(letters)]
+    return letters

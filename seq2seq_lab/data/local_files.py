@@ -39,6 +39,9 @@ _MARKS = {
 }
 
 
+_ISO_2022 = re.compile(rb"\x1b\$[@-B(-/]")  # begins Japanese, Chinese or Korean characters
+
+
 def _arrow(codec: str, file: BinaryIO) -> BinaryIO:
     import pyarrow
 
@@ -106,7 +109,7 @@ def read_lines(
 ) -> Iterator[tuple[str, str]]:
     r"""Yield (text, "") for each line of a plain or compressed file, ("", problem) for a line that cannot be decoded.
 
-    Only "\n" ends a line: U+2028, U+0085 and a lone "\r" are part of it. A byte order mark at the start of the file and
+    Only "\n" ends a line: U+2028, U+0085 and a lone "\r" are part of it. A byte order mark at the start of a line and
     the "\r" of "\r\n" are removed and counted; a line that is not in NFC is converted and counted. Compression is
     recognized by the content of the file.
 
@@ -154,7 +157,7 @@ def decode_lines(
         counts["byte_order_marks"] += 1
         encoding = _MARKS[mark]
     elif encoding is None:
-        _refuse_utf16(start, name, remedy)
+        _refuse_wide(start, name, remedy)
     if start.count(b"\r") > 1 and b"\n" not in start:
         raise UserError(
             f"{name}: its lines end in carriage returns. Convert them, for example with `tr '\\r' '\\n'`."
@@ -164,7 +167,7 @@ def decode_lines(
         stream.read(len(mark))
         encoding = "utf-8"
     if "\n".encode(encoding) != b"\n":
-        yield from _decode_wide(stream, name, counts, encoding)
+        yield from _decode_wide(stream, name, counts, encoding, remedy)
         return
     doubtful = 0  # lines with other than ASCII characters that are valid UTF-8 as well
     # Text mode would not report the line of a wrong byte.
@@ -174,6 +177,15 @@ def decode_lines(
         if raw.endswith(b"\r\n"):
             raw = raw[:-2] + b"\n"
             counts["carriage_returns"] += 1
+        if encoding == "utf-8" and raw.startswith(codecs.BOM_UTF8):  # of files that were joined
+            raw = raw[len(codecs.BOM_UTF8) :]
+            counts["byte_order_marks"] += 1
+        if encoding == "utf-8" and _ISO_2022.search(raw):
+            yield (
+                "",
+                "text in ISO-2022, not UTF-8; set dataset.encoding, for example dataset.encoding=iso2022_jp",
+            )
+            continue
         try:
             text = raw.removesuffix(b"\n").decode(encoding)
         except UnicodeDecodeError as error:
@@ -193,7 +205,7 @@ def decode_lines(
 
 
 def _decode_wide(
-    stream: BinaryIO, name: str, counts: Counter[str], encoding: str
+    stream: BinaryIO, name: str, counts: Counter[str], encoding: str, remedy: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the lines of an encoding in which a line feed is not the byte 10, such as UTF-16."""
     text = io.TextIOWrapper(cast(io.BufferedReader, stream), encoding, errors="surrogatepass", newline="\n")
@@ -212,7 +224,7 @@ def _decode_wide(
                 yield compose(line, counts), ""
     except UnicodeError as error:
         raise UserError(
-            f"{name} is not a file in {encoding.upper()}: {error}. {_REPLACE}, or set another dataset.encoding."
+            f"{name} is not a file in {encoding.upper()}: {error}. {_REPLACE}, or {remedy}."
         ) from error
     finally:
         text.detach()
@@ -230,15 +242,26 @@ def check_encoding(encoding: str | None) -> None:
         ) from error
 
 
-def _refuse_utf16(start: bytes, name: str, remedy: str) -> None:
-    """Raise `UserError` for the start of a file in UTF-16 without a byte order mark: every second byte is mostly NUL."""
-    for encoding, first in (("utf-16-le", 1), ("utf-16-be", 0)):
-        half = start[first::2]
-        if half.count(0) > max(2, len(half) / 3):
-            action = f"set dataset.encoding={encoding}" if remedy is DATASET_REMEDY else remedy
-            raise UserError(
-                f"{name} is not in UTF-8. It seems to be in UTF-16 without a byte order mark: {action}."
-            )
+def _refuse_wide(start: bytes, name: str, remedy: str) -> None:
+    """Raise `UserError` for the start of a file in UTF-32 or UTF-16 without a byte order mark.
+
+    The highest byte of a character of UTF-32 is NUL, and the one after it mostly; of UTF-16, the higher one mostly.
+    """
+    found = None
+    for encoding, size, places in (
+        ("utf-32-le", 4, (2, 3)),
+        ("utf-32-be", 4, (0, 1)),
+        ("utf-16-le", 2, (1,)),
+        ("utf-16-be", 2, (0,)),
+    ):
+        most = max(2, len(start) / size * (0.9 if size == 4 else 1 / 3))
+        if found is None and all(start[place::size].count(0) > most for place in places):
+            found = encoding
+    if found is not None:
+        action = f"set dataset.encoding={found}" if remedy is DATASET_REMEDY else remedy
+        raise UserError(
+            f"{name} is not in UTF-8. It seems to be in {found[:6].upper()} without a byte order mark: {action}."
+        )
 
 
 def _is_utf8(raw: bytes) -> bool:
@@ -276,8 +299,15 @@ def list_folder(folder: Path) -> str:
 def find_file(key: str, value: str) -> Path:
     """Return the path of the file that a configuration key names. Raises `UserError` if it does not exist."""
     path = Path(value).expanduser()
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(
+            f"{key}={value}: {path} is a pipe or a device, and the file is read more than once. Write the text to a file "
+            f"first, plain or compressed ({', '.join(COMPRESSED)})."
+        )
+    if path.is_dir():
+        raise UserError(f"{key}={value}: {path} is a folder; {list_folder(path)}. Give the path of a file.")
     if not path.is_file():
-        folder = path if path.is_dir() else path.parent
+        folder = path.parent
         names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         raise UserError(
             f"{key}={value}: file {path} not found; {list_folder(folder)}.{did_you_mean(path.name, names)} Give the "

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import read_pairs
+from seq2seq_lab.data.languages import CASES, fold_case, language_code
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.words import letter_words
 from seq2seq_lab.files import checked_line, parse_checked_line, write_atomically
@@ -44,12 +45,15 @@ def with_near_duplicates(corpus: Corpus, cache: Path) -> Corpus:
     digest = hashlib.sha256(json.dumps([_FORMAT, *held_out]).encode())
     for text in (corpus.train, *held_out.values()):
         digest.update(Lines.of(text.source).digest() + Lines.of(text.target).digest())
+    languages = (corpus.source_language, corpus.target_language)
+    if any(language_code(label) in CASES for label in languages):
+        digest.update(json.dumps([*map(language_code, languages)]).encode())
     entry = cache / "near_duplicates" / f"{digest.hexdigest()}.json"
     found: Found
     try:
         found = parse_checked_line(entry.read_bytes().removesuffix(b"\n"))
     except (OSError, ValueError):  # not in the cache, or damaged
-        found = near_duplicates(corpus.train, held_out)
+        found = near_duplicates(corpus.train, held_out, languages)
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(entry, checked_line(found))
@@ -82,7 +86,9 @@ def _similarity(size: int, kinds: Mapping[str, Sequence[int]]) -> list[str]:
     return labels
 
 
-def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -> Found:
+def near_duplicates(
+    train: ParallelText, held_out: Mapping[str, ParallelText], languages: tuple[str, str] = ("", "")
+) -> Found:
     """Return, for each held-out split, the numbers of the pairs that are similar to a training pair or to each other.
 
     The kinds:
@@ -94,9 +100,14 @@ def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -
     - `shared_source`: another pair of the split has exactly the same source.
 
     Without training pairs, only the last one is present.
+
+    Args:
+        languages: the labels of source and target, whose rules case folding follows.
     """
-    pairs = {name: list(_read_words(text, "Reading held-out pairs")) for name, text in held_out.items()}
-    same, shorter, references = _find(train, chain.from_iterable(pairs.values()))
+    pairs = {
+        name: list(_read_words(text, languages, "Reading held-out pairs")) for name, text in held_out.items()
+    }
+    same, shorter, references = _find(train, chain.from_iterable(pairs.values()), languages)
     found: Found = {}
     for name, text in held_out.items():
         kinds = found[name] = {}
@@ -117,7 +128,7 @@ def near_duplicates(train: ParallelText, held_out: Mapping[str, ParallelText]) -
 
 
 def _find(
-    train: ParallelText, held_out: Iterable[tuple[Words, Words]]
+    train: ParallelText, held_out: Iterable[tuple[Words, Words]], languages: tuple[str, str]
 ) -> tuple[set[Words], set[Words], set[Words]]:
     """Return what training sentences have in common with held-out sentences.
 
@@ -137,7 +148,7 @@ def _find(
     same: set[Words] = set()
     shorter: set[Words] = set()
     references: set[Words] = set()
-    for source, target in _read_words(train, "Looking for near-duplicates"):
+    for source, target in _read_words(train, languages, "Looking for near-duplicates"):
         if len(source) in lengths:  # a long sentence has very many variants
             same |= known.intersection([source, *_replace_one(source)])
             shorter |= known.intersection(_delete_one(source))
@@ -145,9 +156,11 @@ def _find(
     return same, shorter, references
 
 
-def _read_words(text: ParallelText, description: str) -> Iterator[tuple[Words, Words]]:
+def _read_words(
+    text: ParallelText, languages: tuple[str, str], description: str
+) -> Iterator[tuple[Words, Words]]:
     for source, target in read_pairs(text, description):
-        yield tuple(words(source)), tuple(words(target))
+        yield tuple(words(source, languages[0])), tuple(words(target, languages[1]))
 
 
 def _replace_one(sentence: Words) -> list[Words]:
@@ -160,9 +173,9 @@ def _delete_one(sentence: Words) -> list[Words]:
     return [sentence[:i] + sentence[i + 1 :] for i in range(len(sentence)) if len(sentence) > 1]
 
 
-def words(text: str) -> list[str]:
+def words(text: str, language: str = "") -> list[str]:
     """Return the words of a sentence after normalization; see `near_duplicates` and `data.words.letter_words`."""
-    text = unicodedata.normalize("NFC", text).casefold().replace("’", "'")
+    text = fold_case(unicodedata.normalize("NFC", text), language).replace("’", "'")
     if "'" in text:
         text = _CONTRACTION.sub(lambda match: _EXPANDED[match[0]], text)
     return letter_words(text)

@@ -207,7 +207,9 @@ class Parallel:
         """Return the texts without duplicates and leaked pairs, where these are to be dropped."""
         counts["dropped_duplicates"] = counts["dropped_leaks"] = 0
         keys = ["train", *(key for key in texts if key != "train")]
-        repeats = count_repeats(texts["train"], [texts[key] for key in keys[1:]], counts)
+        repeats = count_repeats(
+            texts["train"], [texts[key] for key in keys[1:]], counts, (self.source, self.target)
+        )
         kept = {}
         for key, duplicates in zip(keys, repeats.duplicates, strict=True):
             unwanted = duplicates & (self.on_duplicate == "drop")

@@ -42,6 +42,7 @@ DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": 
 _SAMPLE = 1_000  # lines that show how a table is written
 _BATCH = 1_000  # rows of Parquet in memory
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_DECLARATION = re.compile(r'"?sep=([^"])"?', re.IGNORECASE)
 _SPACED_QUOTE = re.compile(r'\s+".*"\s*')
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,9 @@ class Reader:
                 path, form, [*itertools.islice(self.lines(path, Counter(), False), _SAMPLE)]
             )
         lines = self.lines(path, counts, show)
-        return tab_rows(path, lines, separator) if form == "tsv" else comma_rows(path, lines, separator)
+        if form == "tsv":
+            return tab_rows(path, lines, separator)
+        return comma_rows(path, lines, separator, self.separator is None)
 
     def column(self, path: Path, column: str | int | None, counts: Counter[str]) -> Iterator[tuple[str, str]]:
         """Yield (text, problem) of each line of a text, or of one column of a table.
@@ -161,14 +164,23 @@ def tab_rows(path: Path, lines: Iterable[tuple[str, str]], separator: str = "\t"
         yield f"{path} line {number}", text.split(separator), wrong
 
 
-def comma_rows(path: Path, lines: Iterable[tuple[str, str]], separator: str = ",") -> Rows:
+def comma_rows(
+    path: Path, lines: Iterable[tuple[str, str]], separator: str = ",", declared: bool = False
+) -> Rows:
     """Yield the cells of each line, quoted as in RFC 4180.
 
-    The lines of a quoted cell with line breaks make one bad row. Raises `UserError` if a quoted cell is not closed before
-    the end of the file.
+    The lines of a quoted cell with line breaks make one bad row.
+
+    Args:
+        declared: leave out a first line such as `sep=;`, which tells Excel the delimiter.
+
+    Raises:
+        UserError: a quoted cell is not closed before the end of the file.
     """
     opened = 0
     for number, (text, wrong) in enumerate(lines, start=1):
+        if number == 1 and declared and _DECLARATION.fullmatch(text):
+            continue
         # Read a line that begins inside a quoted cell as one that begins with a quotation mark.
         cells, problem, open_at_end = _comma_cells(f'"{text}' if opened else text, separator)
         if open_at_end:
@@ -212,6 +224,8 @@ def _written(path: Path, form: str, sample: Sequence[tuple[str, str]]) -> tuple[
     lines = [text for text, wrong in sample if text and not wrong]
     if form == "tsv":
         return "\t", "csv" if _has_quoting([line.split("\t") for line in lines]) else "tsv"
+    if lines and (declaration := _DECLARATION.fullmatch(lines[0])):
+        return declaration[1], "csv"
     shares = {one: _regularity(lines, one) for one in ",;\t|"}
     best = max(shares.values())
     near = [one for one, share in shares.items() if best and share >= 0.9 * best]
@@ -295,6 +309,12 @@ def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:
             yield "", "", f"{place}: {wrong}"
             continue
         if not checked:
+            if all(isinstance(value_of(row, name), list | Mapping) for name in names):
+                raise UserError(
+                    f"{place}: {' and '.join(names)} are lists or objects, not text. If they are whole columns, write one "
+                    f"object per row, as pandas does with to_json(FILE, orient='records', lines=True); otherwise choose "
+                    f"text in them, such as dataset.columns=[{names[0]}.KEY,{names[-1]}.KEY], or convert the file."
+                )
             check_columns(place, names, list(_names(row)), COLUMNS_REMEDY)
             checked = True
         yield candidate(place, names, [value_of(row, name) for name in names])
@@ -302,10 +322,12 @@ def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:
 
 def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
     """Yield the objects of a JSON file: one per line, or of one array, the whole file or the only one in its object."""
-    first = next(lines, ("", ""))
-    texts: Iterable[tuple[str, str]] = itertools.chain([first] if any(first) else [], lines)
-    row, wrong = _parsed(first[0])
-    if first[0].lstrip()[:1] in ("[", "{") and (wrong or not isinstance(row, dict) or _arrays(row)):
+    start = [*itertools.islice(lines, 2)]
+    texts: Iterable[tuple[str, str]] = itertools.chain(start, lines)
+    first = start[0][0] if start else ""
+    row, wrong = _parsed(first)
+    only = not any(text.strip() for text, _ in start[1:])  # otherwise it is a row
+    if first.lstrip()[:1] in ("[", "{") and (wrong or not isinstance(row, dict) or (only and _arrays(row))):
         texts = [*texts]
         document, problem = _parsed("\n".join(text for text, _ in texts))
         if not problem and not any(wrong for _, wrong in texts):

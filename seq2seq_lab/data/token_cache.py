@@ -151,15 +151,27 @@ def text_key(
         with tempfile.TemporaryDirectory() as folder:
             fitted.save(Path(folder))
             add(json.dumps(file_hashes(Path(folder)), sort_keys=True))
-    if any(map(has_attached, texts.values())):
-        add("rules 2")  # `Tokenizer.rules` changed the tokens of such text only
-    labels = about if isinstance(about, list | tuple) else [about]
-    if any(isinstance(one, str) and language_code(one) in CASES for one in labels):
-        add("case by language")
+    for change in changes_of(texts, about, options):
+        add(change)
     for name, lines in texts.items():
         add(name)
         digest.update(Lines.of(lines).digest())
     return digest.hexdigest()
+
+
+def changes_of(texts: Mapping[str, Sequence[str]], about: object, options: Mapping[str, object]) -> list[str]:
+    """Return the changes of the tokenizers that changed the tokens of these texts; see `text_key` for the arguments.
+
+    The keys of other texts are those of earlier versions.
+    """
+    labels = about if isinstance(about, list | tuple) else [about]
+    small = bool(options.get("lowercase"))
+    changes = {
+        "rules 3": any(map(has_attached, texts.values())),  # of `Tokenizer.rules`
+        "final sigma": small and any("Σ" in line for lines in texts.values() for line in lines),
+        "case by language": any(isinstance(one, str) and language_code(one) in CASES for one in labels),
+    }
+    return [name for name, applies in changes.items() if applies]
 
 
 def _version(library: str) -> str | None:

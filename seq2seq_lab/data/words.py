@@ -1,7 +1,8 @@
 """Letters and words in any script: the one definition for tokens, lengths, pictures, alignments and near-duplicates.
 
 A letter is a letter or digit of Unicode, or the underscore, with the characters that belong to it: combining marks
-(category M), zero-width joiners and non-joiners, and soft hyphens. Some scripts have no space between words. There, each
+(category M), zero-width joiners and non-joiners, soft hyphens, word joiners, Mongolian vowel separators, and
+the tags of flags. Some scripts have no space between words. There, each
 letter with its marks is a word (an extended grapheme cluster of Unicode Standard Annex 29): where a word ends can only be
 found with a dictionary.
 """
@@ -15,7 +16,9 @@ import regex
 
 Span: TypeAlias = tuple[int, int]
 
-ATTACHED = r"\p{M}\u200c\u200d\u00ad"
+ATTACHED_2 = r"\p{M}\u200c\u200d\u00ad"
+"""`ATTACHED` of recorded tokenizers with `Tokenizer.rules` = 2."""
+ATTACHED = ATTACHED_2 + r"\u180e\u2060\ufeff\U000e0020-\U000e007f"
 """In brackets an expression of `regex`: a character that belongs to the letter before it."""
 LETTER = r"[\p{L}\p{N}_]"
 """Expression of `regex`: a letter, a digit or the underscore, without the characters that belong to it."""
@@ -31,14 +34,18 @@ _SHARED = r"\u3006\u3031-\u3035\u303c\u30fc\uff70"  # letters of several of thes
 _UNSPACED_LETTER = r"(?=[\p{L}\p{Nl}])[" + _SHARED + "".join(map(r"\p{{sc={}}}".format, _SCRIPTS)) + "]"
 _CLUSTER = rf"(?={_UNSPACED_LETTER})\X[{ATTACHED}]*+"
 
-_STRETCH = re.compile(r"[^\s\u200b]+")  # U+200B, a space without width, separates words
+# Signs that separate words in texts without spaces; the first is the Ethiopic wordspace. Each is part of the word before it.
+_DIVIDERS = "\u1361\u16eb-\u16ed\U00010100\U00010101\U0001039f\U000103d0\U0001091f\U00012470"
+_DIVIDED = re.compile(rf"[{_DIVIDERS}]+(?=[^\s{_DIVIDERS}])")
+# U+200B, a space without width, separates words.
+_STRETCH = re.compile(rf"[^\s\u200b{_DIVIDERS}]*[{_DIVIDERS}]+|[^\s\u200b{_DIVIDERS}]+")
 _LATE = re.compile("[\u0e00-\U0010ffff]")  # where the scripts without spaces are; fast to search for
 _UNSPACED = regex.compile(_UNSPACED_LETTER)
 _SYMBOL = rf"[^\p{{L}}\p{{N}}{ATTACHED}_!-~]"
 _UNIT = regex.compile(rf"{_CLUSTER}|{_SYMBOL}++|(?:(?!{_UNSPACED_LETTER}|{_SYMBOL}).)++", regex.DOTALL)
 _LETTERS = regex.compile(rf"{_CLUSTER}|(?:(?!{_UNSPACED_LETTER}){LETTER}[{ATTACHED}]*+)++")
 _ATTACHED = regex.compile(rf"[{ATTACHED}]")
-_CHANGED = regex.compile(rf"[{ATTACHED}\p{{Emoji_Modifier}}]")
+_CHANGED = regex.compile(rf"[{ATTACHED}\p{{Emoji_Modifier}}\p{{Regional_Indicator}}]")
 _LONG = 5  # letters without a space between them, on average: more than the words of these scripts have
 
 
@@ -101,8 +108,17 @@ def is_unspaced(lines: Iterable[str]) -> bool:
     return long and unspaced > letters / 2
 
 
+def is_divided(lines: Iterable[str]) -> bool:
+    """Return whether most words of a text are separated by signs such as the Ethiopic wordspace, not by spaces."""
+    signs = spaces = 0
+    for line in lines:
+        signs += len(_DIVIDED.findall(line))
+        spaces += len(line.split()) - 1
+    return signs > spaces
+
+
 def has_attached(lines: Iterable[str]) -> bool:
-    """Return whether a text has characters that belong to those before them: marks, joiners, modifiers of emoji."""
+    """Return whether a text has characters that belong to those before them: marks, joiners, parts of emoji."""
     return any(not line.isascii() and _CHANGED.search(line) for line in lines)
 
 

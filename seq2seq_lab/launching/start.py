@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from seq2seq_lab import build
+from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
@@ -195,7 +196,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
     Raises:
         UserError: the data have changed, or what `start_run` raises.
     """
-    record = read_record(folder)
+    record = foreign.read_opened_record(folder)
     machine = record["machine"]
     composed = compose_repeated(
         folder,

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Literal
 
 from seq2seq_lab.data.languages import UNSPACED, language_code
-from seq2seq_lab.data.words import is_unspaced
+from seq2seq_lab.data.words import is_divided, is_unspaced
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.sacrebleu_adapter import BLEU
 
@@ -28,11 +28,12 @@ class Segmentation:
     Attributes:
         bleu: sacreBLEU's tokenizer, one of `BLEU_TOKENIZERS`.
         ter: `spaces`: words are separated by spaces; `asian`: sacreBLEU's options `normalized` and `asian_support`, which
-            cut ideographs apart; `letters`: as `data.words.words` cuts them, for other scripts without spaces.
+            cut ideographs apart; `letters`: as `data.words.words` cuts them, without shifts, for other scripts without
+            spaces; `divided`: the same with shifts, for words between signs such as the Ethiopic wordspace.
     """
 
     bleu: str = "13a"
-    ter: Literal["spaces", "asian", "letters"] = "spaces"
+    ter: Literal["spaces", "asian", "letters", "divided"] = "spaces"
 
 
 SPACED = Segmentation()
@@ -64,8 +65,11 @@ def choose_segmentation(
         UserError: a package or a model of the tokenizer is missing.
     """
     code = language_code(language)
-    unspaced = is_unspaced(islice(chain.from_iterable(references), _READ))
-    bleu = _OF_LANGUAGE.get(code, "char" if unspaced or code in UNSPACED else "13a")
+    sample = [*islice(chain.from_iterable(references), _READ)]
+    unspaced, divided = is_unspaced(sample), is_divided(sample)
+    # "intl" separates words at all signs of punctuation of Unicode.
+    other = "char" if unspaced or code in UNSPACED else "intl" if divided else "13a"
+    bleu = _OF_LANGUAGE.get(code, other)
     if setting != "auto":
         bleu = setting
     if unspaced and bleu in _BY_SPACES:
@@ -85,7 +89,9 @@ def choose_segmentation(
     _check_installed(bleu, language)
     if code in ("zh", "ja"):
         return Segmentation(bleu, "asian")
-    return Segmentation(bleu, "letters" if unspaced or code in UNSPACED else "spaces")
+    if unspaced or code in UNSPACED:
+        return Segmentation(bleu, "letters")
+    return Segmentation(bleu, "divided" if divided else "spaces")
 
 
 def _check_installed(bleu: str, language: str | None) -> None:

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.metrics.sacrebleu_adapter import TER
 from seq2seq_lab.metrics.texts import References, TextMetric, TextOutputs
+from seq2seq_lab.runtime.heartbeat import heartbeat
 
 
 class Ter(TextMetric):
@@ -26,22 +29,49 @@ class Ter(TextMetric):
     def lines(self, texts: TextOutputs) -> tuple[Sequence[str], Sequence[Sequence[str | None]]]:
         """See `TextMetric.lines`."""
         hypotheses, streams = super().lines(texts)
-        if texts.references.segmentation.ter != "letters":
+        if texts.references.segmentation.ter not in _CUT:
             return hypotheses, streams
         return [*map(_apart, hypotheses)], [[line and _apart(line) for line in stream] for stream in streams]
 
+    def rows(self, outputs: TextOutputs) -> Array:
+        """See `Metric.rows`. Shifts of letters are not tried: it is slow for sentences of so many units."""
+        texts = self.texts(outputs)
+        if texts.references.segmentation.ter != "letters":
+            return super().rows(outputs)
+        hypotheses, streams = self.lines(texts)
+        rows = []
+        for output, *lines in zip(hypotheses, *streams, strict=True):
+            heartbeat.beat("scoring texts")
+            references = [line.split() for line in lines if line is not None]
+            edits = min(edit_distance(output.split(), reference) for reference in references)
+            rows.append((edits, sum(map(len, references)) / len(references)))
+        return np.array(rows, np.float64)
+
     def signature(self, outputs: TextOutputs) -> str:
-        """Return sacreBLEU's signature; `words:letters` if words are not those between spaces."""
-        letters = self.texts(outputs).references.segmentation.ter == "letters"
-        return super().signature(outputs) + ("|words:letters" if letters else "")
+        """Return sacreBLEU's signature, and how words are cut if they are not those between spaces."""
+        return super().signature(outputs) + _CUT.get(self.texts(outputs).references.segmentation.ter, "")
 
     def value(self, totals_K: Array) -> float:
         """See `Metric.value`."""
         return sacrebleu_adapter.score(_SCORER, totals_K)
 
 
+def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
+    """Return the smallest number of insertions, deletions and substitutions between two texts."""
+    numbers = {word: number for number, word in enumerate(dict.fromkeys([*output, *reference]))}
+    reference_R = np.array([numbers[word] for word in reference], np.int64)
+    place_R = np.arange(len(reference) + 1)
+    edits_R = place_R
+    for count, word in enumerate(output, start=1):
+        changed_R = np.minimum(edits_R[1:] + 1, edits_R[:-1] + (reference_R != numbers[word]))
+        # An insertion adds 1 for each place: the minimum of what is before, less its place.
+        edits_R = np.minimum.accumulate(np.concatenate(([count], changed_R)) - place_R) + place_R
+    return int(edits_R[-1])
+
+
 def _apart(line: str) -> str:
     return " ".join(line[start:end] for start, end in words(line))
 
 
+_CUT = {"letters": "|words:letters|shifts:no", "divided": "|words:divided"}
 _SCORER = TER()

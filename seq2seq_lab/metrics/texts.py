@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from seq2seq_lab.data.corpus import UNKNOWN
-from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics import sacrebleu_adapter
 from seq2seq_lab.metrics.base import Array, Metric, digest
@@ -269,9 +268,7 @@ def lowercased_tokens(lines: Sequence[str], language: str) -> list[str]:
     normalize = sacremoses.MosesPunctNormalizer(language).normalize
     tokenize = sacremoses.MosesTokenizer(language).tokenize
     return [
-        tokenize(normalize(lowercase(line, language).replace(UNKNOWN, _LETTER)), return_str=True).replace(
-            _LETTER, UNKNOWN
-        )
+        tokenize(normalize(line.lower().replace(UNKNOWN, _LETTER)), return_str=True).replace(_LETTER, UNKNOWN)
         for line in lines
     ]
 

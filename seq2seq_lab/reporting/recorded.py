@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,6 +136,8 @@ def check_page_rows(run: "Run") -> None:
     ):
         for row in rows:
             _check(row, ROWS[kind], f"{kind} of the page")
+            if kind == "heatmaps" and not all(map(math.isfinite, chain.from_iterable(row["weights"]))):
+                raise UserError("heatmaps of the page: weights have a value that is not finite")
             if kind == "pictures" and not BASE64.fullmatch(row["picture"]):
                 raise UserError("pictures of the page: a picture is not in base64")
 

@@ -82,6 +82,14 @@ def test_the_result_equals_that_of_comparing_all_pairs():
     assert 0 < counts["leaked_pairs"] < counts["leaked_sources"] < len(held_out)
 
 
+@pytest.mark.parametrize(("language", "leaks"), [("tr", 2), ("az_Latn", 2), ("en", 0)])
+def test_case_is_folded_by_the_rules_of_the_language(language, leaks):
+    train = text([("ıssız ada", "a"), ("istanbul", "b")])
+    counts = new_counts()
+    count_repeats(train, [text([("ISSIZ ADA", "c"), ("İstanbul", "d")])], counts, (language, "en"))
+    assert counts["leaked_sources"] == leaks
+
+
 def test_memory_is_less_than_64_bytes_a_pair(monkeypatch):
     monkeypatch.setattr(progress, "AFTER_SECONDS", 1e9)  # a bar would import rich
     count = 30_000

@@ -18,6 +18,7 @@ def dialogues(**settings: Any) -> Dialogue:
     given = {
         "path": None,
         "encoding": None,
+        "language": "en",
         "train": 400,
         "validation": 5,
         "test": 5,
@@ -133,3 +134,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(LINES[0])
     with pytest.raises(UserError, match=r"validation\.jsonl not found"):
         dialogues(path=str(tmp_path)).load()
+
+
+def test_files_have_a_language_and_generated_dialogues_are_english(tmp_path: Path) -> None:
+    for name in ("train", "validation", "test"):
+        (tmp_path / f"{name}.jsonl").write_text('["你好吗？", "很好。"]\n', "utf-8")
+    corpus = dialogues(path=str(tmp_path), language="zh").load()
+    assert (corpus.source_language, corpus.target_language) == ("zh", "zh")
+    with pytest.raises(UserError, match=r"dataset\.language=zh"):
+        dialogues(language="zh")

@@ -6,9 +6,10 @@ import csv
 import gzip
 import json
 import lzma
+import os
 import tarfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from seq2seq_lab.build import check_slot
 from seq2seq_lab.data import local_files
 from seq2seq_lab.data.local_files import read_lines
 from seq2seq_lab.data.parallel import Parallel
-from seq2seq_lab.data.tables import find_line
+from seq2seq_lab.data.tables import find_line, json_rows
 from seq2seq_lab.errors import UserError
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "parallel.yaml"
@@ -110,6 +111,9 @@ READ: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "xz of UTF-16": ("a.txt.xz", lzma.compress(TABLE.encode("utf-16")), {}),
     "zst": ("a.tsv.zst", arrow_compressed("zstd", TABLE.encode()), {}),
     "lz4": ("a.tsv.lz4", arrow_compressed("lz4", TABLE.encode()), {}),
+    "the delimiter for Excel": ("a.csv", b"sep=;\r\n" + frame(sep=";", header=True), NAMED),
+    "the delimiter for Excel without names": ("a.csv", b'"sep=|"\n' + frame(sep="|"), {}),
+    "joined files with marks": ("a.tsv", b"".join(f"{one}\n".encode("utf-8-sig") for one in TABLE.splitlines()), {}),
     "two parts of zst": (
         "a.tsv.zst",
         arrow_compressed("zstd", TABLE[:20].encode()) + arrow_compressed("zstd", TABLE[20:].encode()),
@@ -150,7 +154,12 @@ REFUSED: dict[str, tuple[str, bytes | Callable[[Path], bytes], dict[str, Any], s
     "other delimiters": ("a.tsv", b"a;b\nc;d\n", {}, r"line 1 has 1 columns.*dataset\.delimiter="),
     "a long delimiter": ("a.csv", b"", {"delimiter": "||"}, r"dataset\.delimiter='\|\|'.*dataset\.format=tsv"),
     "a space before quotes": ("a.csv", b'"a", "b"\n', {}, "line 1: not RFC 4180 .*space"),
-    "columns of JSON": ("a.json", FRAME.to_json().encode(), NAMED, "has no column de; it has de.0"),
+    "columns of JSON": ("a.json", FRAME.to_json().encode(), NAMED, "de and en are .*records"),
+    "lists as columns": ("a.json", json.dumps(FRAME.to_dict("list")).encode(), NAMED, "de and en are .*records"),
+    "UTF-32": ("a.tsv", TABLE.encode("utf-32-le"), {}, "UTF-32.*dataset.encoding=utf-32-le"),
+    "UTF-32 of the other order": ("a.tsv", TABLE.encode("utf-32-be"), {}, "UTF-32.*dataset.encoding=utf-32-be"),
+    "UTF-16 of the other order without a mark": ("a.tsv", TABLE.encode("utf-16-be"), {}, "UTF-16.*utf-16-be"),
+    "ISO-2022": ("a.tsv", "a\t私は犬\n".encode("iso2022_jp"), {}, "line 1: .*dataset.encoding=iso2022_jp"),
     "no objects": ("a.json", b'[["a", "b"]]', NAMED, "element 1: not a JSON object"),
     "half of Parquet": ("a.parquet", parquet_file(OBJECTS)[:-9], NAMED, "Parquet.*complete copy"),
     "Parquet as CSV": ("a.csv", parquet_file(OBJECTS), NAMED, r"Parquet file.*\.parquet"),
@@ -177,6 +186,24 @@ def test_what_cannot_be_read_is_refused_with_a_remedy(
     made = content if isinstance(content, bytes) else content(tmp_path)
     with pytest.raises(UserError, match=f"(?s){remedy}"):
         pairs(tmp_path / name, made, **changes)
+
+
+def test_what_is_not_a_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tsv")
+    (tmp_path / "folder.tsv").mkdir()
+    for name, kind in (("pipe.tsv", "pipe"), ("folder.tsv", "folder")):
+        with pytest.raises(UserError, match=rf"dataset\.train={tmp_path}.*is a {kind}"):
+            dataset(tmp_path / name).load()
+
+
+def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
+    def lines() -> Iterator[tuple[str, str]]:
+        for number in range(3):
+            yield json.dumps({"a": [{"b": number}]}), ""
+        raise AssertionError("read too far")
+
+    rows = json_rows(tmp_path, lines())
+    assert [next(rows)[1] for _ in range(3)] == [{"a": [{"b": number}]} for number in range(3)]
 
 
 def test_quotation_marks_of_a_corpus_with_tabs_are_text(tmp_path: Path) -> None:

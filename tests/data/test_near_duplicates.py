@@ -29,6 +29,14 @@ def test_a_mark_is_part_of_its_letter() -> None:
     assert near_duplicates(train, {"test": text(("वह कताबी है", "b"))})["test"]["source_in_train"] == []
 
 
+def test_case_is_folded_by_the_rules_of_the_language(tmp_path: Path) -> None:
+    train, test = text(("ıssız bir ada", "a")), text(("ISSIZ BİR ADA", "b"))
+    assert near_duplicates(train, {"test": test}, ("tr", "en"))["test"]["source_in_train"] == [0]
+    for language, number in (("en", 0), ("tr", 1), ("en", 0)):
+        corpus = with_near_duplicates(Corpus(language, "en", train, test, {"test": test}), tmp_path)
+        assert corpus.counts["test/source_in_train"] == number
+
+
 def test_in_a_script_without_spaces_a_near_copy_differs_in_one_letter() -> None:
     train = text(("我喜欢吃苹果。", "a"), ("ฉันรักเธอ", "b"))
     held_out = text(("我喜欢吃香果！", "c"), ("我不喜欢吃苹果", "d"), ("ฉันรกเธอ", "e"), ("他讨厌面包", "f"))

@@ -377,7 +377,7 @@ def test_the_error_of_a_missing_file_lists_the_files_of_the_folder(tmp_path):
             r"dataset\.test=.*file gone\.de not found",
         ),
         ({"train": train, "test": {"x": "a/b.tsv"}}, r"dataset\.test\.x=a/b\.tsv: .*folder a not found"),
-        ({"train": str(tmp_path), "format": "tsv"}, r"file .* not found; .* contains train\.de, train\.tsv"),
+        ({"train": str(tmp_path), "format": "tsv"}, r"is a folder; .* contains train\.de, train\.tsv"),
     ):
         with pytest.raises(UserError, match=message):
             parallel(**changes).load()
@@ -479,6 +479,16 @@ def test_leaks_are_kept_or_dropped_from_training_only(tmp_path):
     assert +both.counts == found + Counter(dropped_leaks=3, dropped_duplicates=1)
     with pytest.raises(UserError, match=r"dataset\.on_leak=drop leaves no training pair"):
         parallel(**files | {"train": files["test"]}, on_leak="drop").load()
+
+
+@pytest.mark.parametrize(("source", "kept"), [("tr", 1), ("en", 2)])
+def test_leaks_are_found_by_the_rules_of_the_language(source, kept, tmp_path):
+    files = {
+        "train": write(tmp_path / "a.tsv", table([("ıssız ada", "a"), ("ev", "b")])),
+        "validation": write(tmp_path / "v.tsv", table([("ISSIZ ADA", "c")])),
+        "test": write(tmp_path / "t.tsv", table([("x", "y")])),
+    }
+    assert len(parallel(**files, on_leak="drop", source=source).load().train) == kept
 
 
 @pytest.fixture

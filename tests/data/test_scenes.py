@@ -1,11 +1,13 @@
 """Generated scenes, and captioned images of a folder."""
 
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from seq2seq_lab.data.captions import ImageFolder, read_image
 from seq2seq_lab.data.scenes import CANVAS, COLORS, NOISE, Scenes, mask, relation
@@ -145,6 +147,64 @@ def test_a_transparent_color_of_a_palette_is_white(tmp_path: Path) -> None:
     assert pixel(tmp_path, image, "a.gif") == [10, 20, 30]
     assert pixel(tmp_path, image, "b.gif", transparency=0) == [255] * 3
     assert pixel(tmp_path, Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "c.tif") == [255, 0, 0]
+
+
+def test_colors_are_those_of_the_profile(tmp_path: Path) -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    # Red and blue are exchanged.
+    other = profile.replace(b"rXYZ", b"xXYZ").replace(b"bXYZ", b"rXYZ").replace(b"xXYZ", b"bXYZ")
+    red = Image.new("RGB", (16, 16), (250, 10, 20))
+    assert pixel(tmp_path, red, icc_profile=profile) == [250, 10, 20]
+    for image in (red, red.convert("RGBA"), red.convert("P")):
+        shown = pixel(tmp_path, image, icc_profile=other)
+        assert shown[0] < 40 < 200 < shown[2], image.mode
+    clear = Image.new("RGBA", (16, 16), (250, 10, 20, 0))
+    assert pixel(tmp_path, clear, icc_profile=other) == [255] * 3
+    for ignored in (other[:200], b"profile"):
+        assert pixel(tmp_path, red, icc_profile=ignored) == [250, 10, 20]
+    assert pixel(tmp_path, Image.new("L", (16, 16), 7), icc_profile=other) == [7] * 3
+
+
+def tiff(bits: int, photometric: int, values: bytes) -> bytes:
+    """A TIFF of two equal rows of two gray pixels."""
+    data = 2 * values
+    tags = [
+        (256, 2),
+        (257, 2),
+        (258, bits),
+        (259, 1),
+        (262, photometric),
+        (273, 8),
+        (278, 2),
+        (279, len(data)),
+    ]
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    start = struct.pack("<I", 8 + len(data))
+    return b"II*\0" + start + data + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("bits", "photometric", "values", "shown"),
+    [
+        (12, 1, b"\x80\x08\x00", 0x80),  # two values of 12 bits, 0x800
+        (16, 1, b"\x00\x80" * 2, 0x80),
+        (16, 0, b"\x00\xf0" * 2, 0x0F),  # 0 is white
+        (8, 0, b"\xf0" * 2, 0x0F),
+    ],
+)
+def test_gray_values_of_every_depth(
+    tmp_path: Path, bits: int, photometric: int, values: bytes, shown: int
+) -> None:
+    (tmp_path / "x.tif").write_bytes(tiff(bits, photometric, values))
+    assert read_image(tmp_path / "x.tif", 8, 8)[:, 0, 0].tolist() == [shown] * 3
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "nothing"])
+def test_what_is_not_an_image_file_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.png"
+    {"pipe": os.mkfifo, "folder": os.mkdir, "nothing": str}[kind](path)
+    with pytest.raises(UserError, match=rf"{path} is not a file"):
+        read_image(path, 8, 8)
 
 
 def test_images_that_cannot_be_shown_are_refused_by_name(

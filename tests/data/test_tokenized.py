@@ -172,6 +172,28 @@ def test_the_key_depends_on_the_format_and_not_on_the_order_of_options(
     assert corpus_key(CORPUS, OPTIONS) != key
 
 
+@pytest.mark.parametrize(
+    ("line", "language", "lowercase", "differs"),
+    [
+        ("a small house, l'été", "en", True, False),
+        ("हिन्दी", "hi", False, True),
+        ("a\u2060b", "en", False, True),
+        ("🇩🇪", "en", False, True),
+        ("ΟΔΟΣ", "el", True, True),
+        ("ΟΔΟΣ", "el", False, False),
+        ("ev", "tr", True, True),
+    ],
+)
+def test_only_texts_whose_tokens_have_changed_have_another_key_than_in_earlier_versions(
+    line: str, language: str, lowercase: bool, differs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = replace(with_train([line], ["x"]), source_language=language)
+    options = {**OPTIONS, "lowercase": lowercase}
+    key = corpus_key(corpus, options)
+    monkeypatch.setattr(token_cache, "changes_of", lambda *_: [])
+    assert (corpus_key(corpus, options) != key) is differs
+
+
 FILES = ["manifest.json", "6.offsets.npy", "tokenizer/source.json", "1.tokens.npy"]
 
 

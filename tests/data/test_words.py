@@ -35,6 +35,9 @@ def test_words_are_separated_by_white_space() -> None:
         ("ខ្ញុំស្រលាញ់", "ខ្ញុំ|ស្រ|លា|ញ់"),
         ("မြန်မာ", "မြ|န်|မာ"),
         ("ສະ\u200bບາຍ", "ສ|ະ|ບ|າ|ຍ"),
+        ("ሰላም፡ለዓለም፡፡ሁሉ።", "ሰላም፡|ለዓለም፡፡|ሁሉ።"),
+        ("፡ሰላም ለዓለም", "፡|ሰላም|ለዓለም"),
+        ("ᠬᠠᠷ\u180eᠠ ᠨᠣᠮ", "ᠬᠠᠷ\u180eᠠ|ᠨᠣᠮ"),
     ],
 )
 def test_each_letter_of_a_script_without_spaces_is_a_word(text: str, expected: str) -> None:
@@ -57,6 +60,7 @@ def test_in_scripts_with_spaces_words_are_what_is_between_them(text: str) -> Non
     [
         ("हिन्दी है।", "हिन्दी|है"),
         ("l'homme, 3.5 a_b", "l|homme|3|5|a_b"),
+        ("ᠬᠠᠷ\u180eᠠ, a\u2060b", "ᠬᠠᠷ\u180eᠠ|a\u2060b"),
         ("今天，GPT-4 说。", "今|天|GPT|4|说"),
         ("cʼest co\u00adop", "cʼest|co\u00adop"),
     ],

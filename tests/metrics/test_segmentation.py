@@ -1,9 +1,14 @@
 """How the words of a language are found for BLEU and TER."""
 
 import logging
+import random
 import sys
+import time
+from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.ter import TER
 
@@ -11,7 +16,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.degeneration import LengthRatio
 from seq2seq_lab.metrics.segmentation import SPACED, Segmentation, check_setting, choose_segmentation
-from seq2seq_lab.metrics.ter import Ter
+from seq2seq_lab.metrics.ter import Ter, edit_distance
 from seq2seq_lab.metrics.texts import References, TextOutputs
 
 CHINESE = ["孩子看见书和旧汽车。", "老师买红色的花和苹果。"]
@@ -35,6 +40,8 @@ THAI = ["เด็กชอบรถเก่า", "ครูกินปลา�
         ("auto", "target", ["abcdef", "a dog ."], SPACED, False),
         ("auto", "target", ["今天 天气 很 好 。"], SPACED, False),
         ("auto", "fr", [], SPACED, False),
+        ("auto", "am", ["ሰላም፡ለዓለም፡ሁሉ።"], Segmentation("intl", "divided"), False),
+        ("auto", "am", ["ሰላም ለዓለም ሁሉ።"], SPACED, False),
     ],
 )
 def test_the_language_decides(
@@ -87,9 +94,49 @@ def test_scores_and_signatures_are_those_of_sacrebleu() -> None:
     assert "tok:zh" in outputs.references.examples
 
 
+def test_signs_between_words_separate_them_for_all_scores() -> None:
+    references = ["ሰላም፡ለዓለም፡ሁሉ፡ሰው።"]
+    segmentation = choose_segmentation("auto", "am", [references])
+    outputs = TextOutputs(["ሰላም፡ለዓለም፡ሁሉ፡ውሻ።"], References(references, segmentation=segmentation))
+    assert Ter().value(Ter().rows(outputs).sum(0)) == pytest.approx(100 / 4)
+    assert str(Ter().signature(outputs)).endswith("|words:divided")
+    assert Bleu().value(Bleu().rows(outputs).sum(0)) > 50
+
+
 def test_ter_of_other_scripts_without_spaces_counts_letters() -> None:
     outputs = TextOutputs(["เด็กชอบรถ"], References(THAI[:1], segmentation=Segmentation("char", "letters")))
     missing = 4  # เ ก่ า, where the mark belongs to its letter, is 3 of 12 letters
     value = Ter().value(Ter().rows(outputs).sum(0))
     assert 0 < value < 100 * missing / 12
-    assert str(Ter().signature(outputs)).endswith("|words:letters")
+    assert str(Ter().signature(outputs)).endswith("|words:letters|shifts:no")
+
+
+@given(st.lists(st.sampled_from("กขคง"), max_size=9), st.lists(st.sampled_from("กขคง"), max_size=9))
+def test_ter_of_letters_is_the_edit_distance_of_every_path(output: list[str], reference: list[str]) -> None:
+    @cache
+    def slow(left: int, right: int) -> int:
+        if not (left and right):
+            return left + right
+        same = output[left - 1] == reference[right - 1]
+        return min(
+            slow(left - 1, right) + 1, slow(left, right - 1) + 1, slow(left - 1, right - 1) + (not same)
+        )
+
+    assert edit_distance(output, reference) == slow(len(output), len(reference))
+
+
+def test_ter_of_letters_with_several_references() -> None:
+    references = References(
+        ["กขคง", "กขค"], ["a", "a"], multiple=True, segmentation=Segmentation("char", "letters")
+    )
+    rows = Ter().rows(TextOutputs(["กขคจ", "ก"], references))
+    assert rows.tolist() == [[1, 3.5]]
+
+
+def test_ter_of_many_bad_sentences_without_spaces_is_fast() -> None:
+    draw = random.Random(1)
+    texts = [["".join(draw.choices(THAI[0], k=100)) for _ in range(100)] for _ in range(2)]
+    outputs = TextOutputs(texts[0], References(texts[1], segmentation=Segmentation("char", "letters")))
+    start = time.process_time()
+    Ter().rows(outputs)
+    assert time.process_time() - start < 10  # sacreBLEU needs a second for one of them

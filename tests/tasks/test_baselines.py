@@ -267,7 +267,15 @@ def test_dialogue_records_the_last_turn_without_its_speaker(tmp_path: Path) -> N
     for split in ("train", "validation", "test"):
         (data / f"{split}.jsonl").write_text(f"{json.dumps(dialogue)}\n" * 3, "utf-8")
     corpus = Dialogue(
-        path=str(data), encoding=None, train=1, validation=1, test=1, max_distance=1, overwritten=0, seed=1
+        path=str(data),
+        encoding=None,
+        language="en",
+        train=1,
+        validation=1,
+        test=1,
+        max_distance=1,
+        overwritten=0,
+        seed=1,
     ).load()
     assert corpus.tests["test"].last_turns == ["hello", "hello", "how are you?"] * 3  # type: ignore[attr-defined]
     settings = (

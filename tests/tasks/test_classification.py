@@ -273,7 +273,7 @@ def test_the_program_predicts_lines(
     assert "█" in lines[2]
 
 
-@pytest.mark.parametrize("bad", [b"", b"\xff"])
+@pytest.mark.parametrize("bad", [b"", b"\xff", b"K" * 1001])
 def test_the_lines_before_a_bad_one_are_predicted(
     bad: bytes, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

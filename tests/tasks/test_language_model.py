@@ -306,6 +306,20 @@ def test_the_program_generates_and_scores(
     assert "\n".join(scored) == text.removesuffix("\n")
 
 
+@pytest.mark.parametrize("mode", ["--score", "--continue"])
+def test_a_long_line_is_refused_with_the_option_that_allows_it(
+    mode: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = b"the king\n" + b"a " * 30
+    with pytest.raises(SystemExit):
+        programmed(monkeypatch, capsys, text, run, mode, "--count", 1, "--max-tokens", 29)
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 1
+    assert "line 2 has 30 tokens" in printed.err
+    assert "--max-tokens 30" in printed.err
+    assert len(programmed(monkeypatch, capsys, text, run, mode, "--count", 1, "--max-tokens", 30)) == 2
+
+
 def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
     with pytest.raises(UserError, match="LanguageModelTask"):
         api.load(run)

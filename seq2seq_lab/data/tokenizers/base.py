@@ -41,8 +41,12 @@ class Tokenizer(ABC):
     joint: bool
     """One vocabulary for both languages; read by `fit_tokenizers`."""
 
-    rules: int = 2
-    """How text is cut: 2 as `data.words` describes letters; 1 as earlier versions did, which cut before each mark."""
+    rules: int = 3
+    """How text is cut: 3 as `data.words` describes letters, with flags as one symbol; 2 and 1 as earlier versions did.
+
+    2 cuts flags, and at word joiners and Mongolian vowel separators; 1 cuts before each mark. With 2 and 1, characters are
+    lowercased one by one, also Σ at the end of a word.
+    """
 
     _backend: tokenizers.Tokenizer
     _labels: tuple[str, ...] = ()
@@ -166,11 +170,16 @@ def load_tokenizer(folder: Path, name: str) -> Tokenizer:
     description, vocabulary = read_json_object(path), read_bounded(folder / f"{name}.json")
     kind, options = description.get("class"), description.get("options")
     languages, rules = description.get("languages"), description.get("rules", 1)
-    if not (isinstance(kind, str) and isinstance(options, dict) and isinstance(rules, int)) or not fits(
+    if not (isinstance(kind, str) and isinstance(options, dict) and fits(rules, int)) or not fits(
         languages, list[str] | None
     ):
         raise UserError(
             f"{path} is damaged: its class, options, languages or rules are not those of a tokenizer."
+        )
+    if not 1 <= rules <= Tokenizer.rules:
+        raise UserError(
+            f"{path}: rules={rules} is not supported; this version knows 1 to {Tokenizer.rules}. Use the version of "
+            f"seq2seq_lab that wrote the tokenizer."
         )
     try:
         tokenizer = tokenizer_class(kind)(**options)

@@ -14,11 +14,14 @@ from seq2seq_lab.errors import require
 NUM_BYTES = 256
 # GPT-2's expression, with marks, joiners and soft hyphens after the letter that they belong to. It is saved with the
 # vocabulary: earlier runs keep GPT-2's own.
-_MARKS = r"[\p{M}\x{200C}\x{200D}\x{00AD}]"
+_MARKS = r"[\p{M}\x{200C}\x{200D}\x{00AD}\x{180E}\x{2060}\x{FEFF}]"
 _WORDS = (
     rf"'(?:s|t|re|ve|m|ll|d)(?!{_MARKS})| ?(?:\p{{L}}{_MARKS}*)+| ?(?:\p{{N}}{_MARKS}*)+"
     r"| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
+# Σ after a letter and not before one; marks and apostrophes may be between them, as in `str.lower`.
+_INSIDE = r"[\p{M}\p{Cf}'’.:·]"
+_FINAL_SIGMA = rf"(?<=\p{{L}}|\p{{L}}{_INSIDE})Σ(?!{_INSIDE}*\p{{L}})"
 
 
 def byte_letters() -> dict[str, int]:
@@ -108,6 +111,7 @@ class ByteLevelTokenizer(Tokenizer):
         backend = tokenizers.Tokenizer(model)
         prepend = normalizers.Prepend(" ")
         own = [normalizers.Replace(*letters) for letters in CASES.get(self.case, ())]
+        own.append(normalizers.Replace(tokenizers.Regex(_FINAL_SIGMA), "ς"))
         lowercase = normalizers.Sequence([*own, normalizers.Lowercase(), prepend])
         backend.normalizer = lowercase if self.lowercase else prepend
         # add_prefix_space adds no space before a line that begins with one: decoding would not be exact.

@@ -1,8 +1,8 @@
 """Characters as tokens."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from seq2seq_lab.data.languages import lowercase
+from seq2seq_lab.data.languages import lowercase, lowercase_letters
 from seq2seq_lab.data.tokenizers.vocabulary import VocabularyTokenizer
 
 
@@ -14,15 +14,20 @@ class CharTokenizer(VocabularyTokenizer):
     """
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
-        # Lowercased by character, because the spans are those of `line` and "İ" becomes two characters.
         return (
-            (token, place, place + 1)
-            for place, letter in enumerate(line)
-            for token in (lowercase(letter, self.case) if self.lowercase else letter)
+            (token, place, place + 1) for place, letter in enumerate(self._letters(line)) for token in letter
         )
 
     def _apart(self, left: str, right: str) -> bool:
         return False
 
     def _cut(self, line: str) -> Iterable[str]:
-        return "".join(lowercase(letter, self.case) for letter in line) if self.lowercase else line
+        return "".join(self._letters(line))
+
+    def _letters(self, line: str) -> Sequence[str]:
+        """Return the text of each character of `line`: one character, and two for a lowercased "İ"."""
+        if not self.lowercase:
+            return line
+        if self.rules < 3:
+            return [lowercase(letter, self.case) for letter in line]
+        return lowercase_letters(line, self.case)

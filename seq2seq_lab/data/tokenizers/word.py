@@ -9,16 +9,29 @@ import regex
 
 from seq2seq_lab.data.languages import lowercase
 from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, JoinedTokenizer, is_word_letter
-from seq2seq_lab.data.words import ATTACHED, LETTER
+from seq2seq_lab.data.words import ATTACHED, ATTACHED_2, LETTER
 
-_LETTERS = rf"(?:{LETTER}[{ATTACHED}]*+)++"
-_SYMBOL = rf"[^\p{{L}}\p{{N}}_\s\x1c-\x1f][{ATTACHED}\p{{Emoji_Modifier}}]*+"
-# By `Tokenizer.rules`. Emoji after a zero-width joiner are one symbol with those before it.
+
+def _piece(attached: str, one: str = "") -> Any:
+    """Return the expression of a token.
+
+    Args:
+        attached: the characters that belong to the one before them, in brackets an expression.
+        one: an alternative, several characters that are one symbol.
+    """
+    letters = rf"(?:{LETTER}[{attached}]*+)++"
+    symbol = rf"(?:{one}[^\p{{L}}\p{{N}}_\s\x1c-\x1f])[{attached}\p{{Emoji_Modifier}}]*+"
+    # Emoji after a zero-width joiner are one symbol with those before it.
+    return regex.compile(
+        rf"(?P<elided>{letters}['’](?={LETTER}))|(?P<word>{letters})|(?P<symbol>{symbol}(?:(?<=\u200d){symbol})*+)"
+    )
+
+
+# By `Tokenizer.rules`.
 _PIECE: dict[int, Any] = {
     1: re.compile(r"(?P<elided>\w+['’](?=\w))|(?P<word>\w+)|(?P<symbol>[^\w\s])"),
-    2: regex.compile(
-        rf"(?P<elided>{_LETTERS}['’](?={LETTER}))|(?P<word>{_LETTERS})|(?P<symbol>{_SYMBOL}(?:(?<=\u200d){_SYMBOL})*+)"
-    ),
+    2: _piece(ATTACHED_2),
+    3: _piece(ATTACHED, r"\p{Regional_Indicator}{2}|"),  # two letters of a flag
 }
 
 

@@ -34,6 +34,9 @@ def fitted(tokenizer: Tokenizer, *lines: str) -> Tokenizer:
         ("l'ẹ́ni dort.", "l'|ẹ́ni|dort|."),
         ("👩🏽\u200d💻 ok!", "👩🏽\u200d💻|ok|!"),
         ("می\u200cخواهم", "می\u200cخواهم"),
+        ("ᠬᠠᠷ\u180eᠠ a\u2060b", "ᠬᠠᠷ\u180eᠠ|a\u2060b"),
+        ("🇩🇪🇫🇷 hi🇯🇵", "🇩🇪|🇫🇷|hi|🇯🇵"),
+        ("\U0001f3f4\U000e0067\U000e0062\U000e007f!", "\U0001f3f4\U000e0067\U000e0062\U000e007f|!"),
     ],
 )
 def test_words_keep_their_marks(line: str, expected: str) -> None:
@@ -42,9 +45,10 @@ def test_words_keep_their_marks(line: str, expected: str) -> None:
     assert tokenizer.decode(tokenizer.encode([line])[0]) == line
 
 
-def test_bpe_merges_across_marks() -> None:
-    tokenizer = fitted(BpeTokenizer(False, False, 2000, 2, 0.0), *[HINDI] * 3)
-    assert len(tokenizer.encode([HINDI])[0]) == 6
+@pytest.mark.parametrize(("line", "pieces"), [(HINDI, 6), ("ᠬᠠᠷ\u180eᠠ a\u2060b", 2)])
+def test_bpe_merges_across_marks(line: str, pieces: int) -> None:
+    tokenizer = fitted(BpeTokenizer(False, False, 2000, 2, 0.0), *[line] * 3)
+    assert len(tokenizer.encode([line])[0]) == pieces
 
 
 @pytest.mark.parametrize("name", ["word", "bpe"])
@@ -74,6 +78,37 @@ def test_a_recorded_tokenizer_keeps_its_rule(tmp_path: Path) -> None:
     new.save(tmp_path, "target")
     assert load_tokenizer(tmp_path, "target").encode([HINDI]) == new.encode([HINDI])
     assert len(ids[0]) == 18
+
+
+def test_a_tokenizer_of_the_second_rules_keeps_them(tmp_path: Path) -> None:
+    line = "ᠬᠠᠷ\u180eᠠ 🇩🇪 हिन्दी"
+    old = WordTokenizer(False, False, 1, None)
+    old.rules = 2
+    fitted(old, line).save(tmp_path, "source")
+    assert len(load_tokenizer(tmp_path, "source").encode([line])[0]) == 6
+    sigma = CharTokenizer(False, True, 1, None)
+    sigma.rules = 2
+    fitted(sigma, "ΟΣ").save(tmp_path, "target")
+    loaded = load_tokenizer(tmp_path, "target")
+    assert loaded.decode(loaded.encode(["ΟΣ"])[0]) == "οσ"
+
+
+@pytest.mark.parametrize("rules", [0, 4, True, "3"])
+def test_unknown_rules_are_refused(rules: object, tmp_path: Path) -> None:
+    fitted(CharTokenizer(False, False, 1, None), "a").save(tmp_path, "source")
+    path = tmp_path / "source.options.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "rules": rules}), "utf-8")
+    with pytest.raises(UserError, match=r"source\.options\.json.*rules"):
+        load_tokenizer(tmp_path, "source")
+
+
+@pytest.mark.parametrize("kind", [WordTokenizer, CharTokenizer, WhitespaceTokenizer, BpeTokenizer])
+def test_the_last_sigma_of_a_word_has_a_lower_case_of_its_own(kind: type) -> None:
+    line = "ΣΟΦΟΣ ΛΟΓΟΣ, ΘΕΟ\u0301Σ. Σ 1Σ"
+    tokenizer = kind(False, True, *((2000, 1, 0.0) if kind is BpeTokenizer else (1, None)))
+    fitted(tokenizer, line)
+    assert tokenizer.decode(tokenizer.encode([line])[0]) == line.lower()
+    assert tokenizer.spans(line)[-1][1] == len(line)
 
 
 @pytest.mark.parametrize(("label", "expected"), [("tr", "iısı"), ("az-AZ", "iısı"), ("Turkish", "iısı")])
