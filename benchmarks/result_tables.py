@@ -423,7 +423,7 @@ def transformers(lines: Sequence[Line]) -> list[str]:
 
     def order(runs: Sequence[Line]) -> tuple[bool, int]:
         run = runs[0]
-        return "dataset" in run.command or run.experiment is not None, -(run.parameters or 0)
+        return "dataset" in run.command, -(run.parameters or 0)
 
     runs = [*chain(*groups.values())]
     return [*rows_of(sorted(groups.values(), key=order), columns), *facts(runs, "test/bleu")]

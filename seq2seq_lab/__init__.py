@@ -7,27 +7,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seq2seq_lab.api import LoadedRun as LoadedRun
+    from seq2seq_lab.api import Loaded as Loaded
+    from seq2seq_lab.api import LoadedTranslation as LoadedTranslation
     from seq2seq_lab.api import Translation as Translation
     from seq2seq_lab.api import ensemble as ensemble
     from seq2seq_lab.api import load as load
-    from seq2seq_lab.api import load_captioner as load_captioner
-    from seq2seq_lab.api import load_classifier as load_classifier
-    from seq2seq_lab.api import load_language_model as load_language_model
     from seq2seq_lab.api import train as train
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "LoadedRun",
-    "Translation",
-    "ensemble",
-    "load",
-    "load_captioner",
-    "load_classifier",
-    "load_language_model",
-    "train",
-]
+__all__ = ["Loaded", "LoadedTranslation", "Translation", "ensemble", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:

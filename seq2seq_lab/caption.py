@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
-from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.evaluate import add_opening, open_run
 from seq2seq_lab.plots import save_figure
 from seq2seq_lab.translate import BATCHES, chunks, picture, use_utf8_output
 
@@ -51,17 +51,15 @@ def caption(options: argparse.Namespace) -> None:
     Raises:
         UserError: a file cannot be read, or the run cannot be opened or has no attention to draw.
     """
-    from seq2seq_lab import api
+    from seq2seq_lab.tasks.captions.task import CaptionTask
 
     files = [word for word in options.inputs if "=" not in word or Path(word).exists()]
     changes = [word for word in options.inputs if word not in files]
     if not files:
         raise UserError("No image is given. Name one or more files of images after the run folder.")
-    run = api.load_captioner(
-        options.folder, options.config_dir, options.device, options.precision, changes, options.checkpoint
-    )
+    run = open_run(options, changes, CaptionTask)
     number = 0
-    for chunk in chunks(iter(files), BATCHES * run.run.config.trainer.eval_batch_size):
+    for chunk in chunks(iter(files), BATCHES * run.config.trainer.eval_batch_size):
         for file, found in zip(chunk, run.caption(chunk), strict=True):
             print_visible(f"{file}\t{found.text}")
             if options.attention is not None and (found.words or found.attention_WYX is None):

@@ -12,10 +12,10 @@ from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, wri
 from seq2seq_lab.streams import optional_output
 
 if TYPE_CHECKING:
-    from seq2seq_lab.api import LoadedRun, OpenedRun
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.runtime.ranks import Ranks
-    from seq2seq_lab.tasks.base import EvaluationData
+    from seq2seq_lab.tasks.base import EvaluationData, Task
+    from seq2seq_lab.tasks.loaded import Loaded
 
 RUN_HELP = "a run folder (outputs/DATE/TIME), or a checkpoint on W&B: ENTITY/PROJECT/checkpoint-RUN_ID:latest"
 
@@ -108,44 +108,37 @@ def add_ensemble(arguments: argparse.ArgumentParser) -> None:
     )
 
 
-def open_run(options: argparse.Namespace, changes: Sequence[str]) -> "OpenedRun[Any]":
-    """Return the run, or the ensemble of runs, that the options of `add_opening` and `add_ensemble` select.
+def open_run(
+    options: argparse.Namespace,
+    changes: Sequence[str],
+    kind: "type[Task] | None" = None,
+    others: Sequence[str] = (),
+) -> Any:
+    """Return the run, or the ensemble of runs, that the options of `add_opening` select; see `api.load`.
 
     From now on this process keeps freed memory, as in training; see `keep_freed_memory`.
+
+    Args:
+        kind: the kind of task that the program opens; None for every kind.
+        others: the other runs of an ensemble.
     """
-    from seq2seq_lab import api
-    from seq2seq_lab.runtime.compute import Compute
-    from seq2seq_lab.runtime.device import keep_freed_memory
-    from seq2seq_lab.tasks.base import Task
-
-    if options.others:
-        run = open_translator(options, changes)
-        compute = Compute(run.device, run.precision)
-        return api.OpenedRun(run.folder, run.config, run.task, run.model, compute, run.checkpoint)
-    opened = api.open_run(
-        options.folder,
-        Task,  # type: ignore[type-abstract]
-        config_dir=options.config_dir,
-        device=options.device,
-        precision=options.precision,
-        changes=changes,
-        checkpoint=options.checkpoint,
-    )
-    keep_freed_memory(opened.compute.device)
-    return opened
-
-
-def open_translator(options: argparse.Namespace, changes: Sequence[str]) -> "LoadedRun":
-    """Return a run of translation, or an ensemble of such runs; see `open_run`."""
     from seq2seq_lab import api
     from seq2seq_lab.runtime.device import keep_freed_memory
 
     runs = [
-        api.load(folder, options.config_dir, options.device, options.precision, changes, options.checkpoint)
-        for folder in (options.folder, *options.others)
+        api.open_run(
+            folder,
+            kind,
+            config_dir=options.config_dir,
+            device=options.device,
+            precision=options.precision,
+            changes=changes,
+            checkpoint=options.checkpoint,
+        )
+        for folder in (options.folder, *others)
     ]
     keep_freed_memory(runs[0].device)
-    return api.ensemble(runs) if len(runs) > 1 else runs[0]
+    return api.ensemble(runs) if others else runs[0]
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -186,7 +179,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     if not ranks.main:
         logging.getLogger("seq2seq_lab").setLevel(logging.ERROR)  # rank 0 warns
     with ranks.main_first():  # the others read the cache
-        run = open_run(options, options.changes)
+        run = open_run(options, options.changes, others=options.others)
         refuse_options(run, options)
         with extensions.using(options.config_dir):
             run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
@@ -237,7 +230,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     )
 
 
-def refuse_options(run: "OpenedRun[Any]", options: argparse.Namespace) -> None:
+def refuse_options(run: "Loaded", options: argparse.Namespace) -> None:
     """Refuse options that the task of the run does not have."""
     from seq2seq_lab.tasks.translation.task import TranslationTask
 
@@ -247,7 +240,7 @@ def refuse_options(run: "OpenedRun[Any]", options: argparse.Namespace) -> None:
         )
 
 
-def choose_validation_precision(run: "OpenedRun[Any]", options: argparse.Namespace) -> "Precision":
+def choose_validation_precision(run: "Loaded", options: argparse.Namespace) -> "Precision":
     """Return the precision of the validation split: by default that of the training, in which the run has scored it."""
     from seq2seq_lab.config.schema import Precision
     from seq2seq_lab.models.recurrent import report_float32_lstm
@@ -261,7 +254,7 @@ def choose_validation_precision(run: "OpenedRun[Any]", options: argparse.Namespa
     return precision
 
 
-def read_data(run: "OpenedRun[Any]", options: argparse.Namespace) -> "EvaluationData":
+def read_data(run: "Loaded", options: argparse.Namespace) -> "EvaluationData":
     """Return the splits of the data set, with the vocabulary of the run.
 
     Raises:
@@ -285,7 +278,7 @@ def read_data(run: "OpenedRun[Any]", options: argparse.Namespace) -> "Evaluation
 
 
 def write_settings(
-    folder: Path, run: "OpenedRun[Any]", options: argparse.Namespace, origin: Mapping[str, Any]
+    folder: Path, run: "Loaded", options: argparse.Namespace, origin: Mapping[str, Any]
 ) -> None:
     """Write `config.yaml` and `run.json` of the evaluation, in the format of a run, for `seq2seq_lab.compare`.
 

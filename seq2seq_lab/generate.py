@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from seq2seq_lab.data.local_files import decode_lines
 from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
-from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.evaluate import add_opening, open_run
 from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
 
 if TYPE_CHECKING:
-    from seq2seq_lab.api import LoadedLanguageModel
     from seq2seq_lab.data.tokenizers import Tokenizer
+    from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,19 +76,12 @@ def generate(options: argparse.Namespace) -> None:
     Raises:
         UserError: the run is not one of a language model, or a line is not UTF-8 or too long.
     """
-    from seq2seq_lab import api
+    from seq2seq_lab.tasks.language_model.task import LanguageModelTask
 
     require(options.count >= 1, "--count", options.count, "1 or more")
     require(options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more")
-    model = api.load_language_model(
-        options.folder,
-        options.config_dir,
-        options.device,
-        options.precision,
-        options.changes,
-        options.checkpoint,
-    )
-    lines = input_lines(model.run.task.vocabulary.tokenizer, options.max_tokens)
+    model = open_run(options, options.changes, LanguageModelTask)
+    lines = input_lines(model.task.vocabulary.tokenizer, options.max_tokens)
     if options.score:
         score(model, lines)
         return
@@ -101,7 +94,7 @@ def generate(options: argparse.Namespace) -> None:
 
 def score(model: "LoadedLanguageModel", lines: Iterator[str]) -> None:
     """Print the log-probability of each line."""
-    for chunk in chunks(lines, BATCHES * model.run.config.trainer.eval_batch_size):
+    for chunk in chunks(lines, BATCHES * model.config.trainer.eval_batch_size):
         for line, log_prob in zip(chunk, model.log_probs(chunk), strict=True):
             print_visible(f"{log_prob:.4f}\t{line}")
         sys.stdout.flush()

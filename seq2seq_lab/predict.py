@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from seq2seq_lab.errors import Parser, print_visible, report_errors, require
-from seq2seq_lab.evaluate import add_opening
+from seq2seq_lab.evaluate import add_opening, open_run
 from seq2seq_lab.generate import add_longest, input_lines
 from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
 
@@ -42,16 +42,14 @@ def predict(options: argparse.Namespace) -> None:
     Raises:
         UserError: a line is not UTF-8, has no tokens or too many, or the run is not one of classification.
     """
-    from seq2seq_lab import api
     from seq2seq_lab.runtime.console import shade
     from seq2seq_lab.tasks.classification.report import relative
+    from seq2seq_lab.tasks.classification.task import ClassificationTask
 
     require(options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more")
-    run = api.load_classifier(
-        options.folder, options.config_dir, options.device, options.precision, options.checkpoint
-    )
-    lines = input_lines(run.run.task.vocabulary.tokenizer, options.max_tokens, empty=False)
-    for chunk in chunks(lines, BATCHES * run.run.config.trainer.eval_batch_size):
+    run = open_run(options, (), ClassificationTask)
+    lines = input_lines(run.task.vocabulary.tokenizer, options.max_tokens, empty=False)
+    for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):
         for one in run.predict(chunk):
             print_visible(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
             if options.weights:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
-from seq2seq_lab.evaluate import add_ensemble, add_opening, open_translator
+from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
 
 if TYPE_CHECKING:
-    from seq2seq_lab.api import LoadedRun, Translation
+    from seq2seq_lab.tasks.translation.loaded import LoadedTranslation, Translation
 
 BATCHES = 16  # batches that are read, translated and written together
 ONE_LINE = str.maketrans("\n\r\t", "   ")  # a character model may output any of them
@@ -95,6 +95,7 @@ def translate(options: argparse.Namespace) -> None:
         UserError: a file or a line cannot be read, a line is too long for the model, or the model has no attention to show.
     """
     from seq2seq_lab.runtime.device import release_memory
+    from seq2seq_lab.tasks.translation.task import TranslationTask
 
     files = [Path(word) for word in options.inputs if "=" not in word or Path(word).exists()]
     changes = [word for word in options.inputs if Path(word) not in files]
@@ -104,7 +105,7 @@ def translate(options: argparse.Namespace) -> None:
     for path in (options.attention, options.attention_maps):
         if path is not None:
             picture_format(path)
-    run = open_translator(options, changes)
+    run = open_run(options, changes, TranslationTask, options.others)
     for path in (options.attention, options.attention_maps):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +134,9 @@ def translate(options: argparse.Namespace) -> None:
         release_memory()
 
 
-def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> Iterator[str]:
+def check_lines(
+    run: "LoadedTranslation", sources: Iterable[tuple[str, Iterable[tuple[str, str]]]]
+) -> Iterator[str]:
     """Yield the lines of files.
 
     Args:
@@ -158,7 +161,7 @@ def check_lines(run: "LoadedRun", sources: Iterable[tuple[str, Iterable[tuple[st
             yield line
 
 
-def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int, light: bool) -> None:
+def draw(run: "LoadedTranslation", translation: "Translation", path: Path, number: int, light: bool) -> None:
     """Draw the attention of a translation as the picture of a line; see `picture`.
 
     Raises:
@@ -168,7 +171,7 @@ def draw(run: "LoadedRun", translation: "Translation", path: Path, number: int, 
         save_figure(run.plot_attention(translation, light=light), picture(path, number))
 
 
-def draw_maps(run: "LoadedRun", translation: "Translation", path: Path, number: int) -> None:
+def draw_maps(run: "LoadedTranslation", translation: "Translation", path: Path, number: int) -> None:
     """Draw the attention of every layer and head for a line; the name of the attention is added to the file name.
 
     Raises:
@@ -226,7 +229,7 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def prompt(run: "LoadedRun", replace_unknown: bool = False) -> None:
+def prompt(run: "LoadedTranslation", replace_unknown: bool = False) -> None:
     """Translate sentences typed at a prompt, until the end of input."""
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 

@@ -15,12 +15,15 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 
 import seq2seq_lab
-from seq2seq_lab import LoadedRun, Translation, api
+from seq2seq_lab import LoadedTranslation, Translation, api
 from seq2seq_lab.config.hydra_adapter import VERSION_BASE
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
+from seq2seq_lab.tasks.captions.loaded import LoadedCaptioner
+from seq2seq_lab.tasks.classification.loaded import LoadedClassifier
+from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 
 TINY = [
     "dataset.train=200",
@@ -46,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> LoadedRun:
+def run(folder: Path) -> LoadedTranslation:
     """A small run with attention over subwords."""
     bpe = ["tokenizer=bpe", "tokenizer.vocab_size=320", "optimizer.lr=0.01"]
     settings = [*TINY, *bpe, f"cache_dir={folder / 'cache'}"]
@@ -101,7 +104,9 @@ if __name__ == "__main__":
 """
 
 
-def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(run: LoadedRun, tmp_path: Path) -> None:
+def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(
+    run: LoadedTranslation, tmp_path: Path
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM_WITH_HYDRA)
     (tmp_path / "config.yaml").write_text("defaults: [schema, _self_]\n")
     settings = json.dumps([*TINY, "trainer.fast_dev_run=true"]).replace('"', "'")
@@ -116,7 +121,7 @@ def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(run: Loade
     assert (tmp_path / "jobs" / "1" / "trained" / "result.json").is_file()
 
 
-def test_runs_are_opened_in_a_notebook_that_uses_hydra(run: LoadedRun, tmp_path: Path) -> None:
+def test_runs_are_opened_in_a_notebook_that_uses_hydra(run: LoadedTranslation, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("mine: 1\n")
     hydra.initialize_config_dir(str(tmp_path), **VERSION_BASE)
     try:
@@ -126,7 +131,7 @@ def test_runs_are_opened_in_a_notebook_that_uses_hydra(run: LoadedRun, tmp_path:
         GlobalHydra.instance().clear()
 
 
-def test_a_trained_run_is_opened(run: LoadedRun, folder: Path) -> None:
+def test_a_trained_run_is_opened(run: LoadedTranslation, folder: Path) -> None:
     assert run.folder == folder / "run"
     assert run.result is not None
     assert run.result["status"] == "finished"
@@ -138,7 +143,7 @@ def test_a_trained_run_is_opened(run: LoadedRun, folder: Path) -> None:
     assert "model=" not in repr(run)
 
 
-def test_greedy_translations_are_those_of_the_runs_test(run: LoadedRun) -> None:
+def test_greedy_translations_are_those_of_the_runs_test(run: LoadedTranslation) -> None:
     rows = [json.loads(line) for line in (run.folder / "translations.test.jsonl").read_text().splitlines()]
     assert len(rows) == 20
     translations = run.translate([row["source"] for row in rows])
@@ -150,7 +155,7 @@ def test_greedy_translations_are_those_of_the_runs_test(run: LoadedRun) -> None:
     ]
 
 
-def test_many_sentences_keep_their_order_and_scores(run: LoadedRun) -> None:
+def test_many_sentences_keep_their_order_and_scores(run: LoadedTranslation) -> None:
     sentences = [
         "Mary sleeps .",
         "John gave Mary a red book .",
@@ -177,7 +182,7 @@ def test_many_sentences_keep_their_order_and_scores(run: LoadedRun) -> None:
     assert run.translate([]) == []
 
 
-def test_words_over_subwords(run: LoadedRun) -> None:
+def test_words_over_subwords(run: LoadedTranslation) -> None:
     (tokens,), (words,) = (
         run.translate(["John sleeps ."]),
         run.translate(["John sleeps ."], join_subwords=True),
@@ -190,7 +195,7 @@ def test_words_over_subwords(run: LoadedRun) -> None:
     assert words.attention.shape == (len(words.target_tokens), 5)
 
 
-def test_a_plot_of_attention_shows_itself(run: LoadedRun) -> None:
+def test_a_plot_of_attention_shows_itself(run: LoadedTranslation) -> None:
     (translation,) = run.translate(["John sleeps ."])
     figure = run.plot_attention(translation)
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -212,7 +217,7 @@ def test_a_model_without_attention(folder: Path) -> None:
         run.plot_attention(replace(translation, target_tokens=["Jean"]))
 
 
-def test_the_curves(run: LoadedRun) -> None:
+def test_the_curves(run: LoadedTranslation) -> None:
     updates, values = run.curve("val/bleu")
     assert updates == [13, 26, 39]
     assert [row["val/bleu"] for row in run.metrics() if "val/bleu" in row] == values
@@ -220,7 +225,7 @@ def test_the_curves(run: LoadedRun) -> None:
         run.curve("val/blue")
 
 
-def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None:
+def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedTranslation) -> None:
     before = torch.get_rng_state()
     seq2seq_lab.load(run.folder)
     assert torch.equal(torch.get_rng_state(), before)
@@ -242,7 +247,7 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedRun) -> None
     ],
 )
 def test_invalid_arguments_are_refused(
-    run: LoadedRun, monkeypatch: pytest.MonkeyPatch, call: Any, said: list[str]
+    run: LoadedTranslation, monkeypatch: pytest.MonkeyPatch, call: Any, said: list[str]
 ) -> None:
     monkeypatch.chdir(run.folder.parent)
     before = sorted(run.folder.rglob("*"))
@@ -292,15 +297,26 @@ def test_train_and_the_command_line_start_the_same_run(started: list[Job], tmp_p
     assert started[2].folder == tmp_path / "mine"
 
 
+def test_a_checkpoint_or_a_folder_instead_of_a_run_is_answered_with_the_right_call(
+    run: LoadedTranslation,
+) -> None:
+    step = run.checkpoint
+    with pytest.raises(UserError, match=rf"seq2seq_lab\.load\('.*', checkpoint='{step}'\)"):
+        seq2seq_lab.load(run.folder / "checkpoints" / step)
+    for runs in (run, str(run.folder), [run.folder]):
+        with pytest.raises(UserError, match=r"ensemble\(\[seq2seq_lab\.load\(FOLDER\)"):
+            seq2seq_lab.ensemble(runs)  # type: ignore[arg-type]
+
+
 SIZES = ("dataset.train=40", "dataset.validation=20", "dataset.test=20")
 
 
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [
-        (["experiment=names", "dataset.names=80"], seq2seq_lab.api.LoadedClassifier),
-        (["experiment=language_model", *SIZES], seq2seq_lab.api.LoadedLanguageModel),
-        (["experiment=captions", *SIZES], seq2seq_lab.api.LoadedCaptioner),
+        (["experiment=names", "dataset.names=80"], LoadedClassifier),
+        (["experiment=language_model", *SIZES], LoadedLanguageModel),
+        (["experiment=captions", *SIZES], LoadedCaptioner),
     ],
 )
 def test_train_opens_the_run_of_any_task(settings: list[str], kind: type, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedRun:
+def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedTranslation:
     return seq2seq_lab.train(SETTINGS, folder=tmp_path_factory.mktemp("evaluated") / "run")
 
 
@@ -56,7 +56,9 @@ def scored(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def test_several_processes_return_the_scores_of_one(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+def test_several_processes_return_the_scores_of_one(
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path
+) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for number, folder in enumerate(folders, start=1):
         evaluate.main(
@@ -77,7 +79,7 @@ def test_several_processes_return_the_scores_of_one(run: seq2seq_lab.LoadedRun, 
 
 
 def test_each_process_has_a_gpu_of_its_own(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers: list[int] = []
 
@@ -93,7 +95,9 @@ def test_each_process_has_a_gpu_of_its_own(
     assert numbers == [0, 2, 0]
 
 
-def test_a_run_is_opened_with_its_number_of_threads(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+def test_a_run_is_opened_with_its_number_of_threads(
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
     record = json.loads((folder / "run.json").read_text("utf-8"))
     with restored_threads():
@@ -106,7 +110,7 @@ def test_a_run_is_opened_with_its_number_of_threads(run: seq2seq_lab.LoadedRun, 
 
 
 def test_the_programs_that_open_a_run_keep_freed_memory(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     devices: list[torch.device] = []
     monkeypatch.setattr("seq2seq_lab.runtime.device.keep_freed_memory", devices.append)
@@ -116,7 +120,7 @@ def test_the_programs_that_open_a_run_keep_freed_memory(
 
 
 def test_evaluating_again_returns_the_scores_of_the_run(
-    run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.result is not None
     again = scored(str(run.folder), "--validation")
@@ -158,7 +162,7 @@ def sacrebleu(folder: Path, kind: str, *options: str) -> list[dict[str, Any]]:
 
 
 def test_sacrebleu_finds_the_same_in_the_written_files(
-    run: seq2seq_lab.LoadedRun, tmp_path: Path, with_full_reports: None
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path, with_full_reports: None
 ) -> None:
     folder = tmp_path / "evaluation"
     evaluate.main([str(run.folder), "--output", str(folder)])
@@ -187,7 +191,7 @@ def test_sacrebleu_finds_the_same_in_the_written_files(
 
 
 def test_pairs_of_one_source_are_scored_once_against_all_their_references(
-    run: seq2seq_lab.LoadedRun, tmp_path: Path
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path
 ) -> None:
     pairs = [
         ("the king sleeps.", "le roi dort."),
@@ -210,7 +214,7 @@ def test_pairs_of_one_source_are_scored_once_against_all_their_references(
         assert written[1][1] == written[2][1]
 
 
-def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedRun) -> None:
+def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedTranslation) -> None:
     assert run.result is not None
     evaluations = run.folder / "evaluations"
     before = len(list(evaluations.glob("*")))
@@ -245,7 +249,7 @@ def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedRun) -> N
     ],
 )
 def test_what_cannot_be_is_refused(
-    run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    run: seq2seq_lab.LoadedTranslation, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     with pytest.raises(SystemExit) as end:
         evaluate.main([str(run.folder), *arguments])
@@ -254,7 +258,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_the_output_folder_is_a_new_one(
-    run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    run: seq2seq_lab.LoadedTranslation, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for there in (run.folder, tmp_path):
         with pytest.raises(SystemExit):
@@ -265,7 +269,7 @@ def test_the_output_folder_is_a_new_one(
 
 
 def test_a_run_of_another_format_is_refused_before_its_settings_are_read(
-    run: seq2seq_lab.LoadedRun, tmp_path: Path
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path
 ) -> None:
     old = tmp_path / "old"
     shutil.copytree(run.folder, old)
@@ -284,7 +288,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_an_evaluation_in_place_of_a_run_is_refused_with_the_name_of_its_run(
-    run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "evaluation"
     evaluate.main([str(run.folder), "--output", str(folder)])
@@ -298,7 +302,9 @@ def test_an_evaluation_in_place_of_a_run_is_refused_with_the_name_of_its_run(
     assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == before
 
 
-def test_the_mean_of_checkpoints(run: seq2seq_lab.LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mean_of_checkpoints(
+    run: seq2seq_lab.LoadedTranslation, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = sorted(path.name for path in (run.folder / "checkpoints").iterdir())[-2:]
     one, other, mean = (
         seq2seq_lab.load(run.folder, checkpoint=which).model.state_dict() for which in (*names, "last:2")
@@ -311,7 +317,7 @@ def test_the_mean_of_checkpoints(run: seq2seq_lab.LoadedRun, capsys: pytest.Capt
     assert "checkpoints. Values: last:1 to last:" in capsys.readouterr().err
 
 
-def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedRun, tmp_path: Path) -> None:
+def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedTranslation, tmp_path: Path) -> None:
     plain = scored(str(run.folder))
     folder = tmp_path / "replaced"
     evaluate.main([str(run.folder), "--replace-unknown", "--output", str(folder)])
@@ -376,7 +382,7 @@ def test_an_option_that_the_task_does_not_have_is_refused(
 
 
 def test_test_sets_of_ones_own_need_no_training_pairs(
-    run: seq2seq_lab.LoadedRun,
+    run: seq2seq_lab.LoadedTranslation,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -396,7 +402,9 @@ def test_test_sets_of_ones_own_need_no_training_pairs(
     assert "--validation: this data set has no validation split" in capsys.readouterr().err
 
 
-def test_ensembles(run: seq2seq_lab.LoadedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ensembles(
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone = scored(str(run.folder))
     twice = scored(str(run.folder), "--ensemble", str(run.folder))
     assert twice["test/bleu"] == alone["test/bleu"]

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import command_line
+import numpy as np
 import pytest
 from forked_ranks import forked_ranks
 from tracking.offline_record import read_offline_run
 
-from seq2seq_lab import api, compare
-from seq2seq_lab.errors import UserError
+import seq2seq_lab
+from seq2seq_lab import compare, evaluate, predict, translate
+from seq2seq_lab.files import read_result
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.trainer import Trainer
 
@@ -114,9 +116,24 @@ def test_an_unused_setting_is_refused(setting: str, capsys: pytest.CaptureFixtur
     assert "RepeatTagging" in error
 
 
-def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
-    with pytest.raises(UserError, match="RepeatTagging"):
-        api.load(run, EXAMPLE)
+def test_it_is_opened_and_scored_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = seq2seq_lab.load(run, EXAMPLE)
+    assert type(loaded) is seq2seq_lab.Loaded
+    assert type(loaded.task).__name__ == "RepeatTagging"
+    steps, values = loaded.curve("val/repeat_f1")
+    assert len(steps) == len(values) > 0
+    batch = loaded.task.sequences()["test"].batch(np.arange(3), loaded.device)
+    assert loaded.model(batch).shape == (3, max(batch.lengths), 2)
+    evaluate.main([str(run), f"--config-dir={EXAMPLE}"])
+    again = read_result(run / "evaluations" / "1")
+    assert again["test/repeat_f1"] == loaded.result["test/repeat_f1"]
+
+
+def test_programs_of_other_tasks_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for program in (predict, translate):
+        with pytest.raises(SystemExit):
+            program.main([str(run), f"--config-dir={EXAMPLE}"])
+        assert "RepeatTagging" in capsys.readouterr().err
 
 
 def test_an_unknown_metric_is_refused_before_data_is_read(capsys: pytest.CaptureFixture[str]) -> None:

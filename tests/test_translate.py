@@ -41,7 +41,7 @@ ODD = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedRun:
+def run(tmp_path_factory: pytest.TempPathFactory) -> seq2seq_lab.LoadedTranslation:
     return seq2seq_lab.train(SETTINGS, folder=tmp_path_factory.mktemp("translated") / "run")
 
 
@@ -60,7 +60,7 @@ def translated(
 
 
 def test_a_line_out_for_each_line_in(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ODD * 6  # more than are read together
     assert len(lines) > translate.BATCHES * 2
@@ -77,7 +77,7 @@ def test_a_line_out_for_each_line_in(
 
 
 def test_files_stand_one_after_another(
-    run: seq2seq_lab.LoadedRun,
+    run: seq2seq_lab.LoadedTranslation,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -97,7 +97,7 @@ def test_files_stand_one_after_another(
 
 
 def test_a_line_is_drawn_by_its_number_alone(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = "\n".join(["the king sleeps.", "", "the cat sees the king."] * 20).encode()
     sampling = (run.folder, "--precision=fp32", "search=sampling")
@@ -110,7 +110,7 @@ def test_a_line_is_drawn_by_its_number_alone(
 
 
 def test_a_line_too_long_for_the_model_is_named(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bounded = seq2seq_lab.load(run.folder)
     monkeypatch.setattr(type(bounded.model), "longest_source", 9)
@@ -123,7 +123,7 @@ def test_a_line_too_long_for_the_model_is_named(
 
 
 def test_a_line_that_would_take_without_bound_is_refused_and_a_key_allows_it(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = b"the cat\n" + b"the king sleeps " * 2700 + b"\n"
     status, out, err = translated(monkeypatch, capsys, text, run.folder)
@@ -135,7 +135,7 @@ def test_a_line_that_would_take_without_bound_is_refused_and_a_key_allows_it(
 
 
 def test_what_comes_out_is_utf8_whatever_the_terminals_encoding(
-    run: seq2seq_lab.LoadedRun, tmp_path: Path
+    run: seq2seq_lab.LoadedTranslation, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "seq2seq_lab.translate", str(run.folder), "--alignments"]
     ended = subprocess.run(
@@ -149,7 +149,7 @@ def test_what_comes_out_is_utf8_whatever_the_terminals_encoding(
 
 
 def test_what_is_not_utf8_is_named_and_shifts_nothing(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = [b"the king sleeps."] * 40
     status, out, err = translated(monkeypatch, capsys, b"\n".join([*good, b"caf\xe9 x", b"more"]), run.folder)
@@ -160,7 +160,7 @@ def test_what_is_not_utf8_is_named_and_shifts_nothing(
 
 
 def test_columns(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = "the old king sees the cat."
     (one,) = run.nbest([line], join_subwords=True)
@@ -185,7 +185,7 @@ def test_the_links_are_those_of_most_attention() -> None:
 
 
 def test_nbest_lists(
-    run: seq2seq_lab.LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     beam = ("search=beam", "search.size=4", "search.nbest=3")
     _, out, _ = translated(monkeypatch, capsys, b"the king sleeps.\nthe cat\n", run.folder, *beam, "--nbest")
@@ -197,7 +197,7 @@ def test_nbest_lists(
 
 
 def test_pictures(
-    run: seq2seq_lab.LoadedRun,
+    run: seq2seq_lab.LoadedTranslation,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -216,7 +216,7 @@ def test_a_picture_of_an_unknown_format_is_refused_before_the_run_is_opened(
 
 
 def test_pictures_of_every_layer_and_head(
-    run: seq2seq_lab.LoadedRun,
+    run: seq2seq_lab.LoadedTranslation,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -271,7 +271,7 @@ def test_the_maps_are_those_of_the_printed_translation(
     ]
 
 
-def test_the_prompt(run: seq2seq_lab.LoadedRun) -> None:
+def test_the_prompt(run: seq2seq_lab.LoadedTranslation) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "seq2seq_lab.translate", str(run.folder), "--precision=fp32"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:

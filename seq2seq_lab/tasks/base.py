@@ -28,6 +28,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.loaded import Loaded
 from seq2seq_lab.tracking import Tracker
 
 
@@ -233,6 +234,7 @@ class Task(ABC):
             it, if it depends on the data.
         unit: the name of what `EpochPlan.count` counts, as in `train/UNIT_per_second`.
         files: names of the files and folders of a run folder that `save` writes.
+        loaded: what `seq2seq_lab.load` returns for a run of the task.
         commands: commands suggested after a run, as pairs of their purpose and the program with its arguments, in which
             RUN stands for the run folder.
     """
@@ -245,6 +247,7 @@ class Task(ABC):
     default_monitor: str | None = None
     unit: str = "examples"
     files: tuple[str, ...] = ()
+    loaded: ClassVar[type[Loaded]] = Loaded
     commands: Mapping[str, tuple[str, ...]] = {}
 
     def check(self) -> None:

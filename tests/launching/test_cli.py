@@ -527,7 +527,7 @@ def test_the_package_shows_its_public_names_and_imports_torch_for_none_but_them(
     assert run_module("-c", code, cwd=tmp_path).stdout == f"{names} False\n"
     code = "import seq2seq_lab\nhelp(seq2seq_lab)"
     shown = run_module("-c", code, cwd=tmp_path).stdout
-    assert "class LoadedRun" in shown
+    assert "class LoadedTranslation" in shown
     assert "train(" in shown
     assert "TYPE_CHECKING" not in shown
     assert "import_module" not in shown

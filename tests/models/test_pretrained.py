@@ -215,8 +215,8 @@ def test_a_classifier_reads_the_embeddings_of_the_encoder(folder: Path, tmp_path
         "pooling=attention",
     )
     assert command_line.run(*line, *MACHINE, *SIZES, f"encoder.path={folder}", f"hydra.run.dir={target}") == 0
-    run = api.load_classifier(target)
-    assert run.run.model.embedding is None
+    run = api.load(target)
+    assert run.model.embedding is None
     (one,) = run.predict(["Maro"])
     assert one.tokens == ["", "M", "a", "r", "o", ""]  # [CLS] and [SEP] have no letters
     assert one.weights.sum() == pytest.approx(1)

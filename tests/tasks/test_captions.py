@@ -211,7 +211,7 @@ def test_the_program_writes_the_captions_of_the_run(
 
 
 def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
-    run = seq2seq_lab.load_captioner(whole, changes=["search=beam", "search.size=2"])
+    run = seq2seq_lab.load(whole, changes=["search=beam", "search.size=2"])
     one, two = run.caption(save_images(tmp_path)[:2])
     assert one.log_prob < 0
     assert one.attention_WYX is not None

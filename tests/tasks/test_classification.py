@@ -156,7 +156,7 @@ def test_a_run_from_before_class_weights_opens_and_its_study_continues(run: Path
     config = (folder / "config.yaml").read_text("utf-8")
     assert "  class_weights: none\n" in config
     rewrite(folder / "config.yaml", config.replace("  class_weights: none\n", ""))
-    assert api.load_classifier(folder).predict(["Alu"])
+    assert api.load(folder).predict(["Alu"])
     (found,) = find_runs([folder])[0]
     assert found.settings["task.class_weights"] == "none"
     before: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
@@ -242,7 +242,7 @@ def test_the_weights_are_compared_with_the_deciding_words(sentiment: Path) -> No
 
 
 def test_predict_in_python(run: Path) -> None:
-    loaded = api.load_classifier(run)
+    loaded = api.load(run)
     recorded = lines_of(run / "predictions.test.jsonl")
     found = loaded.predict([row["text"] for row in recorded])
     assert [one.label for one in found] == [row["prediction"] for row in recorded]
@@ -267,7 +267,7 @@ def test_the_program_predicts_lines(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
     label, probability, text = lines[0].split("\t")
-    assert label in api.load_classifier(run).predict(["x"])[0].probabilities
+    assert label in api.load(run).predict(["x"])[0].probabilities
     assert 0 < float(probability) <= 1
     assert (text, lines[1]) == ("Kovaski", "K o v a s k i")
     assert "█" in lines[2]

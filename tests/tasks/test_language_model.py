@@ -16,7 +16,7 @@ from forked_ranks import forked_ranks
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from seq2seq_lab import api, generate
+from seq2seq_lab import api, generate, translate
 from seq2seq_lab.data.monolingual import Monolingual
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
@@ -29,6 +29,7 @@ from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
+from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.threads import restored_threads
 from seq2seq_lab.training.trainer import Trainer
@@ -60,8 +61,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(run: Path) -> api.LoadedLanguageModel:
-    return api.load_language_model(run, device="cpu")
+def model(run: Path) -> LoadedLanguageModel:
+    return api.load(run, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +158,8 @@ def test_streams_are_the_sentences_one_after_another() -> None:
     assert outputs_RL.tolist() == [[5, 6, EOS], [7, EOS, 8], [9, EOS, PAD]]
 
 
-def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: api.LoadedLanguageModel) -> None:
-    network, task = model.run.model, model.run.task
+def test_chunks_with_carried_state_equal_one_pass_over_the_streams(model: LoadedLanguageModel) -> None:
+    network, task = model.model, model.task
     sentences = Ragged.of([[5 + (i * j) % 7 for j in range(1 + i % 4)] for i in range(12)])
     plan = ChunkPlan(SentenceTokens(sentences), rows=3, chunk=4, device=CPU)
     task.carried = CarriedState(3)
@@ -192,19 +193,19 @@ def test_threads_are_measured_with_a_carried_state(tmp_path: Path) -> None:
         assert command_line.run(*LINE, *CARRY, f"hydra.run.dir={tmp_path / 'run'}") == 0
 
 
-def log_prob(model: api.LoadedLanguageModel, tokens: list[int]) -> float:
+def log_prob(model: LoadedLanguageModel, tokens: list[int]) -> float:
     """The log-probability of tokens by one pass for each of them, from the start of the sentence."""
     total = 0.0
     for place, token in enumerate([*tokens, EOS]):
-        logits_1TV, _ = model.run.model(torch.tensor([[SOS, *tokens[:place]]]), None)
+        logits_1TV, _ = model.model(torch.tensor([[SOS, *tokens[:place]]]), None)
         total += float(logits_1TV[0, -1].detach().log_softmax(-1)[token])
     return total
 
 
-def test_scores_equal_a_slow_reference(model: api.LoadedLanguageModel, run: Path) -> None:
+def test_scores_equal_a_slow_reference(model: LoadedLanguageModel, run: Path) -> None:
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
     lines = [row["sentence"] for row in rows]
-    tokenizer = model.run.task.vocabulary.tokenizer
+    tokenizer = model.task.vocabulary.tokenizer
     values = model.log_probs(lines)
     assert values[:5] == pytest.approx(
         [log_prob(model, ids) for ids in tokenizer.encode(lines[:5])], abs=1e-4
@@ -251,12 +252,12 @@ def test_metrics_of_known_probabilities() -> None:
 @pytest.mark.parametrize("beginning", ["", "the", "the old king"])
 def test_greedy_search_continues_a_beginning(run: Path, beginning: str) -> None:
     changes = ["search=greedy", "search.max_length_factor=0", "search.max_length_extra=4"]
-    model = api.load_language_model(run, device="cpu", changes=changes)
-    tokenizer = model.run.task.vocabulary.tokenizer
+    model = api.load(run, device="cpu", changes=changes)
+    tokenizer = model.task.vocabulary.tokenizer
     (tokens,) = tokenizer.encode([beginning])
     start, total = len(tokens), 0.0
     for _ in range(4):
-        logits_1TV, _ = model.run.model(torch.tensor([[SOS, *tokens]]), None)
+        logits_1TV, _ = model.model(torch.tensor([[SOS, *tokens]]), None)
         log_probs_V = logits_1TV[0, -1].detach().log_softmax(-1)
         log_probs_V[[PAD, SOS]] = -math.inf
         tokens.append(int(log_probs_V.argmax()))
@@ -269,14 +270,14 @@ def test_greedy_search_continues_a_beginning(run: Path, beginning: str) -> None:
     assert found[1] == pytest.approx(total, abs=1e-4)
 
 
-def test_draws_depend_on_the_number_of_the_sentence_only(model: api.LoadedLanguageModel) -> None:
+def test_draws_depend_on_the_number_of_the_sentence_only(model: LoadedLanguageModel) -> None:
     drawn = model.generate(4)
     assert len({text for text, _ in drawn}) > 1
     assert [text for text, _ in model.generate(2, first=2)] == [text for text, _ in drawn[2:]]
 
 
-def test_output_weights_are_the_embeddings(model: api.LoadedLanguageModel) -> None:
-    assert model.run.model.readout.linear.weight is model.run.model.embedding.weight
+def test_output_weights_are_the_embeddings(model: LoadedLanguageModel) -> None:
+    assert model.model.readout.linear.weight is model.model.embedding.weight
 
 
 def programmed(
@@ -290,7 +291,7 @@ def programmed(
 
 def test_the_program_generates_and_scores(
     run: Path,
-    model: api.LoadedLanguageModel,
+    model: LoadedLanguageModel,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -320,9 +321,10 @@ def test_a_long_line_is_refused_with_the_option_that_allows_it(
     assert len(programmed(monkeypatch, capsys, text, run, mode, "--count", 1, "--max-tokens", 30)) == 2
 
 
-def test_programs_of_translation_refuse_it_by_name(run: Path) -> None:
-    with pytest.raises(UserError, match="LanguageModelTask"):
-        api.load(run)
+def test_programs_of_translation_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        translate.main([str(run)])
+    assert "LanguageModelTask" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

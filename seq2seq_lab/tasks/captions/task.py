@@ -37,6 +37,7 @@ from seq2seq_lab.tasks.captions.data import (
     CaptionSplit,
 )
 from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, Caption, CaptionEvaluator, caption_of
+from seq2seq_lab.tasks.captions.loaded import LoadedCaptioner
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.examples import TrainingExamples
@@ -83,6 +84,7 @@ class CaptionTask(Task):
     primary = PRIMARY
     unit = "target_tokens"
     files = ("tokenizer", INPUTS)
+    loaded = LoadedCaptioner
     commands = {  # noqa: RUF012  (a constant)
         "describe images": ("seq2seq_lab.caption", "RUN", "IMAGE.png"),
     }

@@ -47,6 +47,7 @@ from seq2seq_lab.tasks.classification.evaluation import (
     classify,
     hash_of,
 )
+from seq2seq_lab.tasks.classification.loaded import LoadedClassifier
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.splits import evaluation_splits
@@ -80,6 +81,7 @@ class ClassificationTask(Task):
     primary = PRIMARY
     unit = "texts"
     files = ("tokenizer",)
+    loaded = LoadedClassifier
     commands = {  # noqa: RUF012  (a constant)
         "classify lines of text": ("seq2seq_lab.predict", "RUN"),
     }

@@ -38,6 +38,7 @@ from seq2seq_lab.tasks.language_model.evaluation import (
     LanguageModelSplit,
     ScoredSentences,
 )
+from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tasks.language_model.ngrams import KneserNey
 from seq2seq_lab.tasks.language_model.report import LanguageModelReport
 from seq2seq_lab.tasks.losses import cross_entropy
@@ -71,6 +72,7 @@ class LanguageModelTask(Task):
     primary = "perplexity_per_word"
     unit = "tokens"
     files = ("tokenizer",)
+    loaded = LoadedLanguageModel
     commands = {  # noqa: RUF012  (a constant)
         "generate sentences": ("seq2seq_lab.generate", "RUN"),
         "score sentences that you type": ("seq2seq_lab.generate", "RUN", "--score"),

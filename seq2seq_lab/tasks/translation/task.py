@@ -41,6 +41,7 @@ from seq2seq_lab.tasks.translation.evaluation import (
     choose_samples,
     groupings,
 )
+from seq2seq_lab.tasks.translation.loaded import LoadedTranslation
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.report import TranslationReport, describe
 from seq2seq_lab.tasks.vectors import load_vectors
@@ -94,6 +95,7 @@ class TranslationTask(Task):
     primary = PRIMARY
     unit = "target_tokens"
     files = ("tokenizer",)
+    loaded = LoadedTranslation
     commands = {  # noqa: RUF012  (a constant)
         "translate sentences that you type": ("seq2seq_lab.translate", "RUN"),
         "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
