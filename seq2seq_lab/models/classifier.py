@@ -26,8 +26,8 @@ class Classified(NamedTuple):
     """The outputs of a classifier for B texts and C classes.
 
     Attributes:
-        weights_BS: see `Pooled`.
-        penalty_B: see `Pooled`.
+        weights_BS: the gates of the words, else the weights of the pooling; None without either.
+        penalty_B: see `Gates`; None without gates.
     """
 
     logits_BC: Tensor
@@ -88,5 +88,10 @@ class Classifier(nn.Module):
         return self.dropout(embedded_BSE if self.scale == 1 else embedded_BSE * self.scale)
 
     def _classify(self, embedded_BSE: Tensor, batch: Texts) -> Classified:
-        vector_BF, weights_BS, penalty_B = self.pooling(embedded_BSE, batch.source_lengths, self.encoder)
-        return Classified(self.readout(vector_BF), weights_BS, penalty_B)
+        gates = self.pooling.gates(embedded_BSE, batch.source_lengths)
+        if gates is not None:
+            embedded_BSE = embedded_BSE * gates.gate_BS[..., None].to(embedded_BSE.dtype)
+        vector_BF, weights_BS = self.pooling(self.encoder(embedded_BSE, batch.source_lengths))
+        if gates is not None:
+            return Classified(self.readout(vector_BF), *gates)
+        return Classified(self.readout(vector_BF), weights_BS, None)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,28 +10,26 @@ from torch import Tensor, nn
 from seq2seq_lab.models.attention.base import Attention, AttentionFactory
 from seq2seq_lab.models.attention.local import LocalAttention
 from seq2seq_lab.models.attention.none import NoAttention
-from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.runtime.device import on_device
 
 
-class Pooled(NamedTuple):
-    """B pooled texts.
+class Gates(NamedTuple):
+    """The gates of a text's words.
 
     Attributes:
-        vector_BF: one vector per text.
-        weights_BS: the weight of each word, float32 or wider, 0 at padding; None if the pooling has no weights.
-        penalty_B: a term of the loss of each text; None for no term.
+        gate_BS: the factor of the embedding of each word, float32 or wider, 0 at padding; it is the weight of the word.
+        penalty_B: a term of the loss of each text.
     """
 
-    vector_BF: Tensor
-    weights_BS: Tensor | None
-    penalty_B: Tensor | None
+    gate_BS: Tensor
+    penalty_B: Tensor
 
 
 class Pooling(nn.Module, ABC):
-    """Reads an embedded text through an encoder and returns one vector.
+    """Turns an encoded text into one vector. It may gate the embeddings before the encoder reads them.
 
     Attributes:
         feature_size: F, the size of the vector.
@@ -39,29 +37,81 @@ class Pooling(nn.Module, ABC):
 
     feature_size: int
 
+    def gates(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Gates | None:
+        """Return the gates of the words, or None if the encoder reads the embeddings as they are.
+
+        Args:
+            lengths: the B real lengths, on the host.
+        """
+        return None
+
     def penalizes(self, step: int) -> bool:
-        """Return whether the penalty is part of the loss at an optimizer step, counted from 0."""
+        """Return whether the penalty of the gates is part of the loss at an optimizer step, counted from 0."""
         return True
 
     @abstractmethod
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int], encoder: Encoder) -> Pooled:
-        """Encode and pool a batch; `lengths` are the B real lengths, on the host."""
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
+        """Return vector_BF and weights_BS of the words, float32 or wider, 0 at padding; None without weights."""
 
 
 class LastState(Pooling):
-    """The final state of the top layer. It has no weights.
+    """The final state of the top layer; the mean of the outputs of an encoder that has no final state. It has no weights.
 
     Raises:
-        ValueError: the encoder has no final state, or an attention function is selected.
+        ValueError: an attention function is selected.
     """
 
     def __init__(self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory) -> None:
         super().__init__()
-        self.feature_size = _final_size(encoder, "last")
+        self.feature_size = encoder.final_size or encoder.encoder_output_size
         _refuse_attention(attention, encoder, "last")
 
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int], encoder: Encoder) -> Pooled:
-        return Pooled(_final_state(encoder(embedded_BSE, lengths)), None, None)
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
+        return (mean_of_outputs(encoded) if encoded.final is None else _final_state(encoded)), None
+
+
+class OutputPooling(Pooling):
+    """A vector that depends on the encoder outputs alone. It has no weights.
+
+    Raises:
+        ValueError: an attention function is selected.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, input_size: int, encoder: EncoderSizes, attention: AttentionFactory) -> None:
+        super().__init__()
+        self.feature_size = encoder.encoder_output_size
+        _refuse_attention(attention, encoder, self.name)
+
+
+class MeanPooling(OutputPooling):
+    """The mean of the encoder outputs."""
+
+    name = "mean"
+
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
+        return mean_of_outputs(encoded), None
+
+
+class MaxPooling(OutputPooling):
+    """The maximum of each feature of the encoder outputs over the words (Collobert 2011, arXiv:1103.0398, §3.3.2)."""
+
+    name = "max"
+
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
+        outputs_BSM = encoded.outputs_BSM
+        padding_BS1 = ~_real(encoded)[..., None]
+        return outputs_BSM.masked_fill(padding_BS1, torch.finfo(outputs_BSM.dtype).min).amax(1), None
+
+
+class FirstOutput(OutputPooling):
+    """The output at the first position, as that of [CLS] of a pretrained encoder (Devlin 2019, arXiv:1810.04805, §3)."""
+
+    name = "first"
+
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
+        return encoded.outputs_BSM[:, 0], None
 
 
 class AttentionPooling(Pooling):
@@ -91,13 +141,12 @@ class AttentionPooling(Pooling):
         self.attention = function
         self.feature_size = size + function.context_size
 
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int], encoder: Encoder) -> Pooled:
-        encoded = encoder(embedded_BSE, lengths)
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
         source, final_BH = Source.encoded(encoded, self.attention.project), _final_state(encoded)
         context_B1M, weights_B1S, _ = self.attention(
             final_BH[:, None], source, self.attention.initial_state(source)
         )
-        return Pooled(torch.cat([final_BH, context_B1M[:, 0]], dim=-1), weights_B1S[:, 0], None)
+        return torch.cat([final_BH, context_B1M[:, 0]], dim=-1), weights_B1S[:, 0]
 
 
 class Attender(Pooling):
@@ -136,13 +185,32 @@ class Attender(Pooling):
     def penalizes(self, step: int) -> bool:
         return step >= self.free_steps
 
-    def forward(self, embedded_BSE: Tensor, lengths: Sequence[int], encoder: Encoder) -> Pooled:
+    def gates(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Gates:
         states_BSH, _ = self.layers.read(embedded_BSE, lengths)
         length_B = on_device(lengths, embedded_BSE.device)
         real_BS = torch.arange(embedded_BSE.shape[1], device=embedded_BSE.device) < length_B[:, None]
         gate_BS = self.gate(states_BSH)[..., 0].float().sigmoid() * real_BS
-        encoded = encoder(embedded_BSE * gate_BS[..., None].to(embedded_BSE.dtype), lengths)
-        return Pooled(_final_state(encoded), gate_BS, self.sparsity * gate_BS.sum(1) / length_B)
+        return Gates(gate_BS, self.sparsity * gate_BS.sum(1) / length_B)
+
+    def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
+        return _final_state(encoded), None
+
+
+def mean_of_outputs(encoded: EncoderOutputs) -> Tensor:
+    """Return the mean of the encoder outputs, BM."""
+    length_B = on_device(encoded.lengths, encoded.outputs_BSM.device)
+    return encoded.outputs_BSM.sum(1) / length_B[:, None].to(
+        encoded.outputs_BSM.dtype
+    )  # the outputs at padding are 0
+
+
+def _real(encoded: EncoderOutputs) -> Tensor:
+    """Return real_BS, whether a position is not padding."""
+    device = encoded.outputs_BSM.device
+    return (
+        torch.arange(encoded.outputs_BSM.shape[1], device=device)
+        < on_device(encoded.lengths, device)[:, None]
+    )
 
 
 def _final_size(encoder: EncoderSizes, pooling: str) -> int:

@@ -59,7 +59,10 @@ COMPANIONS = {
     ("model", "attn_char"): ["tokenizer=char", "tokenizer.joint=true"],
     **{("dataset", name): ["task=classification"] for name in ("names", "sentiment")},
     **{("model", name): ["task=classification"] for name in ("classifier", "attender")},
-    **{("pooling", name): ["task=classification"] for name in ("last", "attention", "attender")},
+    **{
+        ("pooling", name): ["task=classification"]
+        for name in ("last", "mean", "max", "first", "attention", "attender")
+    },
     ("experiment", "shared_lstm"): ["embedding.source.path=en.txt", "embedding.target.path=fr.vec"],
 }
 

@@ -16,13 +16,23 @@ from seq2seq_lab.models.attention import (
 )
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders import EncoderSizes, RecurrentEncoder
-from seq2seq_lab.models.pooling import Attender, AttentionPooling, LastState, Pooling
+from seq2seq_lab.models.encoders import EncoderSizes, RecurrentEncoder, TransformerEncoder
+from seq2seq_lab.models.pooling import (
+    Attender,
+    AttentionPooling,
+    FirstOutput,
+    LastState,
+    MaxPooling,
+    MeanPooling,
+    Pooling,
+)
 from seq2seq_lab.models.readouts import LinearReadout
 from seq2seq_lab.models.recurrent import RecurrentSpec
+from seq2seq_lab.models.transformer import TransformerSpec
 
 LENGTHS = (5, 2, 7, 5)
-POOLINGS = ("last", "attention", "attender")
+POOLINGS = ("last", "mean", "max", "first", "attention", "attender")
+OF_OUTPUTS = {"last": LastState, "mean": MeanPooling, "max": MaxPooling, "first": FirstOutput}
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,8 @@ def additive(query_size: int, encoder_output_size: int) -> AdditiveAttention:
 
 
 def pooling_of(kind: str, encoder: EncoderSizes, size: int, spec: RecurrentSpec) -> Pooling:
-    if kind == "last":
-        return LastState(size, encoder, NoAttention)
+    if kind in OF_OUTPUTS:
+        return OF_OUTPUTS[kind](size, encoder, NoAttention)
     if kind == "attention":
         return AttentionPooling(size, encoder, additive)
     return Attender(size, encoder, NoAttention, spec, sparsity=0.15, free_steps=3)
@@ -93,7 +103,7 @@ def test_padded_packed_and_masked_batches_give_equal_results(
         alone = model(batch_of((length,), length))  # without padding
         for other in (together, wider):
             torch.testing.assert_close(other.logits_BC[row], alone.logits_BC[0])
-            if kind != "last":
+            if kind not in OF_OUTPUTS:
                 torch.testing.assert_close(other.weights_BS[row, :length], alone.weights_BS[0])
                 assert other.weights_BS[row, length:].abs().sum() == 0
             if kind == "attender":
@@ -107,6 +117,40 @@ def test_the_last_state_is_that_of_torch() -> None:
     reference.load_state_dict(dict(model.encoder.layers.layers[0].named_parameters()))
     _, final_1BH = reference(model.embedding(batch.source_BS))
     torch.testing.assert_close(model(batch).logits_BC, model.readout.linear(final_1BH[0]))
+
+
+@pytest.mark.parametrize("kind", ["mean", "max", "first"])
+def test_poolings_of_outputs_from_their_formulas(kind: str) -> None:
+    model, batch = classifier(kind), batch_of(LENGTHS, 9)
+    found = model(batch).logits_BC
+    for row, length in enumerate(LENGTHS):
+        embedded_1SE = model.embedding(batch.source_BS[row : row + 1, :length])
+        outputs = [*model.encoder(embedded_1SE, (length,)).outputs_BSM[0]]
+        vector_M = {
+            "mean": sum(outputs) / length,
+            "max": torch.stack([max(column) for column in zip(*outputs, strict=True)]),
+            "first": outputs[0],
+        }[kind]
+        torch.testing.assert_close(found[row], model.readout.linear(vector_M))
+
+
+def test_the_last_state_of_an_encoder_without_one_is_the_mean_of_its_outputs() -> None:
+    spec = TransformerSpec(
+        num_layers=1,
+        num_heads=2,
+        feedforward_size=8,
+        norm="pre",
+        positions="sinusoidal",
+        max_length=20,
+        dropout=0.0,
+        locked_dropout=False,
+    )
+    encoder = TransformerEncoder(input_size=6, transformer=spec).double()
+    embedded_BSE = torch.randn(2, 5, 6, dtype=torch.float64)
+    encoded = encoder(embedded_BSE, (5, 3))
+    last, mean = (kind(6, encoder.sizes, NoAttention)(encoded)[0] for kind in (LastState, MeanPooling))
+    torch.testing.assert_close(last, mean)
+    torch.testing.assert_close(last[1], encoder(embedded_BSE[1:, :3], (3,)).outputs_BSM[0].mean(0))
 
 
 def test_attention_over_states_from_its_formula() -> None:
@@ -183,8 +227,11 @@ SPEC = RecurrentSpec(cell="gru", hidden_size=4, num_layers=1, dropout=0.0, locke
 @pytest.mark.parametrize(
     ("key", "make"),
     [
-        ("pooling=last", lambda: LastState(4, NO_FINAL, NoAttention)),
+        ("pooling=attention", lambda: AttentionPooling(4, NO_FINAL, additive)),
         ("pooling=last", lambda: LastState(4, SIZES, additive)),
+        ("pooling=mean", lambda: MeanPooling(4, SIZES, additive)),
+        ("pooling=max", lambda: MaxPooling(4, SIZES, additive)),
+        ("pooling=first", lambda: FirstOutput(4, SIZES, additive)),
         ("pooling=attention", lambda: AttentionPooling(4, SIZES, NoAttention)),
         (
             "pooling=attention",
