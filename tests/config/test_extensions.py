@@ -71,6 +71,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
     "overrides",
     [
         ["attention=mine"],
+        ["attention=window", "attention.components=3"],
         ["encoder=convolution", "decoder.cell=gru"],
         ["dataset=reversal"],
         ["schedule=triangle", "schedule.half_cycle=5"],
@@ -329,6 +330,37 @@ def test_the_attention_function_is_its_formula(examples: Any) -> None:
             torch.testing.assert_close(weights_BTS[b, t, :length], weights)
             torch.testing.assert_close(context_BTM[b, t], weights @ encoder_outputs_BSM[b, :length])
     assert weights_BTS[1, :, 5:].eq(0).all()
+
+
+@torch.no_grad()
+def test_the_window_is_its_formula_at_every_step(examples: Any) -> None:
+    _, window = examples("attention", "window", "attention.components=2", query_size=4, encoder_output_size=3)
+    query_BTQ, encoder_outputs_BSM = torch.randn(2, 6, 4), torch.randn(2, 7, 3)
+    source = Source.encoded(EncoderOutputs(encoder_outputs_BSM, (7, 5), None), window.project)
+    context_BTM, weights_BTS, end = window(query_BTQ, source, window.initial_state(source))
+    for b, length in enumerate((7, 5)):
+        centers = [0.0, 0.0]
+        for t in range(6):
+            values = [math.exp(value) for value in window.window(query_BTQ[b, t]).tolist()]
+            centers = [center + move for center, move in zip(centers, values[4:], strict=True)]
+            weights = torch.tensor(
+                [
+                    sum(values[k] * math.exp(-values[2 + k] * (centers[k] - s) ** 2) for k in range(2))
+                    for s in range(length)
+                ]
+            )
+            torch.testing.assert_close(weights_BTS[b, t, :length], weights)
+            torch.testing.assert_close(context_BTM[b, t], weights @ encoder_outputs_BSM[b, :length])
+        torch.testing.assert_close(end.history.center_NK[b], torch.tensor(centers))
+    assert weights_BTS[1, :, 5:].eq(0).all()
+    # A step at a time, with the rows of the state in another order.
+    state = window.initial_state(source)
+    for t in range(6):
+        step = window(query_BTQ[:, t : t + 1], source, state)
+        torch.testing.assert_close(step.weights_NTS[:, 0], weights_BTS[:, t])
+        state = step.state
+    swapped = state.select(torch.tensor([1, 0]))
+    torch.testing.assert_close(swapped.history.center_NK, end.history.center_NK.flip(0))
 
 
 def test_the_encoder_sees_no_padding(examples: Any) -> None:

@@ -1,7 +1,7 @@
 """Attention functions, one per file: how well does a source position match the query?"""
 
 from seq2seq_lab.models.attention.additive import AdditiveAttention
-from seq2seq_lab.models.attention.base import Attention, BaseAttention, StatefulAttention
+from seq2seq_lab.models.attention.base import Attention, BaseAttention, StatefulAttention, StepAttention
 from seq2seq_lab.models.attention.coverage import CoverageAttention
 from seq2seq_lab.models.attention.dot import DotAttention
 from seq2seq_lab.models.attention.local import LocalAttention
@@ -26,4 +26,5 @@ __all__ = [
     "ScaledDotAttention",
     "StatefulAdditiveAttention",
     "StatefulAttention",
+    "StepAttention",
 ]

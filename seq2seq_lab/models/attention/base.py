@@ -21,7 +21,7 @@ class AttentionState(NamedTuple):
 
     Attributes:
         step: number of target steps so far.
-        history: what a `StatefulAttention` keeps of them for each row; None for other functions.
+        history: what a `StepAttention` keeps of them for each row; None for other functions.
     """
 
     step: int
@@ -43,7 +43,8 @@ class Attended(NamedTuple):
 class BaseAttention(nn.Module, ABC):
     """Average the encoder outputs, weighted by how well each position matches the query (Bahdanau 2014, eq. 5–6).
 
-    A new attention function derives from `Attention`, or from `StatefulAttention` if its scores depend on earlier steps.
+    A new attention function derives from `Attention`; from `StatefulAttention` or `StepAttention` if it depends on earlier
+    steps.
 
     `longest_source` is the largest number of source positions that the function can score; None for any number.
 
@@ -117,16 +118,46 @@ class Attention(BaseAttention):
         return weights_NTS, AttentionState(state.step + query_NTQ.shape[1], None)
 
 
-class StatefulAttention(BaseAttention):
-    """An attention function whose scores depend on its weights at earlier steps.
+class StepAttention(BaseAttention):
+    """An attention function that is computed step by step, because its weights depend on earlier steps.
 
-    A new function implements `start`, `score_step` and `advance`. Its history is part of the decoder's state: search
+    A new function implements `start` and `attend_step`; if it normalizes scores with a softmax, and its history depends on
+    the weights alone, it derives from `StatefulAttention` instead. Its history is part of the decoder's state: search
     reorders it with the hypotheses, and the methods must not change it in place.
     """
 
     @abstractmethod
     def start(self, source: Source) -> Selectable:
         """Return the history before the first step, of B rows."""
+
+    @abstractmethod
+    def attend_step(self, query_NQ: Tensor, source: Source, history: Any) -> tuple[Tensor, Selectable]:
+        """Return weights_NS of one step, in float32 or wider, and the history after it.
+
+        The weights of a row need not sum to 1; those at padding are set to 0. See `repeat_rows` for a source of N rows.
+        """
+
+    def initial_state(self, source: Source) -> AttentionState:
+        return AttentionState(0, self.start(source))
+
+    def weigh(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState
+    ) -> tuple[Tensor, AttentionState]:
+        history, steps = state.history, []
+        for query_NQ in query_NTQ.unbind(1):
+            weights_NS, history = self.attend_step(query_NQ, source, history)
+            steps.append(weights_NS)
+        weights_NTS = torch.stack(steps, dim=1)
+        if source.mask is not None:
+            weights_NTS = weights_NTS.masked_fill(~repeat_rows(source.mask, len(query_NTQ)), 0.0)
+        return weights_NTS, AttentionState(state.step + len(steps), history)
+
+
+class StatefulAttention(StepAttention):
+    """An attention function whose scores depend on its weights at earlier steps.
+
+    A new function implements `start`, `score_step` and `advance`.
+    """
 
     @abstractmethod
     def score_step(self, query_NQ: Tensor, keys_BSK: Tensor, history: Any) -> Tensor:
@@ -136,21 +167,11 @@ class StatefulAttention(BaseAttention):
     def advance(self, history: Any, weights_NS: Tensor) -> Selectable:
         """Return the history after a step with these weights."""
 
-    def initial_state(self, source: Source) -> AttentionState:
-        return AttentionState(0, self.start(source))
-
-    def weigh(
-        self, query_NTQ: Tensor, source: Source, state: AttentionState
-    ) -> tuple[Tensor, AttentionState]:
-        mask = None if source.mask is None else repeat_rows(source.mask, len(query_NTQ))
-        step, history = state
-        weights = []
-        for query_NQ in query_NTQ.unbind(1):
-            scores_NS = self.score_step(query_NQ, source.keys_BSK, history)
-            weights_N1S = masked_softmax(scores_NS[:, None], mask)
-            step, history = step + 1, self.advance(history, weights_N1S[:, 0])
-            weights.append(weights_N1S)
-        return torch.cat(weights, dim=1), AttentionState(step, history)
+    def attend_step(self, query_NQ: Tensor, source: Source, history: Any) -> tuple[Tensor, Selectable]:
+        scores_NS = self.score_step(query_NQ, source.keys_BSK, history)
+        mask = None if source.mask is None else repeat_rows(source.mask, len(query_NQ))[:, 0]
+        weights_NS = masked_softmax(scores_NS, mask)
+        return weights_NS, self.advance(history, weights_NS)
 
 
 def regroup(x_NTX: Tensor, rows: int) -> Tensor:
