@@ -142,7 +142,8 @@ def on_cluster(lock: int, synchronize: int) -> Hook:
 def failing_logger(rig: Rig) -> Seen:
     """After the scores, W&B can open few files, or have little memory."""
     seen = Seen()
-    limits = [*(files_left(count) for count in (0, 1, 2)), *(memory_left(size) for size in (0, 1, 16))]
+    # With less memory the interpreter itself can crash.
+    limits = [*(files_left(count) for count in (0, 1, 2)), *(memory_left(size) for size in (16, 64))]
     for limit in limits:
         folder = rig.new()
         ended = rig.start(folder, *WANDB, hooks=[after_scores(limit)])
