@@ -112,6 +112,8 @@ def _cells_of_translation(start: str) -> Iterator[Cell]:
     for precision in ("bf16", "fp32"):
         yield Cell(MAIN, f"{start} model=attn attention=additive trainer.precision={precision}", 3)
     yield Cell(MAIN, f"{start} model=vanilla trainer.precision=bf16", 2)
+    yield Cell(MAIN, f"{start} model=vanilla trainer.max_epochs=24 trainer.precision=bf16", 12)
+    yield Cell(MAIN, f"{start} experiment=transformer_grammar trainer.precision=bf16", 7)
     for seed in (2, 3, 4):
         for model, minutes in (("model=attn attention=additive", 3), ("model=vanilla", 2)):
             command = f"{start} {model} dataset.seed={seed} trainer.precision=bf16"

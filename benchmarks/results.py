@@ -111,9 +111,10 @@ class Line:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the run changes nothing in its experiment but paths and the seed."""
+        """Whether the run changes nothing in its experiment but paths, the seed and the precision."""
         words = unseeded(self.command)[len(PROGRAM) :]
-        return all(word.startswith("experiment=") or is_placeholder(word) for word in words)
+        kept = ("experiment=", "trainer.precision=")
+        return all(word.startswith(kept) or is_placeholder(word) for word in words)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

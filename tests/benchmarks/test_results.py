@@ -113,7 +113,8 @@ def test_a_command_still_composes_the_measured_settings(command: str) -> None:
     for line in CURRENT:
         if line.settings and shlex.join(results.unseeded(line.command)) == command:
             assert experiment == str(line.experiment)
-            assert results.differences({**settings, "seed": line.seed}, line.settings) == {}
+            seeds = {key: line.seed for key in ("seed", "search.seed") if key in settings}
+            assert results.differences(settings | seeds, line.settings) == {}
 
 
 def test_every_command_has_its_seed_and_no_path() -> None:
@@ -326,11 +327,11 @@ def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
     ]
 
 
-def test_the_two_runs_of_the_readme_have_the_same_test_sets() -> None:
-    attn, vanilla = result_tables.readme_runs(LINES).values()
+def test_the_runs_of_the_readme_have_the_same_test_sets() -> None:
+    attn, vanilla, longer = result_tables.readme_runs(LINES).values()
     groups = vanilla.groups | {"test/bleu_by_length": vanilla.groups["test/bleu_by_length"][1:]}
     with pytest.raises(UserError, match="different groups"):
-        result_tables.readme_runs([attn, replace(vanilla, groups=groups)])
+        result_tables.readme_runs([attn, replace(vanilla, groups=groups), longer])
     with pytest.raises(UserError, match="model=vanilla"):
         result_tables.readme_runs([attn])
 
