@@ -114,7 +114,7 @@ def test_a_line_too_long_for_the_model_is_named(
 ) -> None:
     bounded = seq2seq_lab.load(run.folder)
     monkeypatch.setattr(type(bounded.model), "longest_source", 9)
-    monkeypatch.setattr("seq2seq_lab.translate.open_translator", lambda *_: bounded)
+    monkeypatch.setattr("seq2seq_lab.translate.open_run", lambda *_: bounded)
     status, out, err = translated(
         monkeypatch, capsys, b"the king sleeps.\nthe cat\n" + b"the " * 20 + b"\nthe cat\n", run.folder
     )

@@ -208,7 +208,8 @@ def measure(
             statistics[metric.name] = rows if is_built_in(metric) else _values_of_examples(metric, rows)
             if metric.confidence:
                 interval = confidence_interval(metric.value, rows, clusters, samples)
-                values[f"{metric.name}_confidence"] = interval
+                if math.isfinite(interval):
+                    values[f"{metric.name}_confidence"] = interval
     groups = {}
     for grouping in groupings if final else ():
         metric, members = grouping.metric, grouping.groups(outputs)

@@ -27,7 +27,7 @@ HALVINGS = 50  # of the interval in which a p-value is searched
 def confidence_interval(
     value: Callable[[Array], float], rows: Array, clusters: Clusters, samples: int
 ) -> float:
-    """Return half the width of the 95% confidence interval of a metric (bootstrap, Koehn 2004).
+    """Return half the width of the 95% confidence interval of a metric (bootstrap, Koehn 2004); infinite without bounds.
 
     Args:
         value: returns the metric from a sum of rows.
@@ -40,7 +40,8 @@ def confidence_interval(
     count = len(totals_CK)
     values = np.sort([value(totals_CK[generator.choice(count, size=count)].sum(0)) for _ in range(samples)])
     lower = samples // 40
-    return float(0.5 * (values[samples - lower - 1] - values[lower]))
+    low, high = values[lower], values[samples - lower - 1]
+    return float(0.5 * (high - low)) if np.isfinite([low, high]).all() else math.inf
 
 
 def cluster_totals(rows: Array, clusters: Clusters) -> npt.NDArray[np.float32]:

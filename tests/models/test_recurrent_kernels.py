@@ -170,7 +170,7 @@ def test_whether_an_lstm_is_lacking(dtype: torch.dtype, monkeypatch: pytest.Monk
     lacking = lacks_lstm("cpu", dtype)
     assert torch.equal(torch.get_rng_state(), state)
     try:
-        with torch.autocast("cpu", dtype):
+        with torch.no_grad(), torch.autocast("cpu", dtype):
             nn.LSTM(E, H, batch_first=True)(torch.randn(B, T, E))
     except RuntimeError:
         assert lacking

@@ -29,7 +29,8 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
-from seq2seq_lab.tasks.base import Counted, StepInfo
+from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.evaluation import Counted
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
