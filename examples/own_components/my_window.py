@@ -1,4 +1,4 @@
-"""A custom attention function whose state depends on the query, and whose weights are no softmax."""
+"""A custom attention function whose state depends on the query, and whose weights are not a softmax."""
 
 from typing import NamedTuple
 

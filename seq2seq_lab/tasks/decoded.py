@@ -118,7 +118,7 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
         samples: the indices of the examples to show, whose hypotheses are kept with their attention weights.
         kept_at_end: the indices of further examples whose hypotheses are kept in the final evaluation.
         reads_weights: whether `count` reads attention weights.
-        searches_with_weights: whether the search returns the attention of all examples, also of those that are not kept.
+        searches_with_weights: whether the search returns the attention of every example.
         measured: see `SplitEvaluator`.
     """
 

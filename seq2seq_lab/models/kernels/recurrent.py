@@ -214,10 +214,10 @@ def matrix_dtype(x: Tensor) -> torch.dtype:
 def lacks_lstm(device_type: str, dtype: torch.dtype) -> bool:
     """Return whether `torch.nn.LSTM` fails under autocast to a type, without gradients.
 
-    With gradients, this module has a pass of its own (`_use_own_pass`), and torch's layer can fail even where this function
-    returns False: some processors have an LSTM in float16 for inference only. On a CPU torch's layer calls oneDNN, which has
-    an LSTM in bfloat16 or float16 only for processors with certain instructions (in bfloat16: AVX-512). PyTorch has no function
-    for this question, so this function tries a small layer.
+    With gradients this module uses its own pass (`_use_own_pass`). Torch's layer can then fail even where this function
+    returns False: some processors have an LSTM in float16 for inference only. On a CPU that layer calls oneDNN, which has
+    an LSTM in bfloat16 or float16 only for processors with certain instructions (in bfloat16: AVX-512). PyTorch has no
+    function for this question, so this function tries a small layer.
     """
     if device_type != "cpu" or dtype not in (torch.bfloat16, torch.float16):
         return False

@@ -225,7 +225,7 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
     The next-token probabilities and the attention are the means over the runs (Sutskever 2014, §3.6).
 
     Raises:
-        UserError: there are no runs of translation, or the vocabularies differ.
+        UserError: the list is empty, contains something else than runs of translation, or the vocabularies differ.
     """
     if isinstance(runs, str | Path | Loaded) or not all(isinstance(run, LoadedTranslation) for run in runs):
         raise UserError(
