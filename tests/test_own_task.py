@@ -122,8 +122,8 @@ def test_it_is_opened_and_scored_again(run: Path, capsys: pytest.CaptureFixture[
     assert type(loaded.task).__name__ == "RepeatTagging"
     steps, values = loaded.curve("val/repeat_f1")
     assert len(steps) == len(values) > 0
-    batch = loaded.task.sequences()["test"].batch(np.arange(3), loaded.device)
-    assert loaded.model(batch).shape == (3, max(batch.lengths), 2)
+    batch = loaded.task.splits["test"].batches(loaded.device)(np.arange(3))
+    assert loaded.model(batch).shape == (*batch.tokens_NS.shape, 2) == (3, 12, 2)
     evaluate.main([str(run), f"--config-dir={EXAMPLE}"])
     again = read_result(run / "evaluations" / "1")
     assert again["test/repeat_f1"] == loaded.result["test/repeat_f1"]

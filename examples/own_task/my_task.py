@@ -1,7 +1,7 @@
 """A custom task: tag each token of a sequence with whether it occurred earlier in the sequence."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq_lab.data.batching import Index, plan_evaluation
 from seq2seq_lab.metrics.base import Array, Metric, digest
@@ -23,71 +22,45 @@ from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.examples import TrainingExamples
 
-PAD = 0
-IGNORED = -100  # the tag of padding
-
-
-@dataclass(frozen=True)
-class Batch:
-    """B sequences of at most S tokens, with a tag per token."""
-
-    tokens_BS: Tensor
-    lengths: tuple[int, ...]
-    tags_BS: Tensor
+Tags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Random sequences, with a tag per token."""
+    """A split, or a batch, of N sequences of S tokens with a tag per token; its metrics have the prefix `prefix`."""
 
-    tokens: list[npt.NDArray[np.int64]]
-    tags: list[npt.NDArray[np.bool_]]
+    prefix: str
+    tokens_NS: Tensor
+    tags_NS: Tensor
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator, count: int, symbols: int, longest: int) -> "Sequences":
-        """Return `count` sequences of 2 to `longest` tokens."""
-        tokens = [rng.integers(1, symbols + 1, rng.integers(2, longest + 1)) for _ in range(count)]
-        return cls(tokens, [np.array([token in row[:i] for i, token in enumerate(row)]) for row in tokens])
-
-    def __len__(self) -> int:
-        return len(self.tokens)
+    def drawn(
+        cls, prefix: str, rng: np.random.Generator, count: int, symbols: int, length: int
+    ) -> "Sequences":
+        """Return random sequences."""
+        tokens_NS = rng.integers(0, symbols, (count, length))
+        tags_NS = [[token in row[:i] for i, token in enumerate(row)] for row in tokens_NS.tolist()]
+        return cls(prefix, torch.from_numpy(tokens_NS), torch.tensor(tags_NS, dtype=torch.int64))
 
     @property
     def lengths(self) -> Tensor:
         """The number of tokens of each sequence: int64, N."""
-        return torch.tensor([len(row) for row in self.tokens])
+        return torch.full(self.tokens_NS.shape[:1], self.tokens_NS.shape[1])
 
     units = lengths  # the loss is the mean over tokens
 
-    def batch(self, index: Index, device: torch.device) -> Batch:
-        """Return the batch of the sequences of these indices."""
-        tokens = [torch.from_numpy(self.tokens[i]) for i in index]
-        tags = [torch.from_numpy(self.tags[i]).long() for i in index]
-        tokens_BS = pad_sequence(tokens, batch_first=True, padding_value=PAD)
-        tags_BS = pad_sequence(tags, batch_first=True, padding_value=IGNORED)
-        return Batch(tokens_BS.to(device), tuple(map(len, tokens)), tags_BS.to(device))
+    def __getitem__(self, index: Any) -> "Sequences":
+        return replace(self, tokens_NS=self.tokens_NS[index], tags_NS=self.tags_NS[index])
 
-    def first(self, count: int | None) -> "Sequences":
-        """Return the first sequences; None: all."""
-        return Sequences(self.tokens[:count], self.tags[:count])
+    def batches(self, device: torch.device) -> Callable[[Index], "Sequences"]:
+        """Return what makes batches on a device."""
+        there = replace(self, tokens_NS=self.tokens_NS.to(device), tags_NS=self.tags_NS.to(device))
+        return lambda index: there[torch.from_numpy(index)]
 
-
-def batches(sequences: Sequences, device: torch.device) -> Callable[[Index], Batch]:
-    """Return what makes batches of the sequences."""
-    return lambda index: sequences.batch(index, device)
-
-
-def hash_of(sequences: Sequences) -> str:
-    """Return a hash of the sequences."""
-    return digest(row.tolist() for row in sequences.tokens)
-
-
-@dataclass(frozen=True)
-class Split:
-    """A validation or test split."""
-
-    prefix: str
-    sequences: Sequences
+    @property
+    def hash(self) -> str:
+        """Identifies the sequences."""
+        return digest(self.tokens_NS.tolist())
 
 
 class Tagger(nn.Module):
@@ -98,18 +71,24 @@ class Tagger(nn.Module):
         self.embedding, self.encoder = embedding, encoder
         self.output = nn.Linear(encoder.sizes.encoder_output_size, 2)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Return logits_BSC of the C = 2 tags."""
-        return self.output(self.encoder(self.embedding(batch.tokens_BS), batch.lengths).outputs_BSM)
+    def forward(self, batch: Sequences) -> Tensor:
+        """Return logits_NSC of the C = 2 tags."""
+        lengths = [batch.tokens_NS.shape[1]] * len(batch.tokens_NS)
+        return self.output(self.encoder(self.embedding(batch.tokens_NS), lengths).outputs_BSM)
+
+
+def losses(logits_NSC: Tensor, batch: Sequences) -> Tensor:
+    """Return the cross-entropy of each token, loss_NS."""
+    return functional.cross_entropy(logits_NSC.float().transpose(1, 2), batch.tags_NS, reduction="none")
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the metrics read: the predicted tags, the tags, and the loss and the number of tokens of each sequence."""
+    """What the metrics read: the predicted tags, the tags, and the rows of `MeanLoss`."""
 
-    predictions: list[npt.NDArray[np.bool_]]
-    tags: list[npt.NDArray[np.bool_]]
-    losses: Mapping[str, Array]
+    predicted_NS: Tags
+    tags_NS: Tags
+    losses: dict[str, Array]
 
 
 class RepeatF1(Metric):
@@ -119,22 +98,39 @@ class RepeatF1(Metric):
     confidence, limits = True, (0.0, 1.0)
 
     def rows(self, outputs: Outputs) -> Array:
-        pairs = zip(outputs.predictions, outputs.tags, strict=True)
-        return np.array(
-            [[(found & tags).sum(), found.sum(), tags.sum()] for found, tags in pairs], np.float64
-        )
+        found, real = outputs.predicted_NS, outputs.tags_NS
+        return np.column_stack([(found & real).sum(1), found.sum(1), real.sum(1)]).astype(float)
 
     def value(self, totals_K: Array) -> float:
         correct, predicted, real = totals_K
         return 2 * correct / max(1.0, predicted + real)
 
 
+class TagEvaluator(SplitEvaluator[tuple[Tags, float]]):
+    """Evaluates a model on a split. The result of a sequence is its predicted tags and its loss."""
+
+    split: Sequences
+
+    def score(self, index: Index, final: bool) -> list[tuple[Tags, float]]:
+        batch = self.split.batches(self.compute.device)(index)
+        with evaluation_context(batch, self.compute.precision, self.compute.device):
+            logits_NSC = self.model(batch)
+        loss_N = to_host(losses(logits_NSC, batch).sum(1)).tolist()
+        return [*zip(to_host(logits_NSC.argmax(-1)) == 1, loss_N, strict=True)]
+
+    def outputs(self, results: Sequence[tuple[Tags, float]]) -> Outputs:
+        predicted_NS, loss_N = zip(*results, strict=True)
+        rows = np.column_stack([loss_N, self.split.lengths])
+        return Outputs(np.array(predicted_NS), self.split.tags_NS.numpy() == 1, {"tagging": rows})
+
+
 class RepeatTagging(Task):
     """Tags each token with whether it occurred earlier in the sequence.
 
     Args:
+        train, validation, test: the number of sequences of each split.
         symbols: size of the vocabulary.
-        longest: tokens of the longest sequence.
+        length: tokens of a sequence.
         data_seed: of the generated sequences.
     """
 
@@ -155,87 +151,43 @@ class RepeatTagging(Task):
         validation: int,
         test: int,
         symbols: int,
-        longest: int,
+        length: int,
         data_seed: int,
     ) -> None:
-        self.parts, self.seed, self.data_seed = parts, seed, data_seed
-        self.symbols, self.longest = symbols, longest
+        self.parts, self.seed, self.symbols = parts, seed, symbols
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
-        self.sizes = {"train": train, "val": validation, "test": test}
-
-    def sequences(self) -> dict[str, Sequences]:
-        """Return the generated splits by prefix."""
-        rng = np.random.default_rng(self.data_seed)
-        return {
-            prefix: Sequences.drawn(rng, size, self.symbols, self.longest)
-            for prefix, size in self.sizes.items()
-        }
+        self.sizes, rng = {"train": train, "val": validation, "test": test}, np.random.default_rng(data_seed)
+        self.splits = {name: Sequences.drawn(name, rng, n, symbols, length) for name, n in self.sizes.items()}
 
     def data_record(self) -> dict[str, Any]:
-        hashes = {prefix: hash_of(split) for prefix, split in self.sequences().items()}
-        return {
-            "fingerprint": digest(hashes.values()),
-            "sizes": self.sizes,
-            "tests": {"test": hashes["test"]},
-            "counts": {},
-        }
+        hashes = {name: split.hash for name, split in self.splits.items()}
+        tests = {"test": hashes["test"]}
+        return {"fingerprint": digest(hashes.values()), "sizes": self.sizes, "tests": tests, "counts": {}}
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
-        sequences, record = self.sequences(), self.data_record()
-        train = TrainingExamples(
-            lambda epoch: sequences["train"], batches, self.batch_size, "sentences", self.seed
-        )
-        validation, test = (Split(prefix, sequences[prefix].first(limit)) for prefix in ("val", "test"))
+        train, record = self.splits["train"], self.data_record()
         return TaskData(
-            train=train,
-            validation=validation,
-            tests=[test],
+            train=TrainingExamples(
+                lambda epoch: train, Sequences.batches, self.batch_size, "sentences", self.seed
+            ),
+            validation=self.splits["val"][:limit],
+            tests=[self.splits["test"][:limit]],
             record=record,
             identity={"the data": record["fingerprint"]},
         )
 
     def model(self) -> Tagger:
-        embedding = nn.Embedding(self.symbols + 1, 16, padding_idx=PAD)
-        model = Tagger(embedding, self.parts.encoder(input_size=16))
+        model = Tagger(nn.Embedding(self.symbols, 16), self.parts.encoder(input_size=16))
         self.parts.initialization()(model)
         return model
 
-    def loss(self, model: Tagger, batch: Batch, step: StepInfo) -> Tensor:
-        logits_NC = model(batch).flatten(0, 1)
-        return functional.cross_entropy(
-            logits_NC, batch.tags_BS.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
+    def loss(self, model: Tagger, batch: Sequences, step: StepInfo) -> Tensor:
+        return losses(model(batch), batch).sum()
 
     def evaluator(
-        self, split: Split, model: Tagger, compute: Compute, also: Collection[str] = ()
-    ) -> "TagEvaluator":
+        self, split: Sequences, model: Tagger, compute: Compute, also: Collection[str] = ()
+    ) -> TagEvaluator:
+        plan = plan_evaluation(split, self.eval_batch_size)
         return TagEvaluator(
-            model,
-            split,
-            compute,
-            plan=plan_evaluation(split.sequences, self.eval_batch_size),
-            examples=hash_of(split.sequences),
-            metrics=self.metrics,
-            also=also,
+            model, split, compute, plan=plan, examples=split.hash, metrics=self.metrics, also=also
         )
-
-
-class TagEvaluator(SplitEvaluator[tuple[npt.NDArray[np.bool_], float]]):
-    """Evaluates a model on a split. The result of a sequence is its predicted tags and its loss."""
-
-    split: Split
-
-    def score(self, index: Index, final: bool) -> list[tuple[npt.NDArray[np.bool_], float]]:
-        batch = self.split.sequences.batch(index, self.compute.device)
-        with evaluation_context(batch, self.compute.precision, self.compute.device):
-            logits_BSC = self.model(batch).float()
-        loss_BS = functional.cross_entropy(
-            logits_BSC.transpose(1, 2), batch.tags_BS, ignore_index=IGNORED, reduction="none"
-        )
-        rows = zip(to_host(logits_BSC.argmax(-1)) == 1, to_host(loss_BS.sum(1)), batch.lengths, strict=True)
-        return [(tags_S[:length], float(loss)) for tags_S, loss, length in rows]
-
-    def outputs(self, results: Sequence[tuple[npt.NDArray[np.bool_], float]]) -> Outputs:
-        loss_N = np.array([loss for _, loss in results])
-        losses = {"tagging": np.column_stack([loss_N, self.split.sequences.lengths])}
-        return Outputs([tags for tags, _ in results], self.split.sequences.tags, losses)
