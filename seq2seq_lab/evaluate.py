@@ -184,17 +184,15 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         with extensions.using(options.config_dir):
             run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
         data = read_data(run, options)
-        weights, device = read_record(run.folder)["weights"], run.compute.device
+        weights, device = read_record(run.folder)["weights"], run.device
         with extensions.using(options.config_dir):
             origin = provenance(run.config, data.record, weights, device, ranks.size)
     validation_precision = choose_validation_precision(run, options)
     more = {"replace_unknown": True} if options.replace_unknown else {}
     evaluations = []
     for split in (*([data.validation] if options.validation else []), *data.tests):
-        precision = validation_precision if split is data.validation else run.compute.precision
-        evaluator = run.task.evaluator(
-            split, run.model, Compute(run.compute.device, precision, ranks), **more
-        )
+        precision = validation_precision if split is data.validation else run.precision
+        evaluator = run.task.evaluator(split, run.model, Compute(run.device, precision, ranks), **more)
         evaluations.append((split, evaluator(final=True)))
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, run.task.primary)
     if not ranks.main:
@@ -212,10 +210,10 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         "status": "finished",
         "run": str(run.folder),
         "checkpoint": run.checkpoint,
-        "precision": run.compute.precision.value,
+        "precision": run.precision.value,
         "search": run.config.search,
         "dataset": run.config.dataset,
-        "provenance": {"precision": run.compute.precision.value, **origin},
+        "provenance": {"precision": run.precision.value, **origin},
     }
     if options.validation:
         about["validation_precision"] = validation_precision.value
@@ -247,10 +245,10 @@ def choose_validation_precision(run: "Loaded", options: argparse.Namespace) -> "
     from seq2seq_lab.runtime.compute import Compute
 
     if options.precision != "auto":
-        return run.compute.precision
+        return run.precision
     precision = Precision(read_record(run.folder)["precision"])
-    if options.validation and precision is not run.compute.precision:
-        report_float32_lstm(run.model, Compute(run.compute.device, precision))
+    if options.validation and precision is not run.precision:
+        report_float32_lstm(run.model, Compute(run.device, precision))
     return precision
 
 
@@ -297,7 +295,7 @@ def write_settings(
         "format": RUN_FORMAT,
         "choices": {**record["choices"], **changed},
         "precision": record["precision"],
-        "test_precision": run.compute.precision.value,
+        "test_precision": run.precision.value,
         "evaluation": {
             "run": str(run.folder),
             "checkpoint": options.checkpoint,

@@ -154,19 +154,17 @@ def run_single(composed: Composed, resume_auto: bool = False) -> None:
         if number is None:
             make_absolute(composed.node)
             moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
-            (start.start_or_resume_run if resume_auto else start.start_run)(moved, folder)
+            begin = start.start_or_resume_run if resume_auto else start.start_run
+            begin(moved, folder)
         else:
             entry = study.make_entry(node, chosen, folder, number)
             make_absolute(node)
             start.start_job(node, chosen, folder, entry, composed.overrides)
 
-    # Before Hydra writes to the folder.
-    if resume_auto:
-        if (
-            not composed.node.hydra.job.chdir
-        ):  # otherwise the paths of `composed` are not yet those of the recorded run
-            start.check_existing_run(composed, folder)
-    elif number is None:
+    # Before Hydra writes to the folder. With hydra.job.chdir the paths of `composed` are not yet those of the recorded run.
+    if resume_auto and not composed.node.hydra.job.chdir:
+        start.check_existing_run(composed, folder)
+    elif number is None and not resume_auto:
         start.refuse_existing_run(folder)
         start.check_run(composed.config)
     with composer():

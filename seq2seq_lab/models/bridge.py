@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.encoders.base import EncoderSizes
+from seq2seq_lab.models.masking import masked_mean
 from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
 
@@ -57,7 +57,8 @@ class Bridge(nn.Module):
         cell = zeros_LBH if self.has_cell else None
         if self.kind == "zero":
             return RecurrentState(zeros_LBH, cell)
-        hidden_BH: Tensor = self.hidden(mean_output(source))
+        mask_BS = None if source.mask is None else source.mask[:, 0]
+        hidden_BH: Tensor = self.hidden(masked_mean(source.encoder_outputs_BSM, mask_BS))
         return RecurrentState(hidden_BH.expand(layers, *hidden_BH.shape), cell)
 
 
@@ -84,11 +85,3 @@ def check_final(kind: BridgeKind, encoder: EncoderSizes, decoder: RecurrentSpec)
             f"{decoder.hidden_size} and the encoder's final state {encoder.final_size} (model.encoder_hidden_size times its "
             f"directions). Set model.hidden_size={encoder.final_size}, or model.bridge=tanh."
         )
-
-
-def mean_output(source: Source) -> Tensor:
-    """Return mean_BM, the mean of the encoder outputs over the real tokens."""
-    if source.mask is None:
-        return source.encoder_outputs_BSM.mean(1)
-    real_BS1 = source.mask.transpose(1, 2)
-    return torch.where(real_BS1, source.encoder_outputs_BSM, 0).sum(1) / real_BS1.sum(1)

@@ -15,6 +15,14 @@ def padding_mask(lengths: Sequence[int], size: int, device: torch.device) -> Ten
     return torch.arange(size, device=device) < on_device(lengths, device)[:, None]
 
 
+def masked_mean(x_BSM: Tensor, mask_BS: Tensor | None) -> Tensor:
+    """Return mean_BM over the positions where the mask is True; over all positions without a mask."""
+    if mask_BS is None:
+        return x_BSM.mean(1)
+    real_BS1 = mask_BS[..., None]
+    return torch.where(real_BS1, x_BSM, 0).sum(1) / real_BS1.sum(1)
+
+
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return the softmax over the positions where the mask is True, in float32 or wider."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -11,6 +11,7 @@ from seq2seq_lab.models.attention.base import Attention, AttentionFactory
 from seq2seq_lab.models.attention.local import LocalAttention
 from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.masking import masked_mean, padding_mask
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.runtime.device import on_device
@@ -67,7 +68,7 @@ class LastState(Pooling):
         _refuse_attention(attention, encoder, "last")
 
     def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
-        return (mean_of_outputs(encoded) if encoded.final is None else _final_state(encoded)), None
+        return (_mean_of_outputs(encoded) if encoded.final is None else _final_state(encoded)), None
 
 
 class OutputPooling(Pooling):
@@ -91,7 +92,7 @@ class MeanPooling(OutputPooling):
     name = "mean"
 
     def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
-        return mean_of_outputs(encoded), None
+        return _mean_of_outputs(encoded), None
 
 
 class MaxPooling(OutputPooling):
@@ -100,9 +101,10 @@ class MaxPooling(OutputPooling):
     name = "max"
 
     def forward(self, encoded: EncoderOutputs) -> tuple[Tensor, Tensor | None]:
-        outputs_BSM = encoded.outputs_BSM
-        padding_BS1 = ~_real(encoded)[..., None]
-        return outputs_BSM.masked_fill(padding_BS1, torch.finfo(outputs_BSM.dtype).min).amax(1), None
+        outputs_BSM, mask_BS = encoded.outputs_BSM, _mask(encoded)
+        if mask_BS is not None:
+            outputs_BSM = outputs_BSM.masked_fill(~mask_BS[..., None], torch.finfo(outputs_BSM.dtype).min)
+        return outputs_BSM.amax(1), None
 
 
 class FirstOutput(OutputPooling):
@@ -196,21 +198,13 @@ class Attender(Pooling):
         return _final_state(encoded), None
 
 
-def mean_of_outputs(encoded: EncoderOutputs) -> Tensor:
-    """Return the mean of the encoder outputs, BM."""
-    length_B = on_device(encoded.lengths, encoded.outputs_BSM.device)
-    return encoded.outputs_BSM.sum(1) / length_B[:, None].to(
-        encoded.outputs_BSM.dtype
-    )  # the outputs at padding are 0
+def _mean_of_outputs(encoded: EncoderOutputs) -> Tensor:
+    return masked_mean(encoded.outputs_BSM, _mask(encoded))
 
 
-def _real(encoded: EncoderOutputs) -> Tensor:
-    """Return real_BS, whether a position is not padding."""
-    device = encoded.outputs_BSM.device
-    return (
-        torch.arange(encoded.outputs_BSM.shape[1], device=device)
-        < on_device(encoded.lengths, device)[:, None]
-    )
+def _mask(encoded: EncoderOutputs) -> Tensor | None:
+    """Return mask_BS; see `padding_mask`."""
+    return padding_mask(encoded.lengths, encoded.outputs_BSM.shape[1], encoded.outputs_BSM.device)
 
 
 def _final_size(encoder: EncoderSizes, pooling: str) -> int:

@@ -169,15 +169,15 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
 
     def score(self, index: Index, final: bool) -> list[Decoded]:
         """See `SplitEvaluator.score`."""
-        batch, numbers = self.batches(index), index.tolist()
+        batch, indices = self.batches(index), index.tolist()
         kept = self.kept_at_end if final else self.samples
         with evaluation_context(batch, self.compute.precision, self.compute.device):
             model = EncodedModel(self.model, batch)
             teacher_forced_BT, weights_BTS = teacher_forced(model, batch, self.reads_weights)
             free_running_BT = free_running(model, batch)
-            attention = self.searches_with_weights or not set(kept).isdisjoint(numbers)
+            attention = self.searches_with_weights or not set(kept).isdisjoint(indices)
             hypotheses = self.search(model, batch, attention)
-        counts = self.count(numbers, batch, weights_BTS, final)
+        counts = self.count(indices, batch, weights_BTS, final)
         # Read after the search, which waits for the device anyway.
         teacher_forced_B, free_running_B = map(_sums, (teacher_forced_BT, free_running_BT))
         return [
@@ -191,7 +191,7 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
                 counts={kind: values[row] for kind, values in counts.items()},
                 replaced=self.replaced(i, best),
             )
-            for row, (i, (best, *_)) in enumerate(zip(numbers, hypotheses, strict=True))
+            for row, (i, (best, *_)) in enumerate(zip(indices, hypotheses, strict=True))
         ]
 
     def text_of(self, hypothesis: Hypothesis) -> str:
