@@ -334,7 +334,7 @@ def two_runs(rig: Rig) -> Seen:
 
 
 def false_clock(rig: Rig) -> Seen:
-    """`time.time` jumps a day back and forth."""
+    """`time.time` jumps a day back and a day ahead in turns."""
     seen, folder, clock = Seen(), rig.new(), time.time
 
     def hook() -> None:
@@ -375,4 +375,4 @@ def faults() -> Iterator[Fault]:
     yield Fault(
         "34", "two runs in one folder", "while it trains, same moment", "the second is refused", two_runs
     )
-    yield Fault("35", "clock jumps", "a day back and forth", "the same run", false_clock)
+    yield Fault("35", "clock jumps", "a day back and a day ahead in turns", "the same run", false_clock)
