@@ -42,17 +42,17 @@ from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.vectors import vector_size
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declarations, Metric
-from seq2seq_lab.models.attention import BaseAttention
+from seq2seq_lab.models.attention import BaseAttention, NoAttention
 from seq2seq_lab.models.bridge import Bridge
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.decoders import FixedContextDecoder, TransformerDecoder
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.encoders.base import NO_SOURCE, Encoder
 from seq2seq_lab.models.encoders.hierarchical import HierarchicalEncoder
 from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
 from seq2seq_lab.models.initialization import Initialization
-from seq2seq_lab.models.language_model import LanguageModel, check_direction
+from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
@@ -156,7 +156,8 @@ def check_groups(config: Config) -> None:
             )
         if slot is not None and group not in used:
             raise UserError(
-                f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. Leave {group} out."
+                f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. "
+                f"{target.replacement(group, slot)}"
             )
 
 
@@ -593,16 +594,19 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
             f"embedding.source={vars(source)} is not allowed: a language model has no source. Set embedding.target instead."
         )
     check_tables(config, joint=True)
+    check_no_source(config)
     table = embedding(target, vocabulary, sizes.embedding_size)
-    encoder = check_direction(part("encoder", config.encoder)(input_size=sizes.embedding_size))
+    decoder: Decoder = part("decoder", config.decoder)(
+        input_size=sizes.embedding_size, encoder=NO_SOURCE, attention=part("attention", config.attention)
+    )
     readout: Readout = part("readout", config.readout)(
-        feature_size=encoder.sizes.encoder_output_size,
+        feature_size=decoder.feature_size,
         vocabulary_size=vocabulary,
         table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
     )
     network = LanguageModel(
         embedding=table,
-        encoder=encoder,
+        decoder=decoder,
         readout=readout,
         scale=embedding_scale(sizes),
         embedding_dropout=target.dropout,
@@ -610,6 +614,36 @@ def language_model(config: Config, vocabulary: int) -> LanguageModel:
     )
     part("initialization", config.initialization)()(network)
     return network
+
+
+def check_no_source(config: Config) -> None:
+    """Refuse parts and settings of a decoder that read a source.
+
+    Raises:
+        UserError: names the key and the remedy.
+    """
+    slot, sizes = config.decoder or {}, config.model
+    kind: type[Decoder] = locate("decoder", slot)
+    attention, bridge = config.attention or {}, slot.get("bridge", "zero")
+    attends = locate("attention", attention) is not NoAttention
+    for wrong, setting, remedy in (
+        (
+            kind.needs_source,
+            f"decoder._target_={slot.get('_target_')}",
+            "decoder=plain, luong or transformer",
+        ),
+        (attends, f"attention._target_={attention.get('_target_')}", "attention=none"),
+        (bridge != "zero", f"decoder.bridge={bridge}", "model.bridge=zero"),
+        (
+            slot.get("hidden_size", sizes.encoder_hidden_size) != sizes.encoder_hidden_size,
+            f"model.encoder_hidden_size={sizes.encoder_hidden_size}",
+            f"model.hidden_size={sizes.encoder_hidden_size}",
+        ),
+        (sizes.reverse_source, "model.reverse_source=true", "model.reverse_source=false"),
+        (sizes.share_layers, "model.share_layers=true", "model.share_layers=false"),
+    ):
+        if wrong:
+            raise UserError(f"{setting} is not allowed: a language model has no source. Set {remedy}.")
 
 
 def has_source_table(config: Config) -> bool:

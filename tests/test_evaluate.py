@@ -346,7 +346,12 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedTranslat
 
 TASKS = {
     "classification": ("experiment=names", "dataset.names=400", "model.encoder_hidden_size=16"),
-    "language_model": ("experiment=language_model", "dataset.train=100", "model.hidden_size=16"),
+    "language_model": (
+        "experiment=language_model",
+        "dataset.train=100",
+        "model.embedding_size=16",
+        "model.hidden_size=16",
+    ),
     "captions": ("experiment=captions", "dataset.train=40", "model.hidden_size=16"),
     "dialogue": ("experiment=dialogue", "dataset.train=100", "model.hidden_size=16"),
     "a user's own": ("task=repeats", "task.train=100"),

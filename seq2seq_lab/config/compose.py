@@ -28,6 +28,7 @@ from seq2seq_lab.config.sweeps import (
     split_values,
 )
 from seq2seq_lab.config.trust import check_hydra
+from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import check_run_files, read_evaluated_run, read_record
 
@@ -243,7 +244,7 @@ def inherit(overrides: Sequence[Override]) -> list[str]:
 
 def _read_inherited(folder: Path, given: set[str]) -> list[str]:
     try:
-        saved, chosen = configuration.plain(read_config(folder)), read_record(folder)["choices"]
+        saved, chosen = configuration.plain(read_config(folder)), _read_choices(folder)
     except UserError as error:
         raise UserError(f"init_from={error}") from error
     choices = inheritance.select_choices(folder, chosen, given)
@@ -267,7 +268,7 @@ def select_given(lines: Sequence[str], node: DictConfig) -> list[str]:
     inherited = set[str]()
     if node.init_from is not None:
         folder = Path(node.init_from)
-        saved, chosen = configuration.plain(read_config(folder)), read_record(folder)["choices"]
+        saved, chosen = configuration.plain(read_config(folder)), _read_choices(folder)
         inherited = inheritance.list_inheritable(saved, chosen)
     given = {line.partition("=")[0]: line for line in _without_hydras(lines) if line not in inherited}
     return [line for key, line in given.items() if key not in configuration.SET_BY_STUDIES]
@@ -396,6 +397,11 @@ def update(node: DictConfig, changes: Sequence[Override]) -> None:
             raise UserError(explain(error, changes)) from error
 
 
+def _read_choices(folder: Path) -> dict[str, str]:
+    """Return the chosen values of the groups of a run."""
+    return upgraded_choices(read_record(folder)["choices"])
+
+
 def read_config(folder: Path) -> DictConfig:
     """Return the configuration of a run, with unchecked open slots. Must be called within `composer`.
 
@@ -415,8 +421,7 @@ def read_config(folder: Path) -> DictConfig:
     read_record(folder)  # refuses another format, whose config.yaml may have other keys
     try:
         schema = OmegaConf.structured(configuration.Config)
-        saved = foreign.load_config(path)
-        node = OmegaConf.merge(schema, configuration.added_settings(saved), saved)
+        node = OmegaConf.merge(schema, foreign.load_config(path))
         OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {explain(error, ())}") from error

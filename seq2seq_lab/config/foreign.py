@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import fits
+from seq2seq_lab.config.upgrade import upgraded
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
 from seq2seq_lab.files import LOCK, MAX_DEPTH, read_bounded, read_json_object, read_record, sha256
 
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def load_config(path: Path) -> DictConfig:
-    """Return a recorded configuration after a check of its form only.
+    """Return a recorded configuration, `upgraded`, after a check of its form only.
 
     Raises:
         UserError: the file is not YAML, too large or too deep, or contains an alias, a reference or a resolver.
@@ -55,7 +56,7 @@ def load_config(path: Path) -> DictConfig:
         if (found := _find_foreign_form(text)) is not None:
             problem = f"contains {found}, which no run records"
         elif isinstance(node := OmegaConf.create(text.decode()), DictConfig):
-            return node
+            return upgraded(node)
         else:
             problem = "has no keys and values"
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a number of thousands of digits

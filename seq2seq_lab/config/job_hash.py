@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.upgrade import earlier
 
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that do not change the results of a job
@@ -50,21 +51,13 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
 def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[str, Any]:
     """Return the sections that determine what a run computes.
 
-    A setting that a later version added is left out if it does what earlier versions did: their runs and studies continue.
-    `RESULT_NEUTRAL` settings have their defaults.
+    Their form is that of `upgrade.earlier`, so that runs and studies of earlier versions continue. `RESULT_NEUTRAL` settings
+    have their defaults.
 
     Args:
         varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
-    sections = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
-    for section, added in configuration.added_settings(config).items():
-        if section not in sections:
-            continue
-        sections[section] = {
-            name: value
-            for name, value in sections[section].items()
-            if name not in added or value != added[name]
-        }
+    sections = {key: value for key, value in earlier(config).items() if key not in NOT_COMPUTED}
     if "trainer" in sections and not any(map(_can_set_trainer, varies)):
         replaced = {name for name in RESULT_NEUTRAL if f"trainer.{name}" not in varies}
         defaults = configuration.trainer_defaults()

@@ -113,6 +113,7 @@ class ModelConfig:
     hidden_size: int
     num_layers: int
     attentional_size: int
+    cell: str
     num_heads: int
     feedforward_size: int
     dropout: float
@@ -253,35 +254,6 @@ OPENED_KEYS = (
     *("trainer.multi_reference", "trainer.bleu_tokenizer"),
 )
 
-# Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
-ADDED: dict[str, Any] = {"trainer": {"pad_to": None, "bleu_tokenizer": "auto"}}
-# The same for the settings of a class that an open slot names.
-ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
-    "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"},
-    "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
-    "seq2seq_lab.data.dialogue.Dialogue": {"encoding": None, "language": "en"},
-    "seq2seq_lab.data.monolingual.Monolingual": {"encoding": None, "column": None},
-    "seq2seq_lab.data.multi30k.Multi30k": {"encoding": None},
-    "seq2seq_lab.data.names.Names": {"encoding": None},
-    "seq2seq_lab.data.parallel.Parallel": {"encoding": None, "delimiter": None},
-    "seq2seq_lab.data.sentiment.Sentiment": {"encoding": None},
-    "seq2seq_lab.data.tatoeba.Tatoeba": {"encoding": None},
-}
-
-
-def added_settings(config: Any) -> dict[str, Any]:
-    """Return the settings of `ADDED` and `ADDED_TO_CLASS` that apply to a configuration, by section.
-
-    Args:
-        config: the configuration, unchecked: plain values or a node of OmegaConf.
-    """
-    slots = {name: config.get(name) for name in SLOTS} if isinstance(config, Mapping) else {}
-    targets = {name: slot.get("_target_") for name, slot in slots.items() if isinstance(slot, Mapping)}
-    return ADDED | {
-        name: ADDED_TO_CLASS[target] for name, target in targets.items() if target in ADDED_TO_CLASS
-    }
-
-
 SLOTS = tuple(
     name for name, kind in Config.__annotations__.items() if kind in (Slot, OptionalSlot) and name != "metric"
 )
@@ -400,12 +372,12 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         config: the plain configuration.
         choices: the chosen value of each group.
     """
-    encoder, teacher_forcing = config["encoder"] or {}, config["teacher_forcing"]
+    layers, teacher_forcing = config["encoder"] or config["decoder"] or {}, config["teacher_forcing"]
     values: dict[str, object] = {
         "task": canonical("task", choices["task"]),
         "model": config["model"]["name"],
         **{group: canonical(group, choices[group]) for group in FLAT_PARTS if config[group] is not None},
-        "cell": encoder.get("cell"),
+        "cell": layers.get("cell"),
         "optimizer": choices["optimizer"],
         "schedule": choices["schedule"],
         "seed": config["seed"],

@@ -13,6 +13,7 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
+from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError, storage_errors
 from seq2seq_lab.files import (
     MANIFEST,
@@ -180,7 +181,12 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
             overrides = [*given.values()]
         return _launch(
-            composed.plain, composed.config, record["choices"], folder.resolve(), overrides, resume=True
+            composed.plain,
+            composed.config,
+            upgraded_choices(record["choices"]),
+            folder.resolve(),
+            overrides,
+            resume=True,
         )
 
 
@@ -217,7 +223,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
     target.mkdir(parents=True, exist_ok=True)
     with lock_folder(target):
         refuse_existing_run(target)
-        chosen = record["choices"] | {"logger": "none"}
+        chosen = upgraded_choices(record["choices"]) | {"logger": "none"}
         return _launch(composed.plain, composed.config, chosen, target, record.get("overrides"))
 
 

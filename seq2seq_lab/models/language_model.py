@@ -1,19 +1,19 @@
 """The language model."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.data.tokenizers import SOS
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder
-from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder
 from seq2seq_lab.models.readouts import Readout
-from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentState
+from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.seq2seq import log_softmax
+from seq2seq_lab.models.source import Source
 
 
 class Beginnings(Protocol):
@@ -34,39 +34,34 @@ class LanguageState(NamedTuple):
         last_N: the last token of the beginning, which replaces the `<sos>` that a search passes in its first step.
     """
 
-    layers: RecurrentState
+    decoder: Selectable
     last_N: Tensor
 
     def select(self, index_N: Tensor) -> "LanguageState":
         """Return the states of the given rows of the batch."""
-        return LanguageState(self.layers.select(index_N), self.last_N.index_select(0, index_N))
-
-
-class NoSource(NamedTuple):
-    """The source of a model without a source: no position can be attended to."""
-
-    lengths_B: Tensor
-
-    def select(self, index_N: Tensor) -> "NoSource":
-        """Return the entries of the given rows."""
-        return NoSource(self.lengths_B.index_select(0, index_N))
+        return LanguageState(self.decoder.select(index_N), self.last_N.index_select(0, index_N))
 
 
 class LanguageModel(nn.Module):
-    """p(y_t | y_<t): recurrent layers and a readout (Mikolov 2010, "Recurrent neural network based language model").
+    """p(y_t | y_<t): a decoder without a source and a readout.
+
+    With a recurrent decoder the model of Mikolov 2010 ("Recurrent neural network based language model"), with a Transformer
+    decoder that of Radford 2018 ("Improving language understanding by generative pre-training").
 
     Args:
-        encoder: its recurrent layers and the dropout of its outputs are used; see `check_direction`.
         scale: factor on the embeddings.
         embedding_dropout: probability on the embeddings.
         locked_dropout: one dropout mask per sentence instead of one per token.
     """
 
+    # Of the names of weights in checkpoints: the beginning of earlier ones, and that of today.
+    renamed_weights: ClassVar[Mapping[str, str]] = {"encoder.": "decoder."}
+
     def __init__(
         self,
         *,
         embedding: Embedding,
-        encoder: RecurrentEncoder,
+        decoder: Decoder,
         readout: Readout,
         scale: float,
         embedding_dropout: float,
@@ -74,67 +69,45 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = embedding
-        self.encoder = encoder
+        self.decoder = decoder
         self.readout = readout
         self.scale = scale
         self.embedding_dropout = Dropout(embedding_dropout, locked_dropout)
 
-    def initial_state(self, batch_size: int) -> RecurrentState:
-        """Return the state 0, in which the model reads the first token of a sentence."""
-        layers, weight = self.encoder.layers, self.embedding.weight
-        zeros_LBH = weight.new_zeros(len(layers.layers), batch_size, layers.output_size)
-        return RecurrentState(zeros_LBH, zeros_LBH if layers.cell == "lstm" else None)
-
-    def start(self, batch: Beginnings) -> tuple[LanguageState, NoSource]:
+    def start(self, batch: Beginnings) -> tuple[LanguageState, Source]:
         """Read the beginnings of sentences except their last token; see `search.base.StepModel`."""
         beginning_BP = batch.beginning_BP
-        layers = self.initial_state(len(beginning_BP))
+        source = Source.empty(len(beginning_BP), self.embedding.weight)
+        state = self.decoder.start(source)
         if beginning_BP.shape[1] > 1:
-            _, layers = self._read(beginning_BP[:, :-1], layers)
-        last_B = beginning_BP[:, -1]
-        return LanguageState(layers, last_B), NoSource(torch.zeros_like(last_B))
+            _, state, _ = self.decoder.unroll(self._embed(beginning_BP[:, :-1]), state, source, False)
+        return LanguageState(state, beginning_BP[:, -1]), source
 
     def step(
-        self, token_N: Tensor, state: LanguageState, source: NoSource, with_weights: bool = True
+        self, token_N: Tensor, state: LanguageState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, LanguageState, None]:
         """Read one token: return (log_probs_NV of the next, the next state, None); see `search.base.StepModel`."""
         token_N = torch.where(token_N == SOS, state.last_N, token_N)
-        states_N1H, layers = self._read(token_N[:, None], state.layers)
-        return log_softmax(self.readout(states_N1H)[:, 0]), LanguageState(layers, state.last_N), None
+        features_NF, after, _ = self.decoder.step(self._embed(token_N), state.decoder, source, False)
+        return log_softmax(self.readout(features_NF)), LanguageState(after, state.last_N), None
 
-    def forward(self, inputs_BT: Tensor, state: RecurrentState | None) -> tuple[Tensor, RecurrentState]:
-        """Read tokens that are all known: return (logits_BTV, the state after the last token).
+    def forward(self, inputs_BT: Tensor, state: Any = None) -> tuple[Tensor, Selectable]:
+        """Read tokens that are all known: return (logits_BTV, the decoder's state after the last token).
 
         Args:
-            state: before the first token; None for the state 0.
+            state: the decoder's state before the first token; None for its first state.
         """
-        states_BTH, state = self._read(inputs_BT, state)
-        return self.readout(states_BTH), state
+        source = Source.empty(len(inputs_BT), self.embedding.weight)
+        if state is None:
+            state = self.decoder.start(source)
+        features_BTF, state, _ = self.decoder.unroll(self._embed(inputs_BT), state, source, False)
+        return self.readout(features_BTF), state
 
-    def _read(self, tokens_BT: Tensor, state: RecurrentState | None) -> tuple[Tensor, RecurrentState]:
-        embedded_BTE = self.embedding(tokens_BT)
-        if self.scale != 1:
-            embedded_BTE = embedded_BTE * self.scale
-        states_BTH, state = self.encoder.layers(self.embedding_dropout(embedded_BTE), state)
-        # The layers compute time first; in that layout the readout would be one product per sentence.
-        states_BTH = states_BTH.flatten(0, 1).unflatten(0, tokens_BT.shape)
-        return self.encoder.encoder_output_dropout(states_BTH), state
+    def attention_maps(self, inputs_BT: Tensor) -> dict[str, Tensor]:
+        """Return maps_BLATT, the self-attention weights of a Transformer, as "decoder"; without one, nothing."""
+        source = Source.empty(len(inputs_BT), self.embedding.weight)
+        return self.decoder.attention_maps(self._embed(inputs_BT), source)
 
-
-def check_direction(encoder: Encoder) -> RecurrentEncoder:
-    """Return the encoder; refuse one whose outputs depend on later tokens.
-
-    Raises:
-        UserError: names the group and the remedy.
-    """
-    if (
-        not isinstance(encoder, RecurrentEncoder)
-        or not isinstance(encoder.layers, RecurrentLayers)  # which can continue from a state
-        or encoder.layers.directions != 1
-        or encoder.reverse
-    ):
-        raise UserError(
-            "encoder: a language model reads from left to right, so that it predicts each token from earlier ones only. "
-            "Choose encoder=rnn, lstm or gru, and model.reverse_source=false."
-        )
-    return encoder
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedded = self.embedding(tokens)
+        return self.embedding_dropout(embedded if self.scale == 1 else embedded * self.scale)

@@ -207,6 +207,12 @@ class RecurrentLoop:
         """The top layer's state."""
         return self.states[-1].hidden_BH
 
+    @property
+    def state(self) -> RecurrentState:
+        """The state of all layers."""
+        hidden, cells = zip(*self.states, strict=True)
+        return RecurrentState(torch.stack(hidden), None if cells[0] is None else torch.stack(cells))
+
     def masks(self, dropout: Dropout, size: int) -> Masks:
         """Return the dropout masks of all steps, for `apply_mask`."""
         batch_size, steps, device = self._shape

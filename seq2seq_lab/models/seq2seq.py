@@ -119,7 +119,7 @@ class Seq2Seq(nn.Module):
         Args:
             with_weights: see `Decoder.step`.
         """
-        features_BTF, weights_BTS = self.decoder.unroll(
+        features_BTF, _, weights_BTS = self.decoder.unroll(
             self._embed_target(inputs_BT), state, source, with_weights
         )
         return self.readout(features_BTF), weights_BTS

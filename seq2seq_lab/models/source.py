@@ -42,6 +42,16 @@ class Source(NamedTuple):
         mask_B1S = None if mask_BS is None else mask_BS[:, None]
         return cls(outputs_BSM, project(outputs_BSM), lengths_B, mask_B1S, encoded.final)
 
+    @classmethod
+    def empty(cls, rows: int, like: Tensor) -> "Source":
+        """Return the source of a model without one: it has no positions.
+
+        Args:
+            like: has the device and the dtype of the model.
+        """
+        outputs_BSM = like.new_zeros(rows, 0, 0)
+        return cls(outputs_BSM, outputs_BSM, like.new_zeros(rows, dtype=torch.long), None, None)
+
     def select(self, index_N: Tensor) -> "Source":
         """Return the source sentences of the given rows."""
         return Source(

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
-from seq2seq_lab.config.schema import added_settings, canonical, dotted_settings, flat_keys
+from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
+from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import (
     SCORED,
@@ -299,11 +300,10 @@ def read_run(folder: Path, result: dict[str, Any]) -> Run:
     Raises:
         UserError: an entry by which runs are grouped is missing or malformed.
     """
-    saved = foreign.load_config(folder / "config.yaml")
-    complete = OmegaConf.merge(saved, added_settings(saved), saved)  # in the order of the file
-    config: Any = OmegaConf.to_container(complete)
+    config: Any = OmegaConf.to_container(foreign.load_config(folder / "config.yaml"))
     record = read_run_json(folder)
-    recorded.check_config(config, record.get("choices", {}))
+    record["choices"] = upgraded_choices(record.get("choices", {}))
+    recorded.check_config(config, record["choices"])
     computed = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
     settings = {EXPERIMENT: record["choices"].get(EXPERIMENT, NOT_CHOSEN)}
     settings |= {k: text_of(v) for k, v in flat_keys(config, record["choices"]).items()}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import Slot
 from seq2seq_lab.data.batching import Index, StepPlan, deal
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -249,6 +250,11 @@ class Task(ABC):
     files: tuple[str, ...] = ()
     loaded: ClassVar[type[Loaded]] = Loaded
     commands: Mapping[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def replacement(cls, group: str, slot: Slot) -> str:
+        """Return what to do instead of setting a config group that is not in `uses`, for the error message."""
+        return f"Leave {group} out."
 
     def check(self) -> None:
         """Refuse settings that cannot be combined. It is called before data is read.

@@ -1,6 +1,7 @@
 """A trained run in Python: what `seq2seq_lab.load` and `seq2seq_lab.train` return for every task."""
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -73,6 +75,33 @@ class Loaded:
             )
         chosen = [row for row in rows if metric in row]
         return [row["step"] for row in chosen], [row[metric] for row in chosen]
+
+
+def draw_maps(
+    folder: Path,
+    maps: Mapping[str, torch.Tensor],
+    axes: Mapping[str, tuple[Sequence[str], Sequence[str]]],
+    title: str,
+) -> dict[str, "Figure"]:
+    """Return figures of the attention weights of all layers and heads for one example.
+
+    Args:
+        folder: the run, for the error message.
+        maps: maps_1LATS by name.
+        axes: the tokens along S and T by name.
+
+    Raises:
+        UserError: there are no maps.
+    """
+    if not maps:
+        raise UserError(
+            f"The model of {folder} has no attention maps of layers and heads. Use one run with a Transformer "
+            f"encoder or decoder, for example model=transformer."
+        )
+    return {
+        name: plots.draw_attention_maps(to_host(maps_1LATS[0].float()), *axes[name], title)
+        for name, maps_1LATS in maps.items()
+    }
 
 
 def displayed(figure: "Figure") -> "Figure":

@@ -268,20 +268,32 @@ def load_checked_weights(checkpoint: Path, model: nn.Module) -> None:
         )
     saved, weights = load_file(checkpoint / "model.safetensors"), _weights(model)
     with torch.no_grad():
-        for name, weight in weights.items():
-            weight.copy_(saved[name])
+        for name, weight in saved.items():
+            weights[_renamed(name, model)].copy_(weight)
 
 
 def mismatch(checkpoint: Path, model: nn.Module) -> str | None:
     """Return the first weight whose shape differs between a checkpoint and a model, or None. Reads no weights."""
     with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
-        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        saved = {
+            _renamed(name, model): tuple(file.get_slice(name).get_shape())
+            for name in file.keys()  # noqa: SIM118
+        }
     weights = {name: tuple(weight.shape) for name, weight in _weights(model).items()}
     for name in sorted(saved.keys() | weights.keys()):
         before, now = (shapes.get(name, "missing") for shapes in (saved, weights))
         if before != now:
             return f"{name} is {before} in the checkpoint and {now} in the model"
     return None
+
+
+def _renamed(name: str, model: nn.Module) -> str:
+    """Return the name of a weight in a model, from its name in a checkpoint; see `LanguageModel.renamed_weights`."""
+    renamed: Mapping[str, str] = getattr(model, "renamed_weights", {})
+    for before, now in renamed.items():
+        if name.startswith(before):
+            return now + name.removeprefix(before)
+    return name
 
 
 def load_average(checkpoints: Sequence[Path], model: nn.Module) -> None:

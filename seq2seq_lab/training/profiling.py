@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime import console
 
 log = logging.getLogger(__name__)
@@ -77,12 +76,11 @@ def step_profile(model: nn.Module, folder: Path, device: torch.device) -> Profil
 def components(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the components of a model that are called as modules.
 
-    A decoder, and the encoder of a language model, are not: they are replaced by their own components.
+    A decoder is not: it is replaced by its own components.
     """
-    replaced = ("encoder", "decoder") if isinstance(model, LanguageModel) else ("decoder",)
     parts = []
     for name, child in model.named_children():
-        if name in replaced:
+        if name == "decoder":
             parts += [(f"{name}.{part}", module) for part, module in child.named_children()]
         else:
             parts.append((name, child))

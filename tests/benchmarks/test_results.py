@@ -350,7 +350,7 @@ OTHER_TASKS = {  # the task: the settings of a small run, and a score that is ke
         "accuracy",
     ),
     "language_model": (
-        f"experiment=language_model {SPLITS} model.embedding_size=8 {TINY}",
+        f"experiment=language_model {SPLITS} model.embedding_size=8 model.hidden_size=8 {SMALL}",
         "perplexity_per_word",
     ),
 }

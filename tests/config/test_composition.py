@@ -268,7 +268,7 @@ def test_a_component_chosen_with_an_experiment_replaces_its_component(experiment
     ("choice", "setting"),
     [
         ("experiment=names", "search.beam_size=3"),
-        ("experiment=language_model", "decoder.cell=lstm"),
+        ("experiment=language_model", "encoder.cell=lstm"),
         ("seed=1", "pooling.size=3"),
     ],
 )

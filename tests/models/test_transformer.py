@@ -287,7 +287,7 @@ def test_no_position_reads_later_target_tokens_or_padding(norm: str) -> None:
     real_BS = torch.arange(7) < torch.tensor(given.source_lengths)[:, None]
     assert torch.equal(from_encoder.abs().amax(-1) > 0, real_BS)
     state, source = model.start(given)
-    features_BTF, _ = model.decoder.unroll(embedded_BTE, state, source)
+    features_BTF, _, _ = model.decoder.unroll(embedded_BTE, state, source)
     for t in range(5):
         seen = torch.autograd.grad(features_BTF[:, t].square().sum(), embedded_BTE, retain_graph=True)[0]
         assert (seen.abs().amax(-1) > 0).tolist() == [[position <= t for position in range(5)]] * 3

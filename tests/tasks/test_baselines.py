@@ -203,7 +203,7 @@ def test_classification_records_and_shows_the_most_frequent_class(
 
 
 def test_a_language_model_records_n_gram_models_in_the_same_unit(tmp_path: Path) -> None:
-    settings = ("task=language_model", "model.encoder_hidden_size=8", "dataset.max_depth=2", *SMALL, *MACHINE)
+    settings = ("task=language_model", "model.hidden_size=8", "dataset.max_depth=2", *SMALL, *MACHINE)
     result = run(tmp_path / "run", *settings, "dataset.train=300")
     unigram, trigram = (
         {

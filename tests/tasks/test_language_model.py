@@ -37,7 +37,7 @@ from seq2seq_lab.training.trainer import Trainer
 LINE = (
     *("task=language_model", "logger=none", "trainer.device=cpu", "trainer.precision=fp32"),
     *("dataset.train=120", "dataset.validation=10", "dataset.test=40", "dataset.max_depth=2"),
-    *("model.embedding_size=12", "model.encoder_hidden_size=12", "trainer.batch_size=20"),
+    *("model.embedding_size=12", "model.hidden_size=12", "trainer.batch_size=20"),
     *("trainer.max_epochs=2", "trainer.log_every_steps=1", "trainer.samples=2", "optimizer.lr=0.02"),
 )
 CARRY = ("task.carry_state=true", "task.chunk_length=5", "trainer.batch_size=6", "trainer.max_epochs=1")
@@ -330,10 +330,18 @@ def test_programs_of_translation_refuse_it_by_name(run: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("setting", "key"),
     [
-        ("encoder=bilstm", "encoder"),
-        ("encoder=bigru_layer_norm encoder.bidirectional=false", "encoder"),
-        ("model.reverse_source=true", "model.reverse_source"),
-        ("decoder=luong", "decoder="),
+        ("encoder=gru", "model.cell=gru"),
+        ("encoder=bilstm", "model.cell=lstm"),
+        ("encoder=transformer", "decoder=transformer"),
+        ("model.encoder_hidden_size=8", "model.hidden_size=8"),
+        ("model.reverse_source=true", "model.reverse_source=false"),
+        ("model.share_layers=true", "model.share_layers=false"),
+        ("model.bridge=tanh", "model.bridge=zero"),
+        ("attention=additive", "attention=none"),
+        ("decoder=transformer attention=scaled_dot", "attention=none"),
+        ("decoder=conditional", "decoder=plain"),
+        ("decoder=context", "decoder=plain"),
+        ("decoder=transformer task.carry_state=true", "decoder=plain"),
         ("task.chunk_length=0", "task.chunk_length=0"),
         ("dataset.language=de", "dataset.language=de"),
         ("embedding.source.frozen=true", "embedding.source"),

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from seq2seq_lab.models.attention import NoAttention
+from seq2seq_lab.models.decoders import AttendAfterDecoder
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders import RecurrentEncoder
+from seq2seq_lab.models.encoders.base import NO_SOURCE
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.readouts import LinearReadout
 from seq2seq_lab.models.recurrent import RecurrentSpec
@@ -98,12 +100,15 @@ def test_a_trace_and_the_parts_of_a_step(
 def test_the_layers_of_a_language_model_are_a_component() -> None:
     model = LanguageModel(
         embedding=Embedding(7, 3, 3, frozen=False),
-        encoder=RecurrentEncoder(
+        decoder=AttendAfterDecoder(
             input_size=3,
+            encoder=NO_SOURCE,
+            attention=NoAttention,
             recurrent=RecurrentSpec("gru", 4, 1, 0.0, False),
-            bidirectional=False,
-            reverse=False,
-            encoder_output_dropout=0.0,
+            attentional_size=None,
+            input_feeding=False,
+            bridge="zero",
+            state_dropout=0.0,
         ),
         readout=LinearReadout(4, 7, None),
         scale=1.0,
@@ -114,7 +119,7 @@ def test_the_layers_of_a_language_model_are_a_component() -> None:
     for name, module in profiling.components(model):
         module.register_forward_hook(lambda *_, name=name: called.add(name))
     model(torch.ones(2, 3, dtype=torch.long), None)
-    assert {"embedding", "encoder.layers", "readout"} <= called
+    assert {"embedding", "decoder.layers", "readout"} <= called
 
 
 def test_nothing_is_left_on_the_model(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class AttendAfterDecoder(RecurrentDecoder):
         self.bridge = Bridge(bridge, encoder, recurrent)
         self.state_dropout = Dropout(state_dropout, recurrent.locked_dropout)
         self.attention = attention(query_size=hidden_size, encoder_output_size=encoder.encoder_output_size)
-        check_source_is_read(bridge, self.attention)
+        check_source_is_read(bridge, self.attention, encoder)
         self.combine: nn.Linear | None = None
         if attentional_size is not None:
             self.combine = nn.Linear(self.attention.context_size + hidden_size, attentional_size, bias=False)
@@ -94,20 +94,22 @@ class AttendAfterDecoder(RecurrentDecoder):
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         if self.fed_size:
             return self._unroll_feeding(embedded_BTE, state, source)
-        states_BTH, _ = self.layers(embedded_BTE, state.layers)
+        states_BTH, layers = self.layers(embedded_BTE, state.layers)
         # The layers compute time first; in that layout a matrix product would become one product per sentence.
         states_BTH = states_BTH.flatten(0, 1).unflatten(0, embedded_BTE.shape[:2])
-        features_BTF, weights_BTS, _ = self._combine(
+        features_BTF, weights_BTS, attention = self._combine(
             self.state_dropout(states_BTH), embedded_BTE, state.attention, source
         )
-        return features_BTF if self.combine is None else self.state_dropout(features_BTF), weights_BTS
+        if self.combine is not None:
+            features_BTF = self.state_dropout(features_BTF)
+        return features_BTF, DecoderState(layers, attention), weights_BTS
 
     def _unroll_feeding(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         loop = RecurrentLoop(self.layers, embedded_BTE, state.layers)
         hidden_masks = loop.masks(self.state_dropout, self.layers.output_size)
         fed_masks = loop.masks(self.state_dropout, self.fed_size)
@@ -124,7 +126,8 @@ class AttendAfterDecoder(RecurrentDecoder):
             fed_BF = apply_mask(feature_B1F[:, 0], fed_masks, t)
             features.append(fed_BF)
             weights.append(None if weights_B1S is None else weights_B1S[:, 0])
-        return torch.stack(features, dim=1), stack_steps(weights)
+        after = DecoderState(loop.state, attention, fed_BF)
+        return torch.stack(features, dim=1), after, stack_steps(weights)
 
     def _combine(
         self, states_NTH: Tensor, embedded_NTE: Tensor, state: AttentionState, source: Source

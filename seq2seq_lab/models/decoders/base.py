@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.attention.base import Attended, AttentionState, BaseAttention
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
+from seq2seq_lab.models.encoders.base import NO_SOURCE, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
@@ -17,10 +18,12 @@ from seq2seq_lab.models.source import Source
 class Decoder(nn.Module, ABC):
     """Reads the embedded target so far. The inputs are given: a decoder is independent of teacher forcing.
 
-    `feature_size` is F, the size of the features that it passes to the readout.
+    `feature_size` is F, the size of the features that it passes to the readout. `needs_source` is whether it cannot be the
+    decoder of a language model, which has no source.
     """
 
     feature_size: int
+    needs_source: ClassVar[bool] = False
 
     @property
     def attends(self) -> bool:
@@ -60,8 +63,8 @@ class Decoder(nn.Module, ABC):
 
     def unroll(
         self, embedded_BTE: Tensor, state: Any, source: Source, with_weights: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
-        """Read a target whose tokens are all known: return (features_BTF, weights_BTS or None).
+    ) -> tuple[Tensor, Selectable, Tensor | None]:
+        """Read a target whose tokens are all known: return (features_BTF, the state after it, weights_BTS or None).
 
         Equal to repeated `step`; a decoder overrides this loop to be faster.
         """
@@ -70,13 +73,13 @@ class Decoder(nn.Module, ABC):
             feature_BF, state, weight_BS = self.step(embedded_BE, state, source, with_weights)
             features.append(feature_BF)
             weights.append(weight_BS)
-        return torch.stack(features, dim=1), stack_steps(weights)
+        return torch.stack(features, dim=1), state, stack_steps(weights)
 
     def attention_maps(self, embedded_BTE: Tensor, source: Source) -> dict[str, Tensor]:
         """Return the attention weights of all layers and heads by name; empty for a decoder without heads.
 
         Returns:
-            "decoder": maps_BLATT of self-attention; "cross": maps_BLATS of attention to the source.
+            "decoder": maps_BLATT of self-attention; "cross": maps_BLATS of attention to the source, if there is one.
         """
         return {}
 
@@ -144,8 +147,11 @@ class RecurrentDecoder(Decoder):
         source: Source,
         query: Callable[[int], Tensor],
         read: Callable[[int, Tensor], Tensor],
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Attend and read the context at each of T steps; return (states_BTH, contexts_BTM, weights_BTS or None).
+    ) -> tuple[Tensor, Tensor, Tensor | None, AttentionState]:
+        """Attend and read the context at each of T steps.
+
+        Returns:
+            states_BTH, contexts_BTM, weights_BTS or None, and the attention state after the last step.
 
         Args:
             query: returns the query_BH of step t.
@@ -158,16 +164,16 @@ class RecurrentDecoder(Decoder):
             states.append(read(t, context_BM))
             contexts.append(context_BM)
             weights.append(weights_BS)
-        return torch.stack(states, 1), torch.stack(contexts, 1), stack_steps(weights)
+        return torch.stack(states, 1), torch.stack(contexts, 1), stack_steps(weights), state
 
 
-def check_source_is_read(bridge: BridgeKind, attention: BaseAttention) -> None:
-    """Refuse a decoder that neither starts from the source nor attends to it.
+def check_source_is_read(bridge: BridgeKind, attention: BaseAttention, encoder: EncoderSizes) -> None:
+    """Refuse a decoder that neither starts from the source nor attends to it, if there is a source.
 
     Raises:
         ValueError: names the settings.
     """
-    if bridge == "zero" and not attention.context_size:
+    if bridge == "zero" and not attention.context_size and encoder != NO_SOURCE:
         raise ValueError(
             "decoder.bridge=zero with attention=none gives the decoder no access to the source. Set model.bridge=tanh, or "
             "choose an attention function."

@@ -47,7 +47,7 @@ class AttendBeforeDecoder(RecurrentDecoder):
         self.attention = attention(
             query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
         )
-        check_source_is_read(bridge, self.attention)
+        check_source_is_read(bridge, self.attention, encoder)
         joined_size = input_size + self.attention.context_size
         self.rectified = nn.Linear(joined_size, input_size) if rectified_input else None
         self.layers = RecurrentLayers(
@@ -72,18 +72,19 @@ class AttendBeforeDecoder(RecurrentDecoder):
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         known_BTE = embedded_BTE if self.rectified is None else embedded_BTE[..., :0]
         loop = RecurrentLoop(self.layers, known_BTE, state.layers)
         rectify = None if self.rectified is None else _Rectified(self.rectified, embedded_BTE, loop.dtype)
-        states_BTH, contexts_BTM, weights_BTS = self.attend_each(
+        states_BTH, contexts_BTM, weights_BTS, attention = self.attend_each(
             embedded_BTE,
             state.attention,
             source,
             query=lambda t: loop.top_BH,
             read=lambda t, context_BM: loop.step(t, rectify(t, context_BM) if rectify else context_BM),
         )
-        return self.output(embedded_BTE, states_BTH, contexts_BTM), weights_BTS
+        features_BTF = self.output(embedded_BTE, states_BTH, contexts_BTM)
+        return features_BTF, DecoderState(loop.state, attention), weights_BTS
 
 
 class _Rectified:

@@ -28,6 +28,8 @@ class AttendBetweenDecoder(RecurrentDecoder):
         ValueError: more than one layer, no attention function, or `attentional_size` below 1.
     """
 
+    needs_source = True
+
     def __init__(
         self,
         *,
@@ -75,18 +77,19 @@ class AttendBetweenDecoder(RecurrentDecoder):
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
         first = RecurrentLoop(self.first, embedded_BTE, state.layers)
         second = RecurrentLoop(self.second, embedded_BTE[..., :0], state.layers)
         second.states = first.states  # one list: both steps update the same state
-        states_BTH, contexts_BTM, weights_BTS = self.attend_each(
+        states_BTH, contexts_BTM, weights_BTS, attention = self.attend_each(
             embedded_BTE,
             state.attention,
             source,
             query=lambda t: first.step(t, None),
             read=second.step,
         )
-        return self._features(embedded_BTE, states_BTH, contexts_BTM), weights_BTS
+        features_BTF = self._features(embedded_BTE, states_BTH, contexts_BTM)
+        return features_BTF, DecoderState(second.state, attention), weights_BTS
 
     def _features(self, embedded_BTE: Tensor, states_BTH: Tensor, context_BTM: Tensor) -> Tensor:
         return self.state_dropout(self.combine(self.output(embedded_BTE, states_BTH, context_BTM)).tanh())

@@ -28,6 +28,8 @@ class FixedContextDecoder(RecurrentDecoder):
         ValueError: an attention function is chosen, or the encoder has no final state.
     """
 
+    needs_source = True
+
     def __init__(
         self,
         *,
@@ -67,8 +69,9 @@ class FixedContextDecoder(RecurrentDecoder):
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
-        return self._read(embedded_BTE, state.layers, source)[0], None
+    ) -> tuple[Tensor, DecoderState, Tensor | None]:
+        features_BTF, layers = self._read(embedded_BTE, state.layers, source)
+        return features_BTF, state._replace(layers=layers), None
 
     def _read(
         self, embedded_NTE: Tensor, state: RecurrentState, source: Source

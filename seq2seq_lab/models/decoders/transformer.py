@@ -15,7 +15,7 @@ from seq2seq_lab.models.attention.base import (
     regroup,
 )
 from seq2seq_lab.models.decoders.base import Decoder
-from seq2seq_lab.models.encoders.base import EncoderSizes
+from seq2seq_lab.models.encoders.base import NO_SOURCE, EncoderSizes
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.models.transformer import (
     Positions,
@@ -64,10 +64,10 @@ class TransformerState(NamedTuple):
 
 
 class LayerWeights(NamedTuple):
-    """The attention weights of a layer."""
+    """The attention weights of a layer; `cross_NATS` is None without a source."""
 
     decoder_NATS: Tensor
-    cross_NATS: Tensor
+    cross_NATS: Tensor | None
 
 
 class TransformerDecoder(Decoder):
@@ -77,11 +77,14 @@ class TransformerDecoder(Decoder):
     is the config group `attention`; see `cross_attention`. `step` and `unroll` return the mean attention weights of the
     heads of the last layer.
 
+    Without a source, the layers have no cross-attention: the decoder of a language model (Radford 2018, "Improving language
+    understanding by generative pre-training").
+
     Args:
         input_size: E, the size of an embedding and of the features.
 
     Raises:
-        ValueError: no attention function, or the number of heads does not divide E.
+        ValueError: a source and no attention function, or the number of heads does not divide E.
     """
 
     def __init__(
@@ -95,33 +98,36 @@ class TransformerDecoder(Decoder):
         super().__init__()
         self.positions = Positions(transformer, input_size)
         self.layers = nn.ModuleList(
-            _Layer(transformer, input_size, encoder.encoder_output_size, attention)
-            for _ in range(transformer.num_layers)
+            _Layer(transformer, input_size, encoder, attention) for _ in range(transformer.num_layers)
         )
         self.norm = final_norm(transformer, input_size)
         self.feature_size = input_size
 
     @property
     def attends(self) -> bool:
-        return True
+        return bool(self._cross_attentions)
 
     @property
     def longest_source(self) -> int | None:
-        return self._cross_attentions[0].longest_source
+        return self._cross_attentions[0].longest_source if self.attends else None
 
     @property
     def heads(self) -> tuple[int, int]:
-        return len(self.layers), self._cross_attentions[0].num_heads
+        return len(self.layers), self._layers[0].self_attention.num_heads
+
+    @property
+    def _layers(self) -> list["_Layer"]:
+        return [layer for layer in self.layers if isinstance(layer, _Layer)]
 
     @property
     def _cross_attentions(self) -> list["CrossAttention"]:
-        return [layer.cross_attention for layer in self.layers if isinstance(layer, _Layer)]
+        return [layer.cross_attention for layer in self._layers if layer.cross_attention is not None]
 
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:
         return torch.cat([one.project(encoder_outputs_BSM) for one in self._cross_attentions], dim=-1)
 
     def start(self, source: Source) -> TransformerState:
-        layers = zip(self._cross_attentions, self._layer_sources(source), strict=True)
+        layers = zip(self._layers, self._layer_sources(source), strict=True)
         return TransformerState(
             0, tuple(TransformerLayerState(None, one.initial_states(of_layer)) for one, of_layer in layers)
         )
@@ -129,21 +135,23 @@ class TransformerDecoder(Decoder):
     def step(
         self, embedded_NE: Tensor, state: TransformerState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, TransformerState, Tensor | None]:
-        features_N1E, state, weights = self._read(embedded_NE[:, None], state, source, int(with_weights))
-        return features_N1E[:, 0], state, weights[0].cross_NATS.mean(1)[:, 0] if weights else None
+        features_N1E, state, weights_N1S = self.unroll(embedded_NE[:, None], state, source, with_weights)
+        return features_N1E[:, 0], state, None if weights_N1S is None else weights_N1S[:, 0]
 
     def unroll(
         self, embedded_BTE: Tensor, state: TransformerState, source: Source, with_weights: bool = True
-    ) -> tuple[Tensor, Tensor | None]:
-        features_BTE, _, weights = self._read(embedded_BTE, state, source, int(with_weights))
-        return features_BTE, weights[0].cross_NATS.mean(1) if weights else None
+    ) -> tuple[Tensor, TransformerState, Tensor | None]:
+        count = int(with_weights and self.attends)
+        features_BTE, state, weights = self._read(embedded_BTE, state, source, count)
+        cross_BATS = weights[0].cross_NATS if weights else None
+        return features_BTE, state, None if cross_BATS is None else cross_BATS.mean(1)
 
     def attention_maps(self, embedded_BTE: Tensor, source: Source) -> dict[str, Tensor]:
         _, _, weights = self._read(embedded_BTE, self.start(source), source, len(self.layers))
-        return {
-            "decoder": torch.stack([layer.decoder_NATS for layer in weights], dim=1),
-            "cross": torch.stack([layer.cross_NATS for layer in weights], dim=1),
-        }
+        maps = {"decoder": [layer.decoder_NATS for layer in weights]}
+        if cross := [layer.cross_NATS for layer in weights if layer.cross_NATS is not None]:
+            maps["cross"] = cross
+        return {name: torch.stack(of_layers, dim=1) for name, of_layers in maps.items()}
 
     def _layer_sources(self, source: Source) -> list[Source]:
         """Return the source with the keys of each layer."""
@@ -306,18 +314,26 @@ def cross_attention(
 
 
 class _Layer(nn.Module):
-    """Self-attention, cross-attention and a feed-forward network."""
+    """Self-attention, cross-attention if there is a source, and a feed-forward network."""
 
     def __init__(
-        self, spec: TransformerSpec, size: int, encoder_output_size: int, attention: AttentionFactory
+        self, spec: TransformerSpec, size: int, encoder: EncoderSizes, attention: AttentionFactory
     ) -> None:
         super().__init__()
         self.self_attention = SelfAttention(size, spec.num_heads)
         self.self_residual = Residual(spec, size)
-        self.cross_attention = cross_attention(size, encoder_output_size, spec.num_heads, attention)
-        self.cross_residual = Residual(spec, size)
+        self.cross_attention: CrossAttention | None = None
+        if encoder != NO_SOURCE:
+            self.cross_attention = cross_attention(
+                size, encoder.encoder_output_size, spec.num_heads, attention
+            )
+            self.cross_residual = Residual(spec, size)
         self.feed_forward = feed_forward(spec, size)
         self.feed_forward_residual = Residual(spec, size)
+
+    def initial_states(self, source: Source) -> HeadStates:
+        """Return the states of the heads of the cross-attention before the first target token."""
+        return () if self.cross_attention is None else self.cross_attention.initial_states(source)
 
     def forward(
         self,
@@ -333,11 +349,13 @@ class _Layer(nn.Module):
             residual.enter(x_NTE), state.cache_NPX, mask_TS, with_weights
         )
         x_NTE = residual.leave(x_NTE, output_NTE)
-        residual = self.cross_residual
-        output_NTE, cross_NATS, attention = self.cross_attention(
-            residual.enter(x_NTE), embedded_NTE, state.attention, source, with_weights
-        )
-        x_NTE = residual.leave(x_NTE, output_NTE)
+        cross_NATS, attention = None, state.attention
+        if self.cross_attention is not None:
+            residual = self.cross_residual
+            output_NTE, cross_NATS, attention = self.cross_attention(
+                residual.enter(x_NTE), embedded_NTE, attention, source, with_weights
+            )
+            x_NTE = residual.leave(x_NTE, output_NTE)
         residual = self.feed_forward_residual
         x_NTE = residual.leave(x_NTE, self.feed_forward(residual.enter(x_NTE)))
         weights = LayerWeights(decoder_NATS, cross_NATS) if with_weights else None

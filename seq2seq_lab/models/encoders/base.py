@@ -38,6 +38,9 @@ class EncoderSizes(NamedTuple):
     num_layers: int
 
 
+NO_SOURCE = EncoderSizes(0, final_size=None, num_layers=0)  # of the decoder of a language model
+
+
 class Encoder(nn.Module, ABC):
     """Reads the embedded source.
 

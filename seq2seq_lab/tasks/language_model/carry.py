@@ -13,6 +13,8 @@ from torch import Tensor
 
 from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.tokenizers import PAD
+from seq2seq_lab.models.attention.base import AttentionState
+from seq2seq_lab.models.decoders.base import DecoderState
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.runtime.device import on_device
 from seq2seq_lab.runtime.ranks import Ranks
@@ -64,7 +66,7 @@ class TrainingStreams:
 
 
 class CarriedState:
-    """The state of each stream after the chunk that was read last.
+    """The state of a recurrent decoder in each stream after the chunk that was read last.
 
     Each rank keeps the states of the streams that it reads; `state_dict` gathers those of all ranks.
 
@@ -74,10 +76,10 @@ class CarriedState:
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self._states: dict[str, Tensor] = {}  # the fields of a RecurrentState of all streams
+        self._states: dict[str, Tensor] = {}  # see `put`
         self._read = torch.zeros(rows, dtype=torch.bool)  # the streams that this rank has read
 
-    def get(self, batch: TokenBatch) -> RecurrentState | None:
+    def get(self, batch: TokenBatch) -> DecoderState | None:
         """Return the state before the chunks of a batch; None for the state 0 of the first chunks."""
         if batch.first:
             return None
@@ -86,12 +88,14 @@ class CarriedState:
             name: state.to(batch.row_B.device).index_select(1, batch.row_B)
             for name, state in self._states.items()
         }
-        return RecurrentState(states["hidden_LBH"], states.get("cell_LBH"))
+        layers, fed_1BF = RecurrentState(states["hidden_LBH"], states.get("cell_LBH")), states.get("fed_1BF")
+        return DecoderState(layers, AttentionState(0, None), None if fed_1BF is None else fed_1BF[0])
 
-    def put(self, batch: TokenBatch, state: RecurrentState) -> None:
+    def put(self, batch: TokenBatch, state: DecoderState) -> None:
         """Keep the state after the chunks of a batch, without its gradient."""
         assert batch.row_B is not None
-        for name, value_LBH in state._asdict().items():
+        fed_1BF = None if state.fed_BF is None else state.fed_BF[None]
+        for name, value_LBH in (state.layers._asdict() | {"fed_1BF": fed_1BF}).items():
             if value_LBH is not None:
                 layers, _, size = value_LBH.shape
                 if name not in self._states:

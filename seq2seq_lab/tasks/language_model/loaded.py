@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
 
 from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.language_model.data import SentenceTokens
 from seq2seq_lab.tasks.language_model.evaluation import generate, sentence_nats, text_of
-from seq2seq_lab.tasks.loaded import Loaded
+from seq2seq_lab.tasks.loaded import Loaded, draw_maps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -44,3 +52,20 @@ class LoadedLanguageModel(Loaded):
             for hypotheses in found
             for one in hypotheses
         ]
+
+    @torch.no_grad()
+    def plot_attention_maps(self, sentence: str) -> dict[str, "Figure"]:
+        """Return a figure of all attention weights of a Transformer for a sentence, as "decoder".
+
+        It has a row per layer and a column per head, and the mean over the heads; `<sos>` is the first token.
+
+        Raises:
+            UserError: the model is not a Transformer.
+        """
+        tokenizer = self.task.vocabulary.tokenizer
+        (tokens,) = tokenizer.encode([sentence])
+        inputs_1T = torch.tensor([[SOS, *tokens]], device=self.device)
+        with evaluation_context(inputs_1T, self.precision, self.device):
+            maps = self.model.attention_maps(inputs_1T)
+        names = ["<sos>", *tokenizer.tokens(tokens)]
+        return draw_maps(self.folder, maps, {"decoder": (names, names)}, sentence)

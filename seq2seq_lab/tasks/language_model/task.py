@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.schema import Slot
 from seq2seq_lab.data.batching import Unit
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
@@ -20,6 +21,7 @@ from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in, measure
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
+from seq2seq_lab.models.decoders.base import RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
@@ -65,7 +67,7 @@ class LanguageModelTask(Task):
         generated_length: the length limits of the search refer to this number of tokens instead of a source length.
     """
 
-    uses = frozenset(("dataset", "tokenizer", "encoder", "readout", "initialization", "search"))
+    uses = frozenset(("dataset", "tokenizer", "decoder", "attention", "readout", "initialization", "search"))
     settings = ("batch_size", "batch_unit", "max_length", "label_smoothing", "eval_batch_size", "samples")
     metrics: Sequence[Metric] = LANGUAGE_MODEL_METRICS
     groupings = (MINIMAL_PAIRS,)
@@ -112,6 +114,15 @@ class LanguageModelTask(Task):
         self.generated_length = generated_length
         self.carried = CarriedState(batch_size) if carry_state else None
 
+    @classmethod
+    def replacement(cls, group: str, slot: Slot) -> str:
+        if group != "encoder":
+            return super().replacement(group, slot)
+        return (
+            f"A language model is a decoder without a source: instead, write model.cell={slot.get('cell', 'lstm')} (rnn, "
+            f"lstm or gru), or decoder=transformer."
+        )
+
     @cached_property
     def corpus(self) -> SentenceCorpus:
         """The sentences."""
@@ -121,7 +132,12 @@ class LanguageModelTask(Task):
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
         check_corpus(self.parts.dataset(), SentenceCorpus, "language_model")
         with torch.device("meta"):
-            self.parts.language_model(8)
+            decoder = self.parts.language_model(8).decoder
+        if self.carried is not None and not isinstance(decoder, RecurrentDecoder):
+            raise UserError(
+                f"task.carry_state=true needs a recurrent decoder: the state of {type(decoder).__name__} grows with the "
+                f"text. Choose decoder=plain, or set task.carry_state=false."
+            )
         if getattr(self.parts.search(), "needs_attention", False):
             raise UserError(
                 "search.coverage_penalty needs a model with attention. Set it to 0 for task=language_model."

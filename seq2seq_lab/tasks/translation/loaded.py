@@ -19,10 +19,9 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.tasks.loaded import Loaded, displayed
+from seq2seq_lab.tasks.loaded import Loaded, displayed, draw_maps
 from seq2seq_lab.tasks.translation.evaluation import replaced
 
 if TYPE_CHECKING:
@@ -169,20 +168,12 @@ class LoadedTranslation(Loaded):
         if isinstance(self.model, Seq2Seq):
             with evaluation_context(batch, self.precision, self.device):
                 maps = self.model.attention_maps(batch, inputs_1T)
-        if not maps:
-            raise UserError(
-                f"The model of {self.folder} has no attention maps of layers and heads. Use one run with a Transformer "
-                f"encoder or decoder, for example model=transformer."
-            )
         named = self._translation(sentence, hypothesis, False)
         source, target = named.source_tokens, named.target_tokens
         inputs, outputs = ["<sos>", *target], [*target, "<eos>"]
         axes = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (source, outputs)}
         title = f"{sentence} → {named.text}"
-        return {
-            name: plots.draw_attention_maps(to_host(maps_1LATS[0].float()), *axes[name], title)
-            for name, maps_1LATS in maps.items()
-        }
+        return draw_maps(self.folder, maps, axes, title)
 
     @torch.no_grad()
     def _hypotheses(
