@@ -23,6 +23,7 @@ import hydra
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
+from programs import compare
 from reports import full_reports
 from rewriting import crash_at_replacement, rewrite
 from rich.console import Console
@@ -30,7 +31,7 @@ from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import compare, evaluate, run, translate
+from seq2seq_lab import evaluate, predict, run
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import compose_resumed, composer
 from seq2seq_lab.config.schema import Precision
@@ -401,7 +402,7 @@ class TestWandb:
             ),
         }
         fetched, original = (
-            seq2seq_lab.load(of).translate(["the king sleeps."])[0].log_prob
+            seq2seq_lab.load(of).predict(["the king sleeps."])[0].log_prob
             for of in (folder / "wandb" / "artifacts" / "1", folder)
         )
         assert fetched == original
@@ -555,7 +556,7 @@ class TestResume:
             lambda: seq2seq_lab.train([f"init_from={ended}"]),
             lambda: find_runs([ended]),
             lambda: evaluate.evaluate(evaluate.parser().parse_args([str(ended)])),
-            lambda: translate.translate(translate.parser().parse_args([str(ended)])),
+            lambda: predict.predict(predict.parser().parse_args([str(ended)])),
         ):
             with pytest.raises(UserError, match=re.escape(name)):
                 opening()
@@ -1009,12 +1010,12 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
         shlex.split(command) for command in text.replace(" \\\n ", " ").splitlines() if shown in command
     ]
     assert commands[1:] == [
-        ["python", "-m", "seq2seq_lab.translate", shown],
+        ["python", "-m", "seq2seq_lab.predict", shown],
         ["python", "-m", "seq2seq_lab.evaluate", shown, "search=beam"],
         ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN_FOLDER", "--html", "compare.html"],
         ["wandb", "sync", f"{shown}/wandb/offline-run-20261122_160821-51d3938c"],
     ]
-    for program, words in ((translate, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
+    for program, words in ((predict, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
         program.parser().parse_intermixed_args(words[3:])
     shutil.copytree(recorded_folder, folder.with_name("other"))
     compared = run_report.next_commands(TranslationTask.commands, folder, Path(shown))[

@@ -21,8 +21,10 @@ from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.base import Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.loaded import Prediction
 
 Tags = npt.NDArray[np.bool_]
+TAGS = ("new", "repeated")
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,17 @@ class RepeatTagging(Task):
 
     def loss(self, model: Tagger, batch: Sequences, step: StepInfo) -> Tensor:
         return losses(model(batch), batch).sum()
+
+    def predict(self, model: Tagger, inputs: Sequence[str], compute: Compute) -> list[Prediction]:
+        """Return the tags of lines such as "3 1 3"."""
+        found = []
+        for line in inputs:
+            tokens_1S = torch.tensor([[*map(int, line.split())]], device=compute.device)
+            batch = Sequences("", tokens_1S, torch.zeros_like(tokens_1S))
+            with evaluation_context(batch, compute.precision, compute.device):
+                tags = model(batch)[0].argmax(-1).tolist()
+            found.append(Prediction(source=line, text=" ".join(TAGS[tag] for tag in tags)))
+        return found
 
     def evaluator(
         self, split: Sequences, model: Tagger, compute: Compute, also: Collection[str] = ()

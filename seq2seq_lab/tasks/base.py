@@ -28,7 +28,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
-from seq2seq_lab.tasks.loaded import Loaded
+from seq2seq_lab.tasks.loaded import Loaded, Prediction
 from seq2seq_lab.tracking import Tracker
 
 
@@ -341,6 +341,21 @@ class Task(ABC):
         Args:
             also: names of metrics of the final evaluation to compute at each validation; see `measure`.
         """
+
+    def predict(self, model: Any, inputs: Sequence[str], compute: Compute) -> Sequence[Prediction]:
+        """Return a prediction for each input of an opened run; see `Loaded.predict`. It is called after `open`.
+
+        A task with several outputs per input, or with options, overrides `Loaded.nbest` instead.
+
+        Args:
+            inputs: lines of text, or paths of files if `Loaded.reads` is "files".
+
+        Raises:
+            UserError: an input cannot be used.
+        """
+        raise UserError(
+            f"{type(self).__name__} predicts nothing. Add a method predict to the class; see docs/extending.md."
+        )
 
     def baselines(self, split: Any) -> Iterable[Baseline]:
         """Return the results of trivial baselines on a test split. Only rank 0 calls it, once per split after the training.

@@ -151,15 +151,15 @@ def test_a_run_with_a_frozen_encoder_can_be_opened(folder: Path, tmp_path: Path)
     copy, target = shutil.copytree(folder, tmp_path / "bert"), tmp_path / "run"
     assert command_line.run(*LINE, f"encoder.path={copy}", f"hydra.run.dir={target}") == 0
     run = api.load(target)
-    translated = [one.text for one in run.translate(["the dog sleeps."])]
+    translated = [one.text for one in run.predict(["the dog sleeps."])]
     weights = checkpoint.best(target / "checkpoints") / "model.safetensors"
     assert weights.stat().st_size < (folder / "model.safetensors").stat().st_size
     lines = [
         json.loads(line) for line in (target / "translations.test.jsonl").read_text("utf-8").splitlines()
     ]
-    again = run.translate([line["source"] for line in lines])
+    again = run.predict([line["source"] for line in lines])
     assert [one.text for one in again] == [line["hypothesis"] for line in lines]
-    assert run.translate(["the dog sleeps."])[0].text == translated[0]
+    assert run.predict(["the dog sleeps."])[0].text == translated[0]
 
     settings = json.loads((copy / "config.json").read_text("utf-8"))
     (copy / "config.json").write_text(json.dumps(settings | {"hidden_act": "relu"}), "utf-8")

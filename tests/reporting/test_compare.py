@@ -128,7 +128,7 @@ def make_run(
         "model": {"name": "attn", "hidden_size": size},
         "encoder": {"cell": "gru"},
         "teacher_forcing": {"ratio": 1.0, "scope": "token"},
-        "logger": {"folder": str(folder)},
+        "logger": {"folder": str(folder), "group": "why"},
         "study": {"number": seed},
     }
     result = {

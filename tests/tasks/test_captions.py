@@ -16,7 +16,7 @@ from PIL import Image
 from small_models import batch_of, random_sentences, small_config, small_model
 
 import seq2seq_lab
-from seq2seq_lab import caption
+from seq2seq_lab import predict
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.scenes import Scenes
@@ -201,7 +201,7 @@ def test_the_program_writes_the_captions_of_the_run(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = save_images(tmp_path)
-    caption.main([str(whole), *map(str, paths), "--attention", str(tmp_path / "overlays/of.png")])
+    predict.main([str(whole), *map(str, paths), "--attention", str(tmp_path / "overlays/of.png")])
     expected = [
         json.loads(line)["caption"] for line in (whole / "captions.val.jsonl").read_text("utf-8").splitlines()
     ]
@@ -212,16 +212,16 @@ def test_the_program_writes_the_captions_of_the_run(
 
 def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
     run = seq2seq_lab.load(whole, changes=["search=beam", "search.size=2"])
-    one, two = run.caption(save_images(tmp_path)[:2])
+    one, two = run.predict(save_images(tmp_path)[:2])
     assert one.log_prob < 0
     assert one.attention_WYX is not None
     assert one.attention_WYX.shape == (len(one.words), 8, 8)
     np.testing.assert_allclose(one.attention_WYX.sum((1, 2)), 1, rtol=1e-5)
     assert not np.array_equal(one.image_HWC, two.image_HWC)
-    assert run.caption([]) == []
+    assert run.predict([]) == []
     run.plot_attention(one)
     with pytest.raises(UserError, match="list"):
-        run.caption("image.png")
+        run.predict("image.png")
     with pytest.raises(UserError, match="empty"):
         run.plot_attention(replace(one, words=[]))
     with pytest.raises(UserError, match="no attention"):
@@ -234,8 +234,8 @@ def test_missing_and_unreadable_images_are_refused(
 ) -> None:
     monkeypatch.chdir(whole)
     with pytest.raises(SystemExit, match="2"):
-        caption.main([str(whole), *inputs])
-    assert ("No image" if "=" in inputs[0] else inputs[0]) in capsys.readouterr().err
+        predict.main([str(whole), *inputs])
+    assert ("No file" if "=" in inputs[0] else inputs[0]) in capsys.readouterr().err
 
 
 def test_a_killed_run_resumes_with_identical_losses(

@@ -6,6 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ class CaptionTask(Task):
     files = ("tokenizer", INPUTS)
     loaded = LoadedCaptioner
     commands = {  # noqa: RUF012  (a constant)
-        "describe images": ("seq2seq_lab.caption", "RUN", "IMAGE.png"),
+        "describe images": ("seq2seq_lab.predict", "RUN", "IMAGE.png"),
     }
 
     vocabulary: Vocabulary
@@ -271,11 +272,14 @@ class CaptionTask(Task):
         )
 
     @torch.no_grad()
-    def caption(self, model: Seq2Seq, image_NCHW: npt.NDArray[np.uint8], compute: Compute) -> list[Caption]:
-        """Return a caption of each image.
+    def caption(
+        self, model: Seq2Seq, image_NCHW: npt.NDArray[np.uint8], compute: Compute, first: int = 0
+    ) -> list[list[Caption]]:
+        """Return the captions of each image, the best first.
 
         Args:
             image_NCHW: RGB values of images of the height and width `size`.
+            first: the number of the first image; the draws of `search=sampling` depend on it.
         """
         examples = CaptionExamples(
             torch.from_numpy(image_NCHW),
@@ -284,13 +288,14 @@ class CaptionTask(Task):
             self.longest,
         )
         batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
-        captions: dict[int, Caption] = {}
+        captions: dict[int, list[Caption]] = {}
         for index in plan_evaluation(examples, self.eval_batch_size):
             batch = batches(index)
+            batch = replace(batch, index_B=batch.index_B + first)
             with evaluation_context(batch, compute.precision, compute.device):
                 hypotheses = search(model, batch, True)
-            for i, (best, *_) in zip(index.tolist(), hypotheses, strict=True):
-                captions[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
+            for i, found in zip(index.tolist(), hypotheses, strict=True):
+                captions[i] = [caption_of(one, self.tokenizer, image_NCHW[i], grid) for one in found]
         return [captions[i] for i in range(len(image_NCHW))]
 
     def baselines(self, split: CaptionSplit) -> list[Baseline]:

@@ -97,7 +97,7 @@ class TranslationTask(Task):
     files = ("tokenizer",)
     loaded = LoadedTranslation
     commands = {  # noqa: RUF012  (a constant)
-        "translate sentences that you type": ("seq2seq_lab.translate", "RUN"),
+        "translate sentences that you type": ("seq2seq_lab.predict", "RUN"),
         "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 
