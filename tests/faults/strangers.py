@@ -98,8 +98,9 @@ def malformed(rig: Rig) -> Seen:
     """A tree of malformed runs with two that are not."""
     seen, tree = Seen(), rig.new()
     write_malformed(rig.whole("dataset.test=6"), tree)
-    for name, main in (("compare", compare.main), ("runs", runs.main)):
-        ended = call(main, str(tree))
+    page = ("--html", str(tree.parent / "page.html"))  # its outputs and attention are checked for the page
+    for name, main, options in (("compare", compare.main, page), ("runs", runs.main, ())):
+        ended = call(main, str(tree), *options)
         seen.worst("seconds", round(ended.seconds))
         seen.expect(ended.status == 0, f"{name}: status {ended.status}: {ended.output}")
         seen.expect("Traceback" not in ended.output, ended.output)
