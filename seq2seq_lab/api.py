@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from seq2seq_lab import build
 from seq2seq_lab.config import compose, extensions, foreign
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
@@ -23,6 +23,7 @@ from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primiti
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.loaded import Loaded as Loaded
+from seq2seq_lab.tasks.parts import KINDS, build_task
 from seq2seq_lab.tasks.translation.loaded import LoadedTranslation as LoadedTranslation
 from seq2seq_lab.tasks.translation.loaded import Translation as Translation
 from seq2seq_lab.tasks.translation.loaded import ensemble as ensemble
@@ -189,8 +190,8 @@ def open_task(config: Config, folder: Path, kind: type[Task] | None) -> Task:
     """
     for slot in ("task", *TASK_GROUPS):
         if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
-            build.check_slot(slot, getattr(config, slot))
-    task = build.task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
+            check_slot(slot, getattr(config, slot), KINDS)
+    task = build_task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
     if kind is not None and not isinstance(task, kind):
         programs = sorted({command[0] for command in task.commands.values()})
         own = f"Open it with python -m {' or python -m '.join(programs)}. " if programs else ""

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.errors import Parser, UserError, report_errors
 from seq2seq_lab.files import read_finished_result
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting.figures import TRAINING_LOSS
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tracking.wandb import STEP, has_api_key
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read_declarations(run: Path | None) -> Declarations:
         UserError: the folder is not that of a finished run.
     """
     if run is None:
-        task = build.task(compose_run([]).config)
+        task = build_task(compose_run([]).config)
         return Declarations.of(task.metrics, task.groupings, task.primary)
     result = read_finished_result(run)
     if result is None:

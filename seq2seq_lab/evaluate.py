@@ -166,13 +166,13 @@ def _score_on_rank(options: argparse.Namespace) -> None:
 
 def score(options: argparse.Namespace, ranks: "Ranks") -> None:
     """Score a run together with the other ranks. Only rank 0 writes and prints the metrics."""
-    from seq2seq_lab import build
     from seq2seq_lab.config import extensions
     from seq2seq_lab.metrics.base import Declarations
     from seq2seq_lab.reporting import baselines, run_report, score_tables
     from seq2seq_lab.run import RESULT_FORMAT, write_result
     from seq2seq_lab.runtime import console
     from seq2seq_lab.runtime.compute import Compute
+    from seq2seq_lab.tasks.parts import build_metrics
     from seq2seq_lab.tracking import Trackers
     from seq2seq_lab.training.provenance import provenance
 
@@ -182,7 +182,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         run = open_run(options, options.changes, others=options.others)
         refuse_options(run, options)
         with extensions.using(options.config_dir):
-            run.task.metrics = (*run.task.metrics, *build.metrics(run.config))
+            run.task.metrics = (*run.task.metrics, *build_metrics(run.config))
         data = read_data(run, options)
         weights, device = read_record(run.folder)["weights"], run.device
         with extensions.using(options.config_dir):
@@ -258,15 +258,16 @@ def read_data(run: "Loaded", options: argparse.Namespace) -> "EvaluationData":
     Raises:
         UserError: the data set has no validation split, or cannot be used.
     """
-    from seq2seq_lab import build
     from seq2seq_lab.config import extensions
     from seq2seq_lab.config.compose import check_dataset
+    from seq2seq_lab.config.slots import check_slot
     from seq2seq_lab.data.download import cache_folder
+    from seq2seq_lab.tasks.parts import KINDS
 
     with extensions.using(options.config_dir):
         if run.config.dataset is not None:
             check_dataset(run.folder, run.config, options.changes)
-            build.check_slot("dataset", run.config.dataset)
+            check_slot("dataset", run.config.dataset, KINDS)
         data = run.task.evaluation_data(cache_folder(run.config.cache_dir), run.folder)
     if options.validation and data.validation is None:
         raise UserError(

@@ -5,14 +5,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import Config, ModelConfig, TiedEmbeddings
+from seq2seq_lab.config.slots import part
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.bridge import Bridge
+from seq2seq_lab.models.decoders import FixedContextDecoder, TransformerDecoder
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.encoders.hierarchical import HierarchicalEncoder
+from seq2seq_lab.models.initialization import Initialization
+from seq2seq_lab.models.parts import KINDS, other_source
 from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
+
+NOT_ONE_NETWORK = (
+    "model.share_layers=true requires that encoder and decoder have the same cell, size and number of layers, in one "
+    "direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to model.hidden_size and "
+    "decoder=plain or luong (model=shared does), or set model.share_layers=false."
+)
 
 
 class Seq2Seq(nn.Module):
@@ -186,3 +201,98 @@ class EncodedModel:
         """See `Seq2Seq.forward`."""
         result: tuple[Tensor, Tensor | None] = self.model.unroll(inputs_BT, *self.started, with_weights)
         return result
+
+
+def build_seq2seq(
+    config: Config, source_vocabulary: int | None, target_vocabulary: int, joint: bool
+) -> Seq2Seq:
+    """Return the model, with weights drawn from torch's global generator.
+
+    Args:
+        source_vocabulary: None if the source has no tokens.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes: ModelConfig = config.model
+    tied = sizes.tied_embeddings
+    check_tables(config, joint)
+    target_embedding = build_embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
+    source_embedding = target_embedding if tied is TiedEmbeddings.all else None
+    reads_tokens = source_vocabulary is not None and has_source_table(config)
+    if source_vocabulary is not None and reads_tokens and source_embedding is None:
+        source_embedding = build_embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
+    encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
+    if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
+        raise UserError(NOT_ONE_NETWORK)  # before a bridge asks for something else
+    encoder: Encoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
+    decoder: Decoder = part("decoder", config.decoder, KINDS)(
+        input_size=sizes.embedding_size,
+        encoder=encoder.sizes,
+        attention=part("attention", config.attention, KINDS),
+    )
+    check_turns_are_read(encoder, decoder)
+    if sizes.share_layers:
+        decoder.layers = shared_layers(encoder, decoder)
+    readout: Readout = part("readout", config.readout, KINDS)(
+        feature_size=decoder.feature_size,
+        vocabulary_size=target_vocabulary,
+        table=None if tied is TiedEmbeddings.none else target_embedding.weight,
+    )
+    if (encoder.reads == "images") != (source_vocabulary is None):
+        raise other_source(config, encoder)
+    network = Seq2Seq(
+        source_embedding=source_embedding,
+        target_embedding=target_embedding,
+        encoder=encoder,
+        decoder=decoder,
+        readout=readout,
+        scale=embedding_scale(sizes),
+        source_dropout=config.embedding.source.dropout,
+        target_dropout=config.embedding.target.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    initialize: Initialization = part("initialization", config.initialization, KINDS)()
+    initialize(network)
+    return network
+
+
+def check_turns_are_read(encoder: Encoder, decoder: Decoder) -> None:
+    """Refuse a decoder that reads nothing of the RNN over the turns, whose weights would have no gradients.
+
+    Raises:
+        UserError: names the keys and the remedy.
+    """
+    if not isinstance(encoder, HierarchicalEncoder) or encoder.outputs != "words":
+        return
+    bridge, reads_final = getattr(decoder, "bridge", None), isinstance(decoder, FixedContextDecoder)
+    if isinstance(bridge, Bridge) and bridge.kind in ("mean", "zero") and not reads_final:
+        raise UserError(
+            f"encoder.outputs=words cannot be combined with model.bridge={bridge.kind}: the decoder reads no state of the "
+            f"RNN over the turns, which is not trained. Set model.bridge=tanh, or encoder.outputs=both."
+        )
+    if isinstance(decoder, TransformerDecoder):
+        raise UserError(
+            "encoder.outputs=words cannot be combined with decoder=transformer: the decoder reads no state of the RNN over "
+            "the turns, which is not trained. Set encoder.outputs=both, or choose a recurrent decoder."
+        )
+
+
+def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
+    """Return the encoder's recurrent layers for use by the decoder.
+
+    Raises:
+        UserError: the two differ in cell, size, number, direction or dropout of layers.
+    """
+    ours, theirs = getattr(encoder, "layers", None), getattr(decoder, "layers", None)
+    if not isinstance(ours, RecurrentLayers) or not isinstance(theirs, RecurrentLayers):
+        raise UserError(NOT_ONE_NETWORK)
+    shapes = [{name: weight.shape for name, weight in one.named_parameters()} for one in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        raise UserError(NOT_ONE_NETWORK)
+    if str(ours.dropout) != str(theirs.dropout):
+        raise UserError(
+            f"model.share_layers=true: encoder.dropout={ours.dropout} and decoder.dropout={theirs.dropout} differ. Set "
+            f"model.dropout for both."
+        )
+    return ours

@@ -18,7 +18,7 @@ transformers = pytest.importorskip(
 )
 from pretrained_encoders import save_tiny_bert  # noqa: E402
 
-from seq2seq_lab import api, build  # noqa: E402
+from seq2seq_lab import api  # noqa: E402
 from seq2seq_lab.config.schema import typed  # noqa: E402
 from seq2seq_lab.data.tokenizers import PretrainedTokenizer, load_tokenizer  # noqa: E402
 from seq2seq_lab.errors import UserError  # noqa: E402
@@ -26,6 +26,7 @@ from seq2seq_lab.models.encoders import PretrainedEncoder  # noqa: E402
 from seq2seq_lab.models.initialization import Xavier  # noqa: E402
 from seq2seq_lab.tracking import read_metrics  # noqa: E402
 from seq2seq_lab.training import checkpoint  # noqa: E402
+from seq2seq_lab.training.parts import build_optimizer  # noqa: E402
 from seq2seq_lab.training.trainer import Trainer  # noqa: E402
 
 TEXTS = ("a dog sleeps.", "Rain", "the old man's hat")
@@ -142,7 +143,7 @@ def test_a_fine_tuned_encoder_has_a_learning_rate_of_its_own(folder: Path) -> No
     assert all(module.training for module in encoder.model.modules())
     assert "model.embeddings.word_embeddings.weight" in encoder.state_dict()
     model = torch.nn.ModuleDict({"encoder": encoder, "readout": torch.nn.Linear(6, 2)})
-    others, pretrained = build.optimizer(config, model).param_groups
+    others, pretrained = build_optimizer(config, model).param_groups
     assert [*map(id, pretrained["params"])] == [*map(id, encoder.model.parameters())]
     assert (pretrained["lr"], len(others["params"])) == (5e-5, 4)
 
