@@ -132,7 +132,7 @@ def constructor_parameters(target: type, runtime: Collection[str] = ()) -> dict[
     """Return the parameters of a constructor by name, with a dataclass of settings replaced by its fields.
 
     Args:
-        runtime: parameters that the program passes, which are no settings.
+        runtime: parameters that the program passes.
     """
     hints = annotations(target)
     specs = specifications(hints, runtime)

@@ -9,9 +9,8 @@ from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.slots import part
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder
-from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
-from seq2seq_lab.models.parts import KINDS, other_source
+from seq2seq_lab.models.encoders.base import TokenEncoder
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
@@ -54,7 +53,7 @@ class Classifier(nn.Module):
         self,
         *,
         embedding: Embedding | None,
-        encoder: Encoder,
+        encoder: TokenEncoder,
         pooling: Pooling,
         readout: Readout,
         scale: float,
@@ -110,10 +109,8 @@ def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifie
     """
     sizes, source = config.model, config.embedding.source
     check_tables(config, joint=True)
-    encoder: Encoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
-    if encoder.reads not in ("tokens", "subwords"):
-        raise other_source(config, encoder)
-    size = encoder.embedding_size if isinstance(encoder, PretrainedEncoder) else sizes.embedding_size
+    encoder: TokenEncoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
+    size = encoder.embedding_size or sizes.embedding_size
     pooling: Pooling = part("pooling", config.pooling, KINDS)(
         input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention, KINDS)
     )

@@ -1,8 +1,6 @@
 """The slots of a model."""
 
-from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.slots import Kind
-from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention import BaseAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder
@@ -18,11 +16,3 @@ KINDS = {
     "readout": Kind(Readout, frozenset({"feature_size", "vocabulary_size", "table"})),
     "initialization": Kind(Initialization),
 }
-
-
-def other_source(config: Config, encoder: Encoder) -> UserError:
-    """Return the error for an encoder that reads something other than the task's source."""
-    return UserError(
-        f"encoder._target_={(config.encoder or {}).get('_target_')} reads {encoder.reads}, and task._target_="
-        f"{config.task['_target_']} has another kind of source. Choose another encoder, or another task."
-    )

@@ -8,15 +8,12 @@ from torch import Tensor, nn
 from seq2seq_lab.config.schema import Config, ModelConfig, TiedEmbeddings
 from seq2seq_lab.config.slots import part
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.models.bridge import Bridge
-from seq2seq_lab.models.decoders import FixedContextDecoder, TransformerDecoder
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder
-from seq2seq_lab.models.encoders.hierarchical import HierarchicalEncoder
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs
 from seq2seq_lab.models.initialization import Initialization
-from seq2seq_lab.models.parts import KINDS, other_source
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.selectable import Selectable
@@ -34,7 +31,7 @@ class Seq2Seq(nn.Module):
     """p(y_t | y_<t, x): an encoder, a decoder and a readout with the embedding tables of both sides.
 
     Args:
-        source_embedding: None for an encoder that reads something other than `tokens`.
+        source_embedding: None for a source without tokens, and for an encoder with its own embeddings.
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         source_dropout: probability on the embeddings of the source.
         target_dropout: probability on the embeddings of the target.
@@ -87,29 +84,33 @@ class Seq2Seq(nn.Module):
         longest = self.longest_source
         if longest is not None and length > longest:
             # `<sos>` and `<eos>` are not counted.
-            unit, framing = ("positions", 0) if self.encoder.reads == "images" else ("tokens", 2)
+            unit, framing = ("positions", 0) if self.encoder.source == "images" else ("tokens", 2)
             raise UserError(
                 f"{name} has {length - framing} {unit}, and this attention function has scores for {longest - framing} at "
                 f"most. Set attention.max_length={length - 2} or more, or choose a function without a limit, such as "
                 f"attention=additive."
             )
 
+    def encode(self, batch: Any) -> EncoderOutputs:
+        """Encode the source of a batch; see `Encoder.encode`."""
+        return self.encoder.encode(batch, self._embed_source)
+
     def start(self, batch: Any) -> tuple[Selectable, Source]:
         """Encode a batch: return the decoder's state before the first target token, and the encoded source.
 
         Args:
-            batch: what the encoder reads; see `Encoder.read`.
+            batch: what the encoder encodes; see `Encoder.encode`.
 
         Raises:
             UserError: a source has more positions than the model can attend to.
         """
-        encoded = self.encoder.read(batch, self._embed_source)
-        name = "An image" if self.encoder.reads == "images" else "A source sentence"
+        encoded = self.encode(batch)
+        name = "An image" if self.encoder.source == "images" else "A source sentence"
         self.check_length(max(encoded.lengths), name)
         source = Source.encoded(encoded, self.decoder.project)
         return self.decoder.start(source), source
 
-    def read(
+    def step_features(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
         """Read one target token: return (features_NF for the readout, the next state, weights_NS or None).
@@ -122,8 +123,12 @@ class Seq2Seq(nn.Module):
     def step(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
-        """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None); see `read`."""
-        features_NF, state, weights_NS = self.read(token_N, state, source, with_weights)
+        """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None).
+
+        Args:
+            with_weights: see `Decoder.step`.
+        """
+        features_NF, state, weights_NS = self.step_features(token_N, state, source, with_weights)
         return log_softmax(self.readout(features_NF)), state, weights_NS
 
     def unroll(
@@ -219,8 +224,8 @@ def build_seq2seq(
     check_tables(config, joint)
     target_embedding = build_embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
     source_embedding = target_embedding if tied is TiedEmbeddings.all else None
-    reads_tokens = source_vocabulary is not None and has_source_table(config)
-    if source_vocabulary is not None and reads_tokens and source_embedding is None:
+    has_table = source_vocabulary is not None and has_source_table(config)
+    if source_vocabulary is not None and has_table and source_embedding is None:
         source_embedding = build_embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
@@ -231,7 +236,7 @@ def build_seq2seq(
         encoder=encoder.sizes,
         attention=part("attention", config.attention, KINDS),
     )
-    check_turns_are_read(encoder, decoder)
+    decoder.check(encoder)
     if sizes.share_layers:
         decoder.layers = shared_layers(encoder, decoder)
     readout: Readout = part("readout", config.readout, KINDS)(
@@ -239,8 +244,6 @@ def build_seq2seq(
         vocabulary_size=target_vocabulary,
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
-    if (encoder.reads == "images") != (source_vocabulary is None):
-        raise other_source(config, encoder)
     network = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
@@ -255,27 +258,6 @@ def build_seq2seq(
     initialize: Initialization = part("initialization", config.initialization, KINDS)()
     initialize(network)
     return network
-
-
-def check_turns_are_read(encoder: Encoder, decoder: Decoder) -> None:
-    """Refuse a decoder that reads nothing of the RNN over the turns, whose weights would have no gradients.
-
-    Raises:
-        UserError: names the keys and the remedy.
-    """
-    if not isinstance(encoder, HierarchicalEncoder) or encoder.outputs != "words":
-        return
-    bridge, reads_final = getattr(decoder, "bridge", None), isinstance(decoder, FixedContextDecoder)
-    if isinstance(bridge, Bridge) and bridge.kind in ("mean", "zero") and not reads_final:
-        raise UserError(
-            f"encoder.outputs=words cannot be combined with model.bridge={bridge.kind}: the decoder reads no state of the "
-            f"RNN over the turns, which is not trained. Set model.bridge=tanh, or encoder.outputs=both."
-        )
-    if isinstance(decoder, TransformerDecoder):
-        raise UserError(
-            "encoder.outputs=words cannot be combined with decoder=transformer: the decoder reads no state of the RNN over "
-            "the turns, which is not trained. Set encoder.outputs=both, or choose a recurrent decoder."
-        )
 
 
 def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:

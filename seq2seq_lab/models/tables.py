@@ -29,12 +29,12 @@ def has_source_table(config: Config) -> bool:
     """
     kind: type[Encoder] = locate("encoder", config.encoder or {}, KINDS)
     table = config.embedding.source
-    if kind.reads == "subwords" and (table.path or table.frozen):
+    if kind.source == "subwords" and (table.path or table.frozen):
         raise UserError(
             f"embedding.source={vars(table)} is not allowed: {kind.__name__} has its own embeddings. Leave "
             f"embedding.source out."
         )
-    return kind.reads != "subwords"
+    return kind.source != "subwords"
 
 
 def check_tables(config: Config, joint: bool) -> None:

@@ -201,6 +201,7 @@ class Task(ABC):
     Attributes:
         uses: the config groups that describe the task's parts; the others are null.
         settings: the settings of the `trainer` section that the constructor takes.
+        sources: what an encoder of the task may encode; see `Encoder.source`.
         metrics: the metrics of an evaluation.
         groupings: the metrics by group of examples.
         primary: the name of the metric that the comparison sorts and tests by.
@@ -215,6 +216,7 @@ class Task(ABC):
 
     uses: ClassVar[frozenset[str]]
     settings: ClassVar[tuple[str, ...]] = ()
+    sources: ClassVar[tuple[str, ...]] = ("tokens",)
     metrics: Sequence[Metric]
     groupings: Sequence[Grouping] = ()
     primary: str

@@ -51,7 +51,7 @@ class DialogueTask(TranslationTask):
         name for name in TranslationTask.settings if name not in ("length_bounds", "join_subwords")
     )
     name, corpus_type = "dialogue", DialogueCorpus
-    reads = ("tokens", "turns")
+    sources = ("tokens", "turns")
     metrics = (
         *(ExactMatch(), Bleu(), *DECODING_METRICS),
         MeanLoss("teacher_forced", "teacher-forced loss"),

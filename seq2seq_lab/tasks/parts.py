@@ -44,7 +44,7 @@ def check_metrics(config: Config) -> None:
 
 
 def check_groups(config: Config) -> None:
-    """Check that the groups of parts that the task uses have a value, and that the others have none.
+    """Check that the groups of parts that the task uses have a value, and that the others have none; check the encoder.
 
     Raises:
         UserError: names the group and the task.
@@ -61,6 +61,13 @@ def check_groups(config: Config) -> None:
         if slot is not None and group not in used:
             raise UserError(
                 f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. Leave {group} out."
+            )
+    if config.encoder is not None:
+        encoder: type[Encoder] = locate("encoder", config.encoder, KINDS)
+        if encoder.source not in target.sources:
+            raise UserError(
+                f"encoder._target_={config.encoder['_target_']} encodes {encoder.source}, and the source of {task} is "
+                f"{' or '.join(target.sources)}. Choose another encoder, or another task."
             )
 
 

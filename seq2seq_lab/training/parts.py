@@ -7,7 +7,7 @@ from torch import nn
 
 from seq2seq_lab.config.schema import Config, MonitorMode, ValidateUnit
 from seq2seq_lab.config.slots import Kind, part
-from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
+from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.parts import monitored
 from seq2seq_lab.training.schedules import Schedule
@@ -41,11 +41,10 @@ def build_schedule(config: Config) -> Schedule:
 
 
 def build_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer over the model's trainable parameters."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    make, encoder = part("optimizer", config.optimizer, KINDS), getattr(model, "encoder", None)
-    if not isinstance(encoder, PretrainedEncoder) or encoder.lr is None:
-        return make(parameters)
-    pretrained = set(encoder.model.parameters())
-    others = [parameter for parameter in parameters if parameter not in pretrained]
-    return make([{"params": others}, {"params": [*encoder.model.parameters()], "lr": encoder.lr}])
+    """Return the optimizer over the model's trainable parameters; see `Encoder.parameter_groups`."""
+    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
+    groups = [group for encoder in encoders for group in encoder.parameter_groups()]
+    grouped = {parameter for group in groups for parameter in group["params"]}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    others = [parameter for parameter in trained if parameter not in grouped]
+    return part("optimizer", config.optimizer, KINDS)([{"params": others}, *groups])

@@ -74,6 +74,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
         ["attention=mine"],
         ["attention=window", "attention.components=3"],
         ["encoder=convolution", "decoder.cell=gru"],
+        ["task=captions", "encoder=patches", "encoder.patch=8"],
         ["dataset=reversal"],
         ["schedule=triangle", "schedule.half_cycle=5"],
     ],
@@ -375,10 +376,10 @@ def test_the_encoder_sees_no_padding(examples: Any) -> None:
     )
     encoder.eval()
     embedded_BSE = torch.randn(2, 7, 4)
-    encoder_outputs_BSM, _, final = encoder(embedded_BSE, [7, 5])
-    alone_BSM, _, final_alone = encoder(embedded_BSE[1:, :5], [5])
-    torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone_BSM)
-    torch.testing.assert_close(final.hidden_LBH[:, 1:], final_alone.hidden_LBH)
+    together, alone = encoder(embedded_BSE, [7, 5]), encoder(embedded_BSE[1:, :5], [5])
+    encoder_outputs_BSM, final = together.outputs_BSM, together.final
+    torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone.outputs_BSM)
+    torch.testing.assert_close(final.hidden_LBH[:, 1:], alone.final.hidden_LBH)
     assert encoder_outputs_BSM[1, 5:].eq(0).all()
     assert final.hidden_LBH.shape == (3, 2, 6)
 

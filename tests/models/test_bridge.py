@@ -10,7 +10,7 @@ from torch import Tensor
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.encoders import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.search.beam import BeamSearch
@@ -137,7 +137,7 @@ def test_one_or_two_directions(encoder: str, kind: str) -> None:
         check_model(config)
 
 
-class MeanPooling(Encoder):
+class MeanPooling(TokenEncoder):
     """An encoder without a final state: its outputs are the embeddings."""
 
     def __init__(self, input_size: int) -> None:

@@ -84,7 +84,7 @@ def no_table(ids: torch.Tensor) -> torch.Tensor:
 def test_the_outputs_are_the_projected_states_of_each_text(folder: Path) -> None:
     tokenizer, encoder = PretrainedTokenizer.read(str(folder), framed=False), encoder_of(folder).eval()
     rows = tokenizer.encode(TEXTS)
-    encoded = encoder.read(batch_of(rows, rows), no_table)
+    encoded = encoder.encode(batch_of(rows, rows), no_table)
     bert = transformers.BertModel.from_pretrained(folder).eval()
     names = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     for number, text in enumerate(TEXTS):
@@ -276,8 +276,8 @@ def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int],
     """RoBERTa has no text at its positions 0 and 1."""
     encoder = encoder_of(save_tiny_bert(tmp_path, kind, **settings))
     with pytest.raises(UserError, match=r"reads 6 at most.*trainer\.max_length=4"):
-        encoder.read(batch_of([[4] * 5], [[4]]), no_table)
-    encoder.read(batch_of([[4] * 4], [[4]]), no_table)
+        encoder.encode(batch_of([[4] * 5], [[4]]), no_table)
+    encoder.encode(batch_of([[4] * 4], [[4]]), no_table)
 
 
 def test_the_error_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
