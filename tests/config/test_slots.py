@@ -3,6 +3,7 @@
 import copy
 import inspect
 import typing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hydra import compose
 
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import SLOTS, TASK_SETTINGS, Config, Precision, typed
-from seq2seq_lab.config.slots import INSTRUCTIONS, annotations, check_slot, missing_methods, part
+from seq2seq_lab.config.slots import INSTRUCTIONS, Kind, annotations, check_slot, missing_methods, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
@@ -115,6 +116,31 @@ def test_annotations_that_cannot_be_resolved_leave_it_to_the_constructor() -> No
     assert annotations(Odd) == {}
     with pytest.raises(NameError):
         typing.get_type_hints(Odd.__init__)
+
+
+@dataclass(frozen=True)
+class Shape:
+    height: int
+    width: int
+
+
+class Window:
+    def __init__(self, shape: Shape, origin: Shape) -> None:
+        self.shape, self.origin = shape, origin
+
+
+def test_the_fields_of_a_dataclass_are_settings_unless_the_program_passes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", __name__)
+    kinds = {"window": Kind(Window, frozenset({"origin"}))}
+    slot = {"_target_": f"{__name__}.Window", "height": 2, "width": 3}
+    check_slot("window", slot, kinds)
+    made = part("window", slot, kinds)(origin=Shape(0, 1))
+    assert (made.shape, made.origin) == (Shape(2, 3), Shape(0, 1))
+    for key, value in (("origin", {}), ("shape", {}), ("width", "wide")):
+        with pytest.raises(UserError, match=rf"window\.{key}="):
+            check_slot("window", slot | {key: value}, kinds)
 
 
 def test_of_a_protocol_the_methods_are_asked_for() -> None:

@@ -19,9 +19,11 @@ transformers = pytest.importorskip(
 from pretrained_encoders import save_tiny_bert  # noqa: E402
 
 from seq2seq_lab import api  # noqa: E402
+from seq2seq_lab.config.compose import compose_run  # noqa: E402
 from seq2seq_lab.config.schema import typed  # noqa: E402
 from seq2seq_lab.data.tokenizers import PretrainedTokenizer, load_tokenizer  # noqa: E402
 from seq2seq_lab.errors import UserError  # noqa: E402
+from seq2seq_lab.models.classifier import build_classifier  # noqa: E402
 from seq2seq_lab.models.encoders import PretrainedEncoder  # noqa: E402
 from seq2seq_lab.models.initialization import Xavier  # noqa: E402
 from seq2seq_lab.tracking import read_metrics  # noqa: E402
@@ -146,6 +148,14 @@ def test_a_fine_tuned_encoder_has_a_learning_rate_of_its_own(folder: Path) -> No
     others, pretrained = build_optimizer(config, model).param_groups
     assert [*map(id, pretrained["params"])] == [*map(id, encoder.model.parameters())]
     assert (pretrained["lr"], len(others["params"])) == (5e-5, 4)
+
+
+def test_the_gates_of_words_have_the_size_of_its_embeddings(folder: Path) -> None:
+    words = ("task=classification", "encoder=pretrained", f"encoder.path={folder}", "pooling=attender")
+    config = compose_run([*words, "model.embedding_size=5"]).config
+    classifier = build_classifier(config, vocabulary=9, classes=2)
+    assert classifier.encoder.embedding_size == classifier.pooling.layers.layers[0].input_size != 5
+    assert classifier(batch_of([[4, 5]], [[4]])).logits_BC.shape == (1, 2)
 
 
 def test_a_run_with_a_frozen_encoder_can_be_opened(folder: Path, tmp_path: Path) -> None:
