@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from seq2seq_lab import build
 from seq2seq_lab.config import compose, extensions, foreign
 from seq2seq_lab.config.run_folders import named_folder, named_folders
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
@@ -29,6 +29,7 @@ from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.loaded import Loaded as Loaded
 from seq2seq_lab.tasks.loaded import Opening
 from seq2seq_lab.tasks.loaded import Prediction as Prediction
+from seq2seq_lab.tasks.parts import KINDS, build_task
 from seq2seq_lab.tasks.translation.loaded import LoadedTranslation as LoadedTranslation
 from seq2seq_lab.tasks.translation.loaded import Translation as Translation
 from seq2seq_lab.tasks.translation.loaded import ensemble as ensemble
@@ -176,8 +177,8 @@ def open_task(config: Config) -> Task:
     """
     for slot in ("task", *TASK_GROUPS):
         if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
-            build.check_slot(slot, getattr(config, slot))
-    return build.task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
+            check_slot(slot, getattr(config, slot), KINDS)
+    return build_task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
 
 
 def _choice(kind: type[Choice], argument: str, value: str) -> Choice:

@@ -14,7 +14,6 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
@@ -50,9 +49,12 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
+from seq2seq_lab.tasks.parts import build_task, monitored
 from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
+from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile, step_profile
 from seq2seq_lab.training.threads import choose_threads, restored_threads, use_recorded_threads
 from seq2seq_lab.training.trainer import Trainer
@@ -158,7 +160,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     resumed = ranks.broadcast(lambda: find_checkpoint(folder / "checkpoints") if job.resume else None)
     compute, test_compute = prepare_machine(settings, ranks, record)
     ranks = compute.ranks
-    task = build.task(config)
+    task = build_task(config)
     with ranks.main_first():
         heartbeat.beat("reading the data")
         limit = DEV_RUN_EXAMPLES if settings.fast_dev_run else None
@@ -181,7 +183,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         start_record = resumed_record(folder, record, start_record, resumed.name)
     run_report.describe(model, task, compute)
     evaluators = [
-        task.evaluator(data.validation, model, compute, also=[build.monitored(config, task).name]),
+        task.evaluator(data.validation, model, compute, also=[monitored(config, task).name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
     tracker, logger = Trackers(()), Logger()
@@ -329,7 +331,7 @@ def make_trainer(
         return evaluation.values
 
     profiled = job.config.trainer.profile and compute.ranks.main
-    settings = build.trainer_settings(job.config, task)
+    settings = trainer_settings(job.config, task)
     # What `trainer.monitor=null` means can depend on the data.
     monitor = {} if task.default_monitor is None else {"trainer.monitor": json.dumps(settings.monitor)}
     return Trainer(
@@ -337,8 +339,8 @@ def make_trainer(
         model=model,
         data=data.train,
         validate=validate,
-        optimizer=build.optimizer(job.config, model),
-        schedule=build.schedule(job.config),
+        optimizer=build_optimizer(job.config, model),
+        schedule=build_schedule(job.config),
         settings=settings,
         tracker=report.tracker,
         folder=job.folder / "checkpoints",
@@ -383,7 +385,7 @@ def tracking(
         yield Logger()
         return
     flat = flat_keys(job.plain, job.choices)
-    logger = build.logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"))
+    logger = build_logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"))
     tracker.add(logger)
     exit_code = 1
     try:

@@ -510,7 +510,7 @@ class TestResume:
         before = {ended / name: (ended / name).read_bytes() for name in names}
         monkeypatch.setattr(provenance, "source", lambda: "0" * 64)  # newer code computes nothing of this run
         monkeypatch.setattr(Trainer, "fit", lambda _: pytest.fail("it trains"))
-        monkeypatch.setattr(run.build, "logger", lambda *_: pytest.fail("it opens the logger"))
+        monkeypatch.setattr(run, "build_logger", lambda *_: pytest.fail("it opens the logger"))
         assert go_on(ended, "trainer.keep_checkpoints=2") == json.loads(before[ended / "result.json"])
         assert before == {path: path.read_bytes() for path in before}
 
@@ -643,7 +643,7 @@ class TestResume:
     def test_a_refused_resume_changes_no_record(self, ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.rmtree(ended / "checkpoints" / f"step_{2 * STEPS:08d}")  # there are metrics of later steps
         before = {path: path.read_bytes() for path in ended.rglob("*") if path.is_file()}
-        monkeypatch.setattr(run.build, "logger", lambda *_: pytest.fail("it opens the logger"))
+        monkeypatch.setattr(run, "build_logger", lambda *_: pytest.fail("it opens the logger"))
         with pytest.raises(UserError, match="seed was 1"):
             go_on(ended, "seed=2", "trainer.keep_checkpoints=2")
         changed = {path.name for path, content in before.items() if path.read_bytes() != content}

@@ -1,6 +1,6 @@
 """The schema of the configuration: dataclasses of its closed sections, and checks of their values.
 
-The dataclasses have no defaults; all defaults are in conf/. The open slots name a class with `_target_`; `seq2seq_lab.build`
+The dataclasses have no defaults; all defaults are in conf/. The open slots name a class with `_target_`; `config.slots`
 checks them against its constructor.
 """
 

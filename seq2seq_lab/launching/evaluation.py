@@ -10,11 +10,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from seq2seq_lab import build
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import check_dataset
 from seq2seq_lab.config.schema import OPENED_GROUPS, Precision, plain
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_covered
@@ -26,6 +26,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import EvaluationData
 from seq2seq_lab.tasks.loaded import Loaded
+from seq2seq_lab.tasks.parts import KINDS, build_metrics
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.provenance import provenance
 
@@ -63,7 +64,7 @@ def score(
     run = replace(run, task=task)
     with extensions.using(run.opening.config_dir):
         with ranks.main_first():  # the others read the cache
-            task.metrics = (*task.metrics, *build.metrics(run.config))
+            task.metrics = (*task.metrics, *build_metrics(run.config))
             data = read_data(run, validation)
         origin = provenance(
             run.config, data.record, read_record(run.folder)["weights"], run.device, ranks.size
@@ -119,7 +120,7 @@ def read_data(run: Loaded, validation: bool) -> EvaluationData:
     """
     if run.config.dataset is not None:
         check_dataset(run.folder, run.config, run.opening.changes)
-        build.check_slot("dataset", run.config.dataset)
+        check_slot("dataset", run.config.dataset, KINDS)
     data: EvaluationData = run.task.evaluation_data(cache_folder(run.config.cache_dir), run.folder)
     if validation and data.validation is None:
         raise UserError(

@@ -5,15 +5,19 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import Config, TiedEmbeddings
+from seq2seq_lab.config.slots import part
 from seq2seq_lab.data.tokenizers import SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
 from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.models.encoders.recurrent import RecurrentEncoder
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentState
 from seq2seq_lab.models.seq2seq import log_softmax
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale
 
 
 class Beginnings(Protocol):
@@ -138,3 +142,34 @@ def check_direction(encoder: Encoder) -> RecurrentEncoder:
             "Choose encoder=rnn, lstm or gru, and model.reverse_source=false."
         )
     return encoder
+
+
+def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
+    """Return the language model, with weights drawn from torch's global generator. Its embeddings are those of the target.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes, target, source = config.model, config.embedding.target, config.embedding.source
+    if source.path or source.frozen:
+        raise UserError(
+            f"embedding.source={vars(source)} is not allowed: a language model has no source. Set embedding.target instead."
+        )
+    check_tables(config, joint=True)
+    table = build_embedding(target, vocabulary, sizes.embedding_size)
+    encoder = check_direction(part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size))
+    readout: Readout = part("readout", config.readout, KINDS)(
+        feature_size=encoder.sizes.encoder_output_size,
+        vocabulary_size=vocabulary,
+        table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
+    )
+    network = LanguageModel(
+        embedding=table,
+        encoder=encoder,
+        readout=readout,
+        scale=embedding_scale(sizes),
+        embedding_dropout=target.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    part("initialization", config.initialization, KINDS)()(network)
+    return network

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.batching import Index, StepPlan, deal
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -146,33 +147,6 @@ class Report:
         return []
 
 
-class Part:
-    """The constructor of a part, with the settings of its config group bound.
-
-    Args:
-        make: the constructor; None if the group is null.
-        settings: the group's settings.
-    """
-
-    def __init__(self, group: str, make: Callable[..., Any] | None, settings: Mapping[str, Any]) -> None:
-        self.group = group
-        self.settings = settings
-        self._make = make
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a new part.
-
-        Raises:
-            UserError: the part refuses a setting, or the group is null.
-        """
-        if self._make is None:
-            raise UserError(
-                f"{self.group}=null: the task uses this group. Add {self.group!r} to `uses` of its class, and do not "
-                f"override the group with null."
-            )
-        return self._make(*args, **kwargs)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """Constructors of the parts that a configuration names, by config group.
@@ -227,6 +201,7 @@ class Task(ABC):
     Attributes:
         uses: the config groups that describe the task's parts; the others are null.
         settings: the settings of the `trainer` section that the constructor takes.
+        sources: what an encoder of the task may encode; see `Encoder.source`.
         metrics: the metrics of an evaluation.
         groupings: the metrics by group of examples.
         primary: the name of the metric that the comparison sorts and tests by.
@@ -241,6 +216,7 @@ class Task(ABC):
 
     uses: ClassVar[frozenset[str]]
     settings: ClassVar[tuple[str, ...]] = ()
+    sources: ClassVar[tuple[str, ...]] = ("tokens",)
     metrics: Sequence[Metric]
     groupings: Sequence[Grouping] = ()
     primary: str

@@ -84,7 +84,7 @@ class AttendBetweenDecoder(RecurrentDecoder):
             state.attention,
             source,
             query=lambda t: first.step(t, None),
-            read=second.step,
+            update=second.step,
         )
         return self._features(embedded_BTE, states_BTH, contexts_BTM), weights_BTS
 

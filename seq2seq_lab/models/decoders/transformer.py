@@ -106,6 +106,10 @@ class TransformerDecoder(Decoder):
         return True
 
     @property
+    def ignores_final(self) -> str | None:
+        return "decoder=transformer"
+
+    @property
     def longest_source(self) -> int | None:
         return self._cross_attentions[0].longest_source
 
@@ -129,17 +133,19 @@ class TransformerDecoder(Decoder):
     def step(
         self, embedded_NE: Tensor, state: TransformerState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, TransformerState, Tensor | None]:
-        features_N1E, state, weights = self._read(embedded_NE[:, None], state, source, int(with_weights))
+        features_N1E, state, weights = self._run_layers(
+            embedded_NE[:, None], state, source, int(with_weights)
+        )
         return features_N1E[:, 0], state, weights[0].cross_NATS.mean(1)[:, 0] if weights else None
 
     def unroll(
         self, embedded_BTE: Tensor, state: TransformerState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        features_BTE, _, weights = self._read(embedded_BTE, state, source, int(with_weights))
+        features_BTE, _, weights = self._run_layers(embedded_BTE, state, source, int(with_weights))
         return features_BTE, weights[0].cross_NATS.mean(1) if weights else None
 
     def attention_maps(self, embedded_BTE: Tensor, source: Source) -> dict[str, Tensor]:
-        _, _, weights = self._read(embedded_BTE, self.start(source), source, len(self.layers))
+        _, _, weights = self._run_layers(embedded_BTE, self.start(source), source, len(self.layers))
         return {
             "decoder": torch.stack([layer.decoder_NATS for layer in weights], dim=1),
             "cross": torch.stack([layer.cross_NATS for layer in weights], dim=1),
@@ -150,7 +156,7 @@ class TransformerDecoder(Decoder):
         keys = source.keys_BSK.chunk(len(self.layers), dim=-1)
         return [source._replace(keys_BSK=keys_BSK) for keys_BSK in keys]
 
-    def _read(
+    def _run_layers(
         self, embedded_NTE: Tensor, state: TransformerState, source: Source, layers_with_weights: int
     ) -> tuple[Tensor, TransformerState, list[LayerWeights]]:
         """Return features_NTE, the next state and the weights of the last `layers_with_weights` layers."""

@@ -75,6 +75,7 @@ class ClassificationTask(Task):
     """
 
     uses = frozenset(("dataset", "tokenizer", "encoder", "attention", "pooling", "readout", "initialization"))
+    sources = ("tokens", "subwords")
     settings = ("batch_size", "label_smoothing", "eval_batch_size", "samples")
     metrics: Sequence[Metric] = METRICS
     groupings = GROUPINGS
