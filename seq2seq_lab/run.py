@@ -17,6 +17,7 @@ from torch import nn
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
+from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import (
@@ -32,6 +33,7 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import run_report
+from seq2seq_lab.reporting.component_check import check_components
 from seq2seq_lab.reporting.score_tables import WORST_OUTPUTS
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
@@ -146,7 +148,7 @@ def _record_end(folder: Path, error: BaseException) -> None:
         status = "preempted" if isinstance(error, Preempted) else "interrupted"
     else:
         status, text = "failed", f"{type(error).__name__}: {error}"
-        trace = None if isinstance(error, UserError) else error
+        trace = error.__cause__ if isinstance(error, UserError) else error
         log.error("The run failed. %s", text, exc_info=trace, extra={"console": False})
     if read_finished_result(folder) is None:
         write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": text})
@@ -167,7 +169,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         data = task.load(cache_folder(config.cache_dir), vocabulary_folder(job), limit)
     precisions = {"precision": compute.precision.value, "test_precision": test_compute.precision.value}
     heartbeat.beat("building the model")
-    model = initial_model(job, task, ranks).to(compute.device)
+    with named_components(config):
+        model = initial_model(job, task, ranks).to(compute.device)
     if record is None and settings.threads == "auto":
         study, parts = None if config.study.name is None else folder.parent, settings.micro_batches
         choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
@@ -182,6 +185,8 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     if record is not None and resumed is not None:
         start_record = resumed_record(folder, record, start_record, resumed.name)
     run_report.describe(model, task, compute)
+    if record is None and ranks.main:
+        check_components(config, task, model, compute, cache_folder(config.cache_dir), vocabulary_folder(job))
     evaluators = [
         task.evaluator(data.validation, model, compute, also=[monitored(config, task).name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),

@@ -5,16 +5,18 @@ are only known at run time are passed in addition. Every room that has slots dec
 module `parts`, and passes them here.
 """
 
+import contextlib
 import copy
 import importlib
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.config.schema import OptionalSlot, Slot, values_with
+from seq2seq_lab.config.schema import SLOTS, Config, OptionalSlot, Slot, values_with
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
 from seq2seq_lab.config.type_checks import fits, wrong_type
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -264,3 +266,36 @@ def part(name: str, slot: OptionalSlot, kinds: Kinds) -> Part:
             raise UserError(text) from error
 
     return Part(name, call, slot)
+
+
+def custom_components(config: Config) -> dict[Path, str]:
+    """Return the files of `--config-dir` that the configuration names, with their settings, such as `attention=MyClass`."""
+    slots = {name: getattr(config, name) for name in SLOTS}
+    slots |= {f"metric.{name}": slot for name, slot in config.metric.items()}
+    found: dict[Path, str] = {}
+    for name, slot in slots.items():
+        if slot is not None:
+            module, _, target = str(slot["_target_"]).rpartition(".")
+            if (file := extensions.file_of(module)) is not None:
+                setting = f"{name}={target}"
+                found[file] = f"{found[file]}, {setting}" if file in found else setting
+    return found
+
+
+@contextlib.contextmanager
+def named_components(config: Config) -> Iterator[None]:
+    """Raise `UserError` in place of an exception of custom code; `run.log` contains the traceback."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (
+        Exception
+    ) as error:  # the code of the user may raise any; exceptions of other code are raised again
+        frame = extensions.frame_of(error)
+        if frame is None:
+            raise
+        component = custom_components(config).get(Path(frame.filename), "A custom component")
+        raise UserError(
+            f"{component} failed before the first step: {extensions.where(error)}, in {frame.name}. Correct the code."
+        ) from error

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from seq2seq_lab.config.schema import SLOTS, Config
-from seq2seq_lab.config.slots import check_slot, part
+from seq2seq_lab.config.slots import check_slot, named_components, part
 from seq2seq_lab.tasks import parts as task_parts
 from seq2seq_lab.tracking import parts as tracking_parts
 from seq2seq_lab.training import parts as training_parts
@@ -34,6 +34,11 @@ def check_parts(config: Config) -> None:
         UserError: names the setting and the remedy.
     """
     check_slots(config)
+    with named_components(config):
+        _create_parts(config)
+
+
+def _create_parts(config: Config) -> None:
     for group in ("dataset", "tokenizer", "teacher_forcing", "search"):
         if (slot := getattr(config, group)) is not None:
             part(group, slot, KINDS)()
