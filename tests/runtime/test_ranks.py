@@ -97,6 +97,7 @@ def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> Non
     assert len(set().union(*seeds)) == 5 * len(seeds)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_rank_is_the_only_output_for_the_user(capfd: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(UserError, match=r"^key=value is not allowed: this rank will not\. Choose another\.$"):
