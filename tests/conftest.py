@@ -17,7 +17,6 @@ import torch.version
 from omegaconf import OmegaConf
 from program import Program
 from reports import fast_reports, full_reports
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 import seq2seq_lab.run
 from seq2seq_lab.config.schema import CONF_DIR
@@ -121,14 +120,6 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", staticmethod(loaded))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def rendezvous_do_not_read_the_stack() -> Iterator[None]:
-    """PyTorch names the calling function in its records of a rendezvous. Under pytest that takes 0.2 s each time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamic_rendezvous, "get_method_name", lambda depth=2: "")
         yield
 
 
