@@ -14,7 +14,6 @@ from torch import nn
 from benchmarks import flops
 from benchmarks.flops import Tokens
 from benchmarks.reference import Bahdanau, Cho, Luong, Reference, Sizes, Sutskever
-from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
@@ -26,14 +25,19 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import check_slots
+from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.examples import ExamplePlan, TrainingExamples
+from seq2seq_lab.tasks.parts import build_dataset, build_task, build_tokenizer
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
+from seq2seq_lab.tracking.parts import build_logger
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Trainer
 
@@ -93,8 +97,8 @@ def multi30k(folder: Path) -> Data:
         *("dataset=multi30k", f"dataset.path='{folder}'"),
         *("tokenizer=spacy", "tokenizer.lowercase=true", "tokenizer.joiners=false"),
     )
-    corpus, cache = build.dataset(settings).load(), cache_folder(settings.cache_dir)
-    tokenized = tokenize_corpus(corpus, build.tokenizer(settings), settings.tokenizer, cache)
+    corpus, cache = build_dataset(settings).load(), cache_folder(settings.cache_dir)
+    tokenized = tokenize_corpus(corpus, build_tokenizer(settings), settings.tokenizer, cache)
     pair = tokenized.tokenizers
     name = "Multi30k de-en, lowercased spaCy tokens"
     return Data(name, tokenized.train, pair.source.size, pair.target.size)
@@ -168,9 +172,9 @@ class Package:
 
     def __init__(self, settings: Config, data: Data, device: torch.device, ranks: Ranks = ALONE) -> None:
         torch.manual_seed(settings.seed)
-        self.model = build.model(settings, data.source_vocabulary, data.target_vocabulary, joint=data.joint)
+        self.model = build_seq2seq(settings, data.source_vocabulary, data.target_vocabulary, joint=data.joint)
         self.model.to(device)
-        task = build.task(settings)
+        task = build_task(settings)
         assert isinstance(task, TranslationTask)
         self.task = task
         self.batches = BatchMaker(data.text, device, task.pad_to)
@@ -181,10 +185,10 @@ class Package:
             model=self.model,
             data=TrainingExamples(lambda epoch: data.text, BatchMaker, size, "sentences", seed),
             validate=lambda step, counted: {},
-            optimizer=build.optimizer(settings, self.model),
-            schedule=build.schedule(settings),
-            settings=build.trainer_settings(settings, task),
-            tracker=build.logger(settings, Path(), {}, {}, None),
+            optimizer=build_optimizer(settings, self.model),
+            schedule=build_schedule(settings),
+            settings=trainer_settings(settings, task),
+            tracker=build_logger(settings, Path(), {}, {}, None),
             folder=Path(),
             seed=seed,
             identity={},
@@ -244,7 +248,7 @@ def composed(*overrides: str) -> Config:
     with composer():
         settings = config.typed(hydra.compose("config", list(overrides)))
     config.check(settings)
-    build.check_slots(settings)
+    check_slots(settings)
     return settings
 
 

@@ -21,7 +21,6 @@ from benchmarks.decoding import SEARCHES, translate, translate_batch, workload
 from benchmarks.learners import Data, Package, composed, num_parameters
 from benchmarks.training import Arm, mixed_lengths, new_contestant
 from benchmarks.turns import Contestant, Speed, in_turns, summarize
-from seq2seq_lab import build
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.data.download import cache_folder
@@ -29,6 +28,7 @@ from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_precision
+from seq2seq_lab.tasks.parts import build_dataset, build_tokenizer
 
 HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "speedup (95% interval)")
 CHOSEN = ("dataset", "tokenizer")  # what must be equal
@@ -104,9 +104,9 @@ def read_data(configs: Sequence[Config], names: Sequence[str]) -> Data:
                     f"{name!r}: {group} differs from that of {names[0]!r}. Choose the same for all models."
                 )
     cache = cache_folder(first.cache_dir)
-    corpus = tokenize_corpus(build.dataset(first).load(), build.tokenizer(first), first.tokenizer, cache)
+    corpus = tokenize_corpus(build_dataset(first).load(), build_tokenizer(first), first.tokenizer, cache)
     pair = corpus.tokenizers
-    name = f"{len(corpus.train):,} training pairs of {type(build.dataset(first)).__name__}"
+    name = f"{len(corpus.train):,} training pairs of {type(build_dataset(first)).__name__}"
     return Data(name, corpus.train, pair.source.size, pair.target.size, joint=pair.joint)
 
 

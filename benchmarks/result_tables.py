@@ -1,4 +1,4 @@
-"""The tables of recorded results in the docs, which `python -m benchmarks.results tables` generates."""
+"""Write the tables of recorded results into the pages of the docs: python -m benchmarks.result_tables."""
 
 import shlex
 import statistics
@@ -111,7 +111,10 @@ MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 def main() -> None:
     """Write the tables into the pages."""
-    update(pages(read_lines(RESULTS)))
+    try:
+        update(pages(read_lines(RESULTS)))
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
@@ -764,3 +767,7 @@ def sizes(runs: Sequence[Line]) -> list[str]:
     arrays = (read_statistics(run) for run in runs)
     found = distinct(f"{len(one[f'test/{CLUSTERS}']):,}" for one in arrays if one)
     return [f"- test examples: {', '.join(found)}"] if found else []
+
+
+if __name__ == "__main__":
+    main()

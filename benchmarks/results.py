@@ -1,13 +1,13 @@
-"""Recorded runs: adds a run to docs/results.jsonl, and writes the tables of the docs.
+"""Recorded runs: adds a run to docs/results.jsonl.
 
     python -m benchmarks.results add RUN_FOLDER --command "python -m seq2seq_lab …" --machine "2 cores of …"
     python -m benchmarks.results add RUN_FOLDER/evaluations/1 --command "python -m seq2seq_lab …" --machine "…" \\
         --evaluation "python -m seq2seq_lab.evaluate RUN --ensemble RUN search=beam" \\
         --member "python -m seq2seq_lab …"
-    python -m benchmarks.results tables
 
 A line that a new one replaces stays in the file, marked as superseded. The statistics per example of a line, from which
-`benchmarks.result_tables` tests differences, are in docs/statistics. `benchmarks.planned` runs and adds a list of runs.
+`benchmarks.result_tables` tests differences, are in docs/statistics; that program writes the tables of the docs.
+`benchmarks.planned` runs and adds a list of runs.
 """
 
 import argparse
@@ -128,18 +128,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add.add_argument("--commit", help="of the code, if the run does not record it")
     add.add_argument("--evaluation", help=f"the command of an evaluation: {shlex.join(EVALUATE)} search=beam")
     add.add_argument("--member", action="append", default=[], help="command of another run of the ensemble")
-    commands.add_parser("tables", help="write the tables of the docs")
     options = parser.parse_args(arguments)
     try:
-        if options.action == "tables":
-            from benchmarks import result_tables
-
-            result_tables.main()
-        else:
-            add_line(options)
-            print(f"Added to {RESULTS.name}. To update the pages, run: python -m benchmarks.results tables")
+        add_line(options)
     except UserError as error:
         raise SystemExit(f"error: {error}") from None
+    print(f"Added to {RESULTS.name}. To update the pages, run: python -m benchmarks.result_tables")
 
 
 def add_line(options: argparse.Namespace) -> None:

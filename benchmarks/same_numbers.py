@@ -1,10 +1,11 @@
-"""Check that two commits compute the same numbers: eight small runs of each, every loss, weight and test score compared.
+"""Check that two commits compute the same numbers, in small runs of every task.
 
-    python -m benchmarks.same_numbers OLD_COMMIT [NEW_COMMIT]
+    python -m benchmarks.same_numbers OLD_COMMIT [NEW_COMMIT] [--only NAME]
 
-Each commit runs from its own git worktree, in fp32 and on one thread per process, so a difference is a change of the
-arithmetic. Training losses are compared as hexadecimal numbers and weights by their SHA-256, in parameter order without
-names, since names may change. The numbers are only comparable on one machine: none of them is stored.
+Every loss, weight, test score and output is compared, and the new commit opens the runs of the old one. Each commit runs
+from its own git worktree, in fp32 and on one thread per process, so a difference is a change of the arithmetic. Training
+losses are compared as hexadecimal numbers and weights by their SHA-256, in parameter order without names, since names may
+change. The numbers are only comparable on one machine: none of them is stored.
 """
 
 import argparse
@@ -42,6 +43,13 @@ RUNS = {
         "dataset=parallel dataset.train=pairs.tsv dataset.validation_share=0.1 dataset.test_share=0.1 "
         "tokenizer=bpe_dropout tokenizer.vocab_size=300"
     ),
+    "transformer": f"{GRAMMAR} model=transformer model.num_heads=2",
+    "coverage": f"{GRAMMAR} attention=coverage decoder=bahdanau",
+    "classification": "task=classification dataset.names=400",
+    "classification with attention": "experiment=sentiment pooling=attention dataset.reviews=400",
+    "captions": "task=captions dataset.train=120 dataset.validation=20 dataset.test=20",
+    "dialogue": "task=dialogue dataset.train=200 dataset.validation=20 dataset.test=20",
+    "language model": "task=language_model dataset.train=200 dataset.validation=30 dataset.test=40 model.tied_embeddings=none",
     "two ranks": f"{GRAMMAR} trainer.devices=2",
     "resumed": GRAMMAR,
 }
@@ -52,6 +60,14 @@ run = seq2seq_lab.load(sys.argv[1], device="cpu", checkpoint=sys.argv[2])
 for parameter in run.model.parameters():
     print(hashlib.sha256(parameter.detach().numpy().tobytes()).hexdigest())
 """
+# The same: predicts for lines of text, and prints the outputs with their scores.
+PREDICTIONS = """
+import sys, seq2seq_lab
+run = seq2seq_lab.load(sys.argv[1], device="cpu", checkpoint=sys.argv[2])
+if run.reads == "lines":
+    for one in run.predict(["the king sleeps.", "a cat sees the old queen."]):
+        print(repr(one.text), None if one.score is None else one.score.hex())
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,8 +77,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("old", help="commit that computes the expected numbers")
     parser.add_argument("new", nargs="?", default="HEAD", help="commit to check (default: HEAD)")
+    parser.add_argument(
+        "--only", metavar="NAME", action="append", help=f"run only these of {', '.join(RUNS)}"
+    )
     options = parser.parse_args(arguments)
-    expected, found = (numbers_of(commit) for commit in (options.old, options.new))
+    names = options.only or [*RUNS]
+    with (
+        worktree(options.old) as old_tree,
+        worktree(options.new) as new_tree,
+        tempfile.TemporaryDirectory() as old_folder,
+        tempfile.TemporaryDirectory() as new_folder,
+    ):
+        expected = {name: numbers(old_tree, Path(old_folder), name) for name in names}
+        found = {name: numbers(new_tree, Path(new_folder), name) for name in names}
+        for name in names:
+            for kind, values in opened(new_tree, Path(old_folder), name).items():
+                found[name][f"{kind} of the old run"] = values
+                expected[name][f"{kind} of the old run"] = expected[name][kind]
     different = 0
     for name, old in expected.items():
         wrong = [kind for kind, values in old.items() if values != found[name][kind]]
@@ -74,17 +105,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(different > 0)
 
 
-def numbers_of(commit: str) -> dict[str, dict[str, Any]]:
-    """Return the losses, parameter hashes and test scores of every run at a commit."""
-    with worktree(commit) as tree, tempfile.TemporaryDirectory() as folder:
-        write_pairs(Path(folder) / "pairs.tsv")
-        return {name: numbers(tree, Path(folder), name, settings) for name, settings in RUNS.items()}
+def run_folder(folder: Path, name: str) -> Path:
+    """Return the folder of one of `RUNS`."""
+    return folder / "runs" / name.replace(" ", "_")
 
 
-def numbers(tree: Path, folder: Path, name: str, settings: str) -> dict[str, Any]:
+def opened(tree: Path, folder: Path, name: str) -> dict[str, list[str]]:
+    """Open one of `RUNS` with the package of a worktree, and return its parameters and predictions."""
+    arguments = (str(run_folder(folder, name)), f"step_{STEPS:08d}")
+    return {
+        "parameters": python(tree, folder, "-c", HASHES, *arguments).split(),
+        "predictions": python(tree, folder, "-c", PREDICTIONS, *arguments).splitlines(),
+    }
+
+
+def numbers(tree: Path, folder: Path, name: str) -> dict[str, Any]:
     """Run one of `RUNS` and return its numbers."""
     print(f"{tree.name}: {name}", file=sys.stderr, flush=True)
-    run = folder / "runs" / name.replace(" ", "_")
+    write_pairs(folder / "pairs.tsv")
+    settings, run = RUNS[name], run_folder(folder, name)
     program = ("-m", "seq2seq_lab")
     # The number of steps changes the schedule, so the first part of the resumed run is shorter in both commits.
     first = STEPS // 2 if name == "resumed" else STEPS
@@ -99,7 +138,12 @@ def numbers(tree: Path, folder: Path, name: str, settings: str) -> dict[str, Any
     assert len(losses) == STEPS, f"{name}: {len(losses)} losses of {STEPS} steps"
     return {
         "losses": losses,
-        "parameters": python(tree, folder, "-c", HASHES, str(run), f"step_{STEPS:08d}").split(),
+        **opened(tree, folder, name),
+        "outputs": [
+            text
+            for path in sorted(run.glob("*.test*.jsonl"))
+            for text in path.read_text("utf-8").splitlines()
+        ],
         "test scores": {
             key: value.hex()
             for key, value in sorted(result.items())

@@ -5,24 +5,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from seq2seq_lab import build
 from seq2seq_lab.config import compose, extensions, foreign
+from seq2seq_lab.config.run_folders import named_folder, named_folders
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
+from seq2seq_lab.launching.evaluation import evaluate
 from seq2seq_lab.launching.launch import follow
+from seq2seq_lab.launching.listing import find
 from seq2seq_lab.launching.start import check_run, start_run
 from seq2seq_lab.models.recurrent import report_float32_lstm
+from seq2seq_lab.reporting.comparison import compare_folders
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank, limit_primitive_cache
 from seq2seq_lab.runtime.torchrun import is_secondary_rank
 from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.loaded import Loaded as Loaded
+from seq2seq_lab.tasks.loaded import Opening
+from seq2seq_lab.tasks.loaded import Prediction as Prediction
+from seq2seq_lab.tasks.parts import KINDS, build_task
 from seq2seq_lab.tasks.translation.loaded import LoadedTranslation as LoadedTranslation
 from seq2seq_lab.tasks.translation.loaded import Translation as Translation
 from seq2seq_lab.tasks.translation.loaded import ensemble as ensemble
@@ -30,15 +37,13 @@ from seq2seq_lab.tracking.wandb import fetch_run_folder
 from seq2seq_lab.training import checkpoint as checkpoints
 from seq2seq_lab.training.threads import undo_recorded_threads, use_recorded_threads
 
-if TYPE_CHECKING:
-    pass
-
 Choice = TypeVar("Choice", bound=Enum)
-AnyTask = TypeVar("AnyTask", bound=Task)
 
 CHECKPOINTS = "checkpoints"  # the folder of a run
+compare = compare_folders
+runs = find
+
 MAX_LAYERS = 1000  # of a run of someone else
-USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
 
 def train(
@@ -61,7 +66,7 @@ def train(
         raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
     undo_recorded_threads()
     with extensions.using(config_dir):
-        composed = compose.compose_run(overrides)
+        composed = compose.compose_run(named_folders(overrides))
         target = composed.run_folder if folder is None else Path(folder).absolute()
         if is_secondary_rank():
             target = follow()
@@ -85,7 +90,8 @@ def load(
     (`trainer.threads=auto`), and more threads may wait for each other at every small operation.
 
     Args:
-        folder: the run folder, or a checkpoint at W&B: `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
+        folder: the run folder, `latest` for the newest one in outputs and sweeps, or a checkpoint at W&B:
+            `ENTITY/PROJECT/checkpoint-RUN_ID:latest`.
         config_dir: the folder of custom components that the run was trained with; its Python files are trusted.
         device: auto (CUDA, then MPS, then CPU), cuda, mps or cpu.
         precision: fp32, tf32, bf16 or fp16; auto for the precision of the run's test scores (`trainer.test_precision`).
@@ -100,35 +106,9 @@ def load(
     Raises:
         UserError: the folder contains no run with a checkpoint, or the run names a class that is not trusted.
     """
-    return open_run(
-        folder,
-        config_dir=config_dir,
-        device=device,
-        precision=precision,
-        changes=changes,
-        checkpoint=checkpoint,
-    )
-
-
-def open_run(
-    folder: str | Path,
-    kind: type[Task] | None = None,
-    *,
-    config_dir: str | Path | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    changes: Sequence[str] = (),
-    checkpoint: str | None = None,
-) -> Any:
-    """Open a run; see `load`.
-
-    Args:
-        kind: the kind of task that the caller uses; None for every kind.
-
-    Raises:
-        UserError: as `load`, or the run has another kind of task.
-    """
-    folder = Path(folder)
+    if isinstance(changes, str):
+        raise UserError(f"load takes a list of changes, not a text. Write changes={changes.split()!r}.")
+    folder = named_folder(folder)
     if folder.parent.name == CHECKPOINTS and (folder.parents[1] / "run.json").is_file():
         raise UserError(
             f"{folder} is a checkpoint. Open its run with this checkpoint: seq2seq_lab.load({str(folder.parents[1])!r}, "
@@ -143,7 +123,7 @@ def open_run(
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))
         check(config)
-        task = open_task(config, folder, kind)
+        task = open_task(config)
         record = foreign.read_opened_record(folder)
         if wanted is Precision.auto:
             wanted = Precision(record["test_precision"])
@@ -158,9 +138,17 @@ def open_run(
         use_recorded_threads(record)
     compute = Compute(place, wanted)
     report_float32_lstm(model, compute)
-    names = ",".join(map(checkpoints.name_of, weights))
-    result = read_result(folder) or None
-    return task.loaded(folder, config, result, task, model.to(place).eval(), compute, names)
+    opening = Opening((str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate)
+    return task.loaded(
+        folder=folder,
+        config=config,
+        result=read_result(folder) or None,
+        task=task,
+        model=model.to(place).eval(),
+        compute=compute,
+        checkpoint=",".join(map(checkpoints.name_of, weights)),
+        opening=opening,
+    )
 
 
 def check_size(folder: Path, config: Config, task: Task, weights: Path) -> None:
@@ -181,24 +169,16 @@ def check_size(folder: Path, config: Config, task: Task, weights: Path) -> None:
         )
 
 
-def open_task(config: Config, folder: Path, kind: type[Task] | None) -> Task:
+def open_task(config: Config) -> Task:
     """Return the task of a run.
 
     Raises:
-        UserError: the run has another kind of task, or names a class that is not trusted.
+        UserError: the run names a class that is not trusted.
     """
     for slot in ("task", *TASK_GROUPS):
         if slot not in ("dataset", "teacher_forcing") and getattr(config, slot) is not None:
-            build.check_slot(slot, getattr(config, slot))
-    task = build.task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
-    if kind is not None and not isinstance(task, kind):
-        programs = sorted({command[0] for command in task.commands.values()})
-        own = f"Open it with python -m {' or python -m '.join(programs)}. " if programs else ""
-        raise UserError(
-            f"{folder} is a run of {type(task).__name__}, and this program opens runs of {kind.__name__} only. {own}"
-            f"The scores of the run are in result.json."
-        )
-    return task
+            check_slot(slot, getattr(config, slot), KINDS)
+    return build_task(replace(config, metric={}))  # metrics need --config-dir, and only `evaluate` uses them
 
 
 def _choice(kind: type[Choice], argument: str, value: str) -> Choice:

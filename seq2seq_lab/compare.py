@@ -7,24 +7,23 @@ from pathlib import Path
 
 from seq2seq_lab.errors import Parser, print_visible, report_errors
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.reporting import comparison, figures, page
-from seq2seq_lab.reporting.runs import find_runs, group_runs
+from seq2seq_lab.reporting import comparison, figures, page, workspace
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write the files that the options name."""
     with report_errors():
         options = parser().parse_args(arguments)
-        runs, skipped = find_runs(options.folders, for_page=options.html is not None)
-        by = options.by.split(",") if options.by else ()
-        table = comparison.compare(
-            group_runs(runs, by),
+        table = comparison.compare_folders(
+            options.folders,
+            options.by.split(",") if options.by else (),
             options.baseline,
             options.metric,
             p_of_median_runs=options.p_of_median_runs,
+            for_page=options.html is not None,
         )
         comparison.print_comparison(table)
-        for one in skipped:
+        for one in table.skipped:
             print_visible(f"skipped: {one}", sys.stderr)
         count = len(options.folders)
         title = " and ".join(map(str, options.folders)) if count < 3 else f"Runs of {count} folders"
@@ -39,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.figures:
             for path in figures.save_figures(table, options.figures):
                 print(f"written: {path}")
+        if options.wandb:
+            print(f"saved: {workspace.save_workspace(table, options.wandb)}")
 
 
 def write(path: Path, text: str) -> None:
@@ -58,9 +59,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "folders",
         nargs="+",
-        type=Path,
         metavar="FOLDER",
-        help="a run, a study, or an evaluation (RUN/evaluations/NUMBER)",
+        help="a run, `latest` for the newest one, a study, or an evaluation (RUN/evaluations/NUMBER)",
     )
     arguments.add_argument(
         "--by",
@@ -110,6 +110,11 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FOLDER",
         help="write curves and metrics by group of examples as PDF, for print",
+    )
+    arguments.add_argument(
+        "--wandb",
+        metavar="ENTITY/PROJECT",
+        help="save a W&B workspace with the panels of the page in the project that the runs were logged to",
     )
     return arguments
 

@@ -57,6 +57,7 @@ def draw_attention(
     room: int | None = None,
     note: str | None = None,
     light: bool = False,
+    axes: "Axes | None" = None,
 ) -> "Figure":
     """Draw an attention matrix, source tokens along the top and output tokens down the side, on a scale from 0 to 1.
 
@@ -69,6 +70,10 @@ def draw_attention(
             longer output only the first tokens are drawn.
         note: a short text below the picture, for example the number of steps.
         light: draw high weights dark on white, for print.
+        axes: draw here, without a color bar; None for a figure of fitting size.
+
+    Returns:
+        The figure that contains the heatmap.
     """
     from matplotlib.figure import Figure
 
@@ -84,7 +89,7 @@ def draw_attention(
         labels = [*labels[: rows - 1], f"… {len(labels) - rows + 1} more"]
         weights_TS = weights_TS[: rows - 1]
     figure = Figure()
-    image = figure.add_subplot().imshow(
+    image = (axes or figure.add_subplot()).imshow(
         weights_TS,
         cmap="Blues" if light else "viridis",
         vmin=0.0,
@@ -92,15 +97,20 @@ def draw_attention(
         interpolation="nearest",
         aspect="auto",
     )
-    axes = image.axes
-    _set_columns(axes, len(columns), direction_of_words(source_tokens))
-    axes.set_ylim(rows - 0.5, -0.5)
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(len(columns)), columns, rotation=90, **_style(column_font))
-    axes.set_yticks(range(len(labels)), labels, **_style(row_font))
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    _outline(axes, [link for link in gold_links if link[1] < len(weights_TS)], cell)
+    drawn = image.axes
+    _set_columns(drawn, len(columns), direction_of_words(source_tokens))
+    drawn.set_ylim(rows - 0.5, -0.5)
+    drawn.xaxis.tick_top()
+    drawn.set_xticks(range(len(columns)), columns, rotation=90, **_style(column_font))
+    drawn.set_yticks(range(len(labels)), labels, **_style(row_font))
+    drawn.tick_params(length=0)
+    drawn.spines[:].set_visible(False)
+    _outline(drawn, [link for link in gold_links if link[1] < len(weights_TS)], cell)
+    if axes is not None:
+        axes.set_title(visible_line(title or ""), **_style(font_for([title or ""], TITLE_SIZE)))
+        own = axes.get_figure(root=True)
+        assert own is not None  # axes that are not part of a figure cannot be drawn
+        return own
     left = fixed if room is not None else max(map(row_font.width, labels))
     top = max(map(column_font.width, columns))
     lettering = Font(column_font.families, TITLE_SIZE)

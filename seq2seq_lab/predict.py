@@ -1,20 +1,45 @@
-"""`python -m seq2seq_lab.predict RUN_FOLDER`: classify lines of text with a trained run."""
+"""`python -m seq2seq_lab.predict RUN`: apply a trained run of any task to files, standard input or typed lines."""
 
 import argparse
+import io
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from seq2seq_lab.errors import Parser, print_visible, report_errors, require
-from seq2seq_lab.evaluate import add_opening, open_run
-from seq2seq_lab.generate import add_longest, input_lines
-from seq2seq_lab.translate import BATCHES, chunks, use_utf8_output
+from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
+from seq2seq_lab.data.text import new_counts
+from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
+from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
+from seq2seq_lab.plots import picture_format, save_figure
+
+SHOWN_OUTPUTS = 10  # at the prompt
+BATCHES = 16  # batches that are read, processed and written together
+ONE_LINE = str.maketrans("\n\r\t", "   ")  # a character model may output any of them
+STANDARD_INPUT = "standard input"
+
+# The options that a task has or not (`Loaded.options`), with their values if they are not given.
+OPTIONS = {
+    "nbest": False,
+    "scores": False,
+    "alignments": False,
+    "replace_unknown": False,
+    "weights": False,
+    "attention": None,
+    "light": False,
+    "attention_maps": None,
+    "count": None,
+    "log_probs": False,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
-        options = parser().parse_args(arguments)
-        use_utf8_output()
+        options = parser().parse_intermixed_args(arguments)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # in UTF-8 as the input, on every system
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         predict(options)
 
 
@@ -22,41 +47,265 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     arguments = Parser(
         prog="python -m seq2seq_lab.predict",
-        description="Classify the lines of standard input with a trained run of task=classification. For each line, print "
-        "its class, the probability of the class, and the line, separated by tabs.",
-        epilog="Example: python -m seq2seq_lab.predict outputs/DATE/TIME < names.txt",
+        usage="%(prog)s RUN [FILE ...] [KEY=VALUE ...] [options]",
+        description="Apply a trained run: translate, answer, classify or continue lines of text, or describe images. "
+        "Without files, read standard input; at a terminal, ask for lines.",
+        epilog="Example: python -m seq2seq_lab.predict outputs/DATE/TIME news.en search=beam --scores > news.fr",
     )
     add_opening(arguments)
-    add_longest(arguments)
+    add_ensemble(arguments)
     arguments.add_argument(
-        "--weights",
-        action="store_true",
-        help="below each line, shade each word by its weight, relative to the greatest one",
+        "inputs",
+        nargs="*",
+        metavar="FILE | KEY=VALUE",
+        help="files with one input per line (- for standard input), or the images to describe; changes to the run's "
+        "settings, such as search=beam search.size=10",
     )
+    arguments.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="refuse lines with more tokens, since time and memory grow with the length (default: 1000, or "
+        "trainer.max_eval_length of the run)",
+    )
+    arguments.add_argument(
+        "--nbest",
+        action="store_true",
+        help="write all outputs of the search as `number ||| output ||| score`",
+    )
+    arguments.add_argument("--scores", action="store_true", help="add a column with the score of the search")
+    arguments.add_argument(
+        "--weights", action="store_true", help="below each output, print the attention weights as shades"
+    )
+    arguments.add_argument(
+        "--attention",
+        type=Path,
+        metavar="FILE.png",
+        help="draw the attention, one picture per input (also .pdf, .svg)",
+    )
+    arguments.add_argument(
+        "--light", action="store_true", help="with --attention: high weights dark on white, for print"
+    )
+    add_translation(arguments)
+    add_language_model(arguments)
     return arguments
 
 
+def add_translation(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of translation and dialogue, and the one that language models share."""
+    group = arguments.add_argument_group("translation and dialogue")
+    group.add_argument(
+        "--alignments",
+        action="store_true",
+        help="add a column with word alignments (0-0 1-2, Pharaoh format): for each output word the source word "
+        "with the highest attention weight",
+    )
+    group.add_argument(
+        "--replace-unknown",
+        action="store_true",
+        help="replace each unknown word (⁇) by the source word with the highest attention weight",
+    )
+    group.add_argument(
+        "--attention-maps",
+        type=Path,
+        metavar="FILE.png",
+        help="draw the attention of every layer and head of a Transformer as FILE.encoder.png, FILE.decoder.png and "
+        "FILE.cross.png, for each line; of a language model as FILE.decoder.png",
+    )
+
+
+def add_language_model(arguments: argparse.ArgumentParser) -> None:
+    """Add the options of language models."""
+    group = arguments.add_argument_group("language models").add_mutually_exclusive_group()
+    group.add_argument(
+        "--count",
+        type=int,
+        metavar="N",
+        help="run the search N times for each line; without files, generate sentences without a beginning",
+    )
+    group.add_argument(
+        "--log-probs",
+        action="store_true",
+        help="instead of continuing each line, print its log-probability in nats, with the end of the sentence, before it",
+    )
+
+
 def predict(options: argparse.Namespace) -> None:
-    """Classify the lines of standard input.
+    """Apply the run to the inputs.
 
     Raises:
-        UserError: a line is not UTF-8, has no tokens or too many, or the run is not one of classification.
+        UserError: the task of the run does not have an option, or an input cannot be used.
     """
-    from seq2seq_lab.runtime.console import shade
-    from seq2seq_lab.tasks.classification.report import relative
-    from seq2seq_lab.tasks.classification.task import ClassificationTask
+    files = [word for word in options.inputs if word == "-" or "=" not in word or Path(word).exists()]
+    changes = [word for word in options.inputs if word not in files]
+    pictures = [path for path in (options.attention, options.attention_maps) if path is not None]
+    for path in pictures:
+        picture_format(path)
+    require(options.count is None or options.count >= 1, "--count", options.count, "1 or more")
+    require(
+        options.max_tokens is None or options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more"
+    )
+    for name in files:
+        if name != "-" and (not Path(name).exists() or Path(name).is_dir()):
+            raise UserError(f"{name} is not a file. Give an existing file, or a setting as KEY=VALUE.")
+    run = open_run(options, changes, options.others)
+    refuse_options(run, options)
+    for path in pictures:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if run.reads == "files":
+        if not files:
+            raise UserError("No file is given. Name one or more files after the run folder.")
+        write_outputs(run, iter(files), options)
+    elif files or options.count is None:
+        if not files and sys.stdin.isatty():
+            prompt(run, options)
+            return
+        longest = run.longest_input if options.max_tokens is None else options.max_tokens
+        write_outputs(run, read_inputs(run, files, longest), options)
+    else:
+        write_outputs(run, iter([""]), options)
 
-    require(options.max_tokens >= 1, "--max-tokens", options.max_tokens, "1 or more")
-    run = open_run(options, (), ClassificationTask)
-    lines = input_lines(run.task.vocabulary.tokenizer, options.max_tokens, empty=False)
-    for chunk in chunks(lines, BATCHES * run.config.trainer.eval_batch_size):
-        for one in run.predict(chunk):
-            print_visible(f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}")
-            if options.weights:
-                weights = relative(one.weights)
-                print_visible(" ".join(one.tokens))
-                print(" ".join(shade(weight, word) for weight, word in zip(weights, one.tokens, strict=True)))
+
+def refuse_options(run: Any, options: argparse.Namespace) -> None:
+    """Refuse options that the task of the run does not have.
+
+    Raises:
+        UserError: names the option and those of the task.
+    """
+    for name, absent in OPTIONS.items():
+        if getattr(options, name) != absent and name not in run.options:
+            known = ", ".join(flag(one) for one in OPTIONS if one in run.options)
+            raise UserError(
+                f"{flag(name)}: runs of {type(run.task).__name__} do not have this option. Leave it out. Options of the "
+                f"task: {known or 'none'}."
+            )
+
+
+def flag(name: str) -> str:
+    """Return an option as it is written on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def read_inputs(run: Any, files: Sequence[str], longest: int) -> Iterator[str]:
+    """Yield the lines of files, or of standard input if there are none.
+
+    Raises:
+        UserError: a line is not UTF-8, or the model cannot read it.
+    """
+    for name in files or ["-"]:
+        shown = STANDARD_INPUT if name == "-" else name
+        lines = (
+            decode_lines(sys.stdin.buffer, STANDARD_INPUT, new_counts())
+            if name == "-"
+            else read_lines(Path(name), new_counts(), show=False, remedy=CONVERT_REMEDY)
+        )
+        for number, (line, problem) in enumerate(lines, start=1):
+            where = f"{shown}, line {number}"
+            if problem:
+                raise UserError(f"{where}: {problem}. Correct the line. All earlier lines are processed.")
+            run.check_input(line, where, longest)
+            yield line
+
+
+def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) -> None:
+    """Print the outputs for the inputs, and draw their attention."""
+    from seq2seq_lab.runtime.device import release_memory
+
+    repeated = itertools.chain.from_iterable(itertools.repeat(one, options.count or 1) for one in inputs)
+    first = 0
+    for chunk in chunks(repeated, BATCHES * run.config.trainer.eval_batch_size):
+        if options.log_probs:
+            for line, log_prob in zip(chunk, run.log_probs(chunk), strict=True):
+                print_visible(f"{log_prob:.4f}\t{line}")
+        else:
+            for number, outputs in enumerate(run.nbest(chunk, first=first, **keywords(run, options)), first):
+                write_output(run, outputs, number, options)
+        first += len(chunk)
         sys.stdout.flush()
+        release_memory()
+
+
+def keywords(run: Any, options: argparse.Namespace) -> dict[str, bool]:
+    """Return the arguments of `Loaded.nbest` that follow from the options."""
+    if "alignments" not in run.options:
+        return {}
+    attends = options.alignments or options.weights or options.attention is not None
+    return {"with_attention": attends, "replace_unknown": options.replace_unknown}
+
+
+def write_output(run: Any, outputs: Sequence[Any], number: int, options: argparse.Namespace) -> None:
+    """Print the outputs for one input, and draw the attention of the best one."""
+    best = outputs[0]
+    for one in outputs if options.nbest else [best]:
+        print_visible(format_line(one, number, options))
+        if options.weights:
+            print_visible("\n".join(one.shades()))
+    if options.attention is not None and (figure := best.figure(options.light)) is not None:
+        save_figure(figure, picture(options.attention, number))
+    if options.attention_maps is not None and best.source.strip():
+        for name, figure in run.plot_attention_maps(best.source, number).items():
+            numbered = picture(options.attention_maps, number)
+            save_figure(figure, numbered.with_name(f"{numbered.stem}.{name}{numbered.suffix}"))
+
+
+def picture(path: Path, number: int) -> Path:
+    """Return the file of an input's picture: the number of the input is added to the name, except for the first."""
+    return path if number == 0 else path.with_name(f"{path.stem}.{number + 1}{path.suffix}")
+
+
+def format_line(prediction: Any, number: int, options: argparse.Namespace) -> str:
+    """Return a prediction as a line of the output."""
+    score = "" if prediction.score is None else f"{prediction.score:.4f}"
+    links = [prediction.alignment()] if options.alignments else []
+    if options.nbest:
+        return " ||| ".join([str(number), prediction.text.translate(ONE_LINE), score, *links])
+    columns = [column.translate(ONE_LINE) for column in prediction.columns()]
+    return "\t".join([*columns, *([score] if options.scores else []), *links])
+
+
+def chunks(inputs: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Yield lists of up to `size` inputs; after an error, first the inputs before it."""
+    chunk: list[str] = []
+    try:
+        for one in inputs:
+            chunk.append(one)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except UserError:
+        yield chunk
+        raise
+    if chunk:
+        yield chunk
+
+
+def prompt(run: Any, options: argparse.Namespace) -> None:
+    """Answer lines typed at a prompt with all outputs of the search and their attention, until the end of input."""
+    import readline  # noqa: F401  (input() then edits lines and keeps a history)
+
+    print("Type one line of text. Ctrl-D ends the program.")
+    settings = keywords(run, options) | ({"with_attention": True} if "alignments" in run.options else {})
+    for number in itertools.count():
+        try:
+            line = input("> ")
+        except EOFError:
+            print()
+            return
+        if not line.strip():
+            continue
+        try:
+            run.check_input(line, "The line", run.longest_input)
+            (outputs,) = run.nbest([line], first=number, **settings)
+        except UserError as error:
+            print_visible(f"error: {error}")
+            continue
+        shaded: list[str] = []
+        for one in outputs[:SHOWN_OUTPUTS]:
+            score = "" if one.score is None else f"   ({one.score:.2f})"
+            print_visible(f"{one.text.translate(ONE_LINE)}{score}")
+            if (shades := one.shades()) != shaded:  # those of all classes of a text are the same
+                print_visible("\n".join(shades))
+                shaded = shades
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.job_hash import computed_settings
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
+from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import (
@@ -33,6 +33,7 @@ from seq2seq_lab.files import (
 )
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import run_report
+from seq2seq_lab.reporting.component_check import check_components
 from seq2seq_lab.reporting.score_tables import WORST_OUTPUTS
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
@@ -50,9 +51,12 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
+from seq2seq_lab.tasks.parts import build_task, monitored
 from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
+from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile, step_profile
 from seq2seq_lab.training.threads import choose_threads, restored_threads, use_recorded_threads
 from seq2seq_lab.training.trainer import Trainer
@@ -144,7 +148,7 @@ def _record_end(folder: Path, error: BaseException) -> None:
         status = "preempted" if isinstance(error, Preempted) else "interrupted"
     else:
         status, text = "failed", f"{type(error).__name__}: {error}"
-        trace = None if isinstance(error, UserError) else error
+        trace = error.__cause__ if isinstance(error, UserError) else error
         log.error("The run failed. %s", text, exc_info=trace, extra={"console": False})
     if read_finished_result(folder) is None:
         write_result(folder, {"format": RESULT_FORMAT, "status": status, "error": text})
@@ -158,14 +162,15 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     resumed = ranks.broadcast(lambda: find_checkpoint(folder / "checkpoints") if job.resume else None)
     compute, test_compute = prepare_machine(settings, ranks, record)
     ranks = compute.ranks
-    task = build.task(config)
+    task = build_task(config)
     with ranks.main_first():
         heartbeat.beat("reading the data")
         limit = DEV_RUN_EXAMPLES if settings.fast_dev_run else None
         data = task.load(cache_folder(config.cache_dir), vocabulary_folder(job), limit)
     precisions = {"precision": compute.precision.value, "test_precision": test_compute.precision.value}
     heartbeat.beat("building the model")
-    model = initial_model(job, task, ranks).to(compute.device)
+    with named_components(config):
+        model = initial_model(job, task, ranks).to(compute.device)
     if record is None and settings.threads == "auto":
         study, parts = None if config.study.name is None else folder.parent, settings.micro_batches
         choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
@@ -180,8 +185,10 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     if record is not None and resumed is not None:
         start_record = resumed_record(folder, record, start_record, resumed.name)
     run_report.describe(model, task, compute)
+    if record is None and ranks.main:
+        check_components(config, task, model, compute, cache_folder(config.cache_dir), vocabulary_folder(job))
     evaluators = [
-        task.evaluator(data.validation, model, compute, also=[build.monitored(config, task).name]),
+        task.evaluator(data.validation, model, compute, also=[monitored(config, task).name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),
     ]
     tracker, logger = Trackers(()), Logger()
@@ -329,7 +336,7 @@ def make_trainer(
         return evaluation.values
 
     profiled = job.config.trainer.profile and compute.ranks.main
-    settings = build.trainer_settings(job.config, task)
+    settings = trainer_settings(job.config, task)
     # What `trainer.monitor=null` means can depend on the data.
     monitor = {} if task.default_monitor is None else {"trainer.monitor": json.dumps(settings.monitor)}
     return Trainer(
@@ -337,8 +344,8 @@ def make_trainer(
         model=model,
         data=data.train,
         validate=validate,
-        optimizer=build.optimizer(job.config, model),
-        schedule=build.schedule(job.config),
+        optimizer=build_optimizer(job.config, model),
+        schedule=build_schedule(job.config),
         settings=settings,
         tracker=report.tracker,
         folder=job.folder / "checkpoints",
@@ -383,7 +390,7 @@ def tracking(
         yield Logger()
         return
     flat = flat_keys(job.plain, job.choices)
-    logger = build.logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"))
+    logger = build_logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"))
     tracker.add(logger)
     exit_code = 1
     try:

@@ -144,13 +144,14 @@ def tokens_of(config: "Config", side: str) -> list[list[str]]:
     Raises:
         UserError: the corpus cannot be read.
     """
-    from seq2seq_lab import build
     from seq2seq_lab.data.corpus import Corpus
     from seq2seq_lab.data.sentences import SentenceCorpus
     from seq2seq_lab.data.tokenizers import UNK
+    from seq2seq_lab.launching.checks import check_slots
+    from seq2seq_lab.tasks.parts import build_dataset, build_tokenizer
 
-    build.check_slots(config)
-    corpus = build.dataset(config).load()
+    check_slots(config)
+    corpus = build_dataset(config).load()
     if isinstance(corpus, Corpus):
         text, first = corpus.train, side == "source"
         lines = text.source if first else text.target
@@ -162,7 +163,7 @@ def tokens_of(config: "Config", side: str) -> list[list[str]]:
             f"dataset._target_={(config.dataset or {}).get('_target_')} has a corpus of type {type(corpus).__name__}, and "
             f"word vectors need sentences. Choose a parallel data set, or dataset=monolingual."
         )
-    tokenizer = build.tokenizer(config)()
+    tokenizer = build_tokenizer(config)()
     tokenizer.use_languages(language)
     tokenizer.train(lines)
     return [tokenizer.tokens([i for i in ids if i != UNK]) for ids in tokenizer.encode([*lines])]

@@ -13,7 +13,6 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
@@ -23,6 +22,7 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.launch import join_ranks
+from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
@@ -30,8 +30,10 @@ from seq2seq_lab.search.greedy import GreedySearch
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tracking import Trackers
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.trainer import Trainer
 
@@ -89,10 +91,10 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
     settings = config.typed(whole)
     pair, compute = tokenized.tokenizers, Compute(CPU, Precision.fp32, ranks)
     torch.manual_seed(1 + ranks.rank)  # all begin with rank 0's weights all the same
-    model = build.model(settings, pair.source.size, pair.target.size, joint=False).double()
+    model = build_seq2seq(settings, pair.source.size, pair.target.size, joint=False).double()
     sentences: list[int] = []
     seeds: set[int] = set()
-    task = build.task(settings)
+    task = build_task(settings)
     loss = task.loss
 
     def noting(model: Any, batch: Any, step: StepInfo) -> Any:
@@ -113,9 +115,9 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
             seed=1,
         ),
         validate=lambda step, counted: {},
-        optimizer=build.optimizer(settings, model),
-        schedule=build.schedule(settings),
-        settings=build.trainer_settings(settings, task),
+        optimizer=build_optimizer(settings, model),
+        schedule=build_schedule(settings),
+        settings=trainer_settings(settings, task),
         tracker=Trackers(()),
         folder=Path(),
         seed=1,

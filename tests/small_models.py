@@ -9,14 +9,13 @@ import torch
 from hydra import compose
 from omegaconf import DictConfig
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, plain, typed
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
 
 VOCABULARY = 13
 PARTS = ("encoder", "decoder", "attention", "readout")
@@ -90,7 +89,7 @@ def small_bundle(bundle: str, encoder: str, readout: str = "linear", **model: ob
 
 def small_model(config: Config, seed: int = 0, vocabulary: int = VOCABULARY) -> Seq2Seq:
     torch.manual_seed(seed)
-    return build.model(config, source_vocabulary=vocabulary, target_vocabulary=vocabulary, joint=True)
+    return build_seq2seq(config, source_vocabulary=vocabulary, target_vocabulary=vocabulary, joint=True)
 
 
 def batch_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:

@@ -1,6 +1,8 @@
 """The program from Python: the same run as the command line's, opened and looked at."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,11 +15,14 @@ import numpy as np
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from matplotlib.figure import Figure
 
 import seq2seq_lab
 from seq2seq_lab import LoadedTranslation, Translation, api
 from seq2seq_lab.config.hydra_adapter import VERSION_BASE
+from seq2seq_lab.config.run_folders import named_folders
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import read_record, read_result
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
@@ -97,13 +102,14 @@ def main(config):
     import seq2seq_lab
     trained = seq2seq_lab.train(config.settings, folder="trained")
     loaded = seq2seq_lab.load(config.run)
-    print(trained.result["status"], len(loaded.translate(["the king sleeps."])), HydraConfig.get().job.num)
+    print(trained.result["status"], len(loaded.predict(["the king sleeps."])), HydraConfig.get().job.num)
 
 if __name__ == "__main__":
     main()
 """
 
 
+@pytest.mark.slow
 def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(
     run: LoadedTranslation, tmp_path: Path
 ) -> None:
@@ -125,7 +131,7 @@ def test_runs_are_opened_in_a_notebook_that_uses_hydra(run: LoadedTranslation, t
     (tmp_path / "config.yaml").write_text("mine: 1\n")
     hydra.initialize_config_dir(str(tmp_path), **VERSION_BASE)
     try:
-        assert len(seq2seq_lab.load(run.folder).translate(["the king sleeps."])) == 1
+        assert len(seq2seq_lab.load(run.folder).predict(["the king sleeps."])) == 1
         assert hydra.compose("config") == {"mine": 1}
     finally:
         GlobalHydra.instance().clear()
@@ -146,13 +152,11 @@ def test_a_trained_run_is_opened(run: LoadedTranslation, folder: Path) -> None:
 def test_greedy_translations_are_those_of_the_runs_test(run: LoadedTranslation) -> None:
     rows = [json.loads(line) for line in (run.folder / "translations.test.jsonl").read_text().splitlines()]
     assert len(rows) == 20
-    translations = run.translate([row["source"] for row in rows])
+    translations = run.predict([row["source"] for row in rows])
     assert [translation.text for translation in translations] == [row["hypothesis"] for row in rows]
     again = seq2seq_lab.load(run.folder, precision="auto")
     assert again.precision is run.precision
-    assert [row["hypothesis"] for row in rows] == [
-        t.text for t in again.translate([r["source"] for r in rows])
-    ]
+    assert [row["hypothesis"] for row in rows] == [t.text for t in again.predict([r["source"] for r in rows])]
 
 
 def test_many_sentences_keep_their_order_and_scores(run: LoadedTranslation) -> None:
@@ -166,10 +170,10 @@ def test_many_sentences_keep_their_order_and_scores(run: LoadedTranslation) -> N
     ]
     batched = replace(run, config=replace(run.config, trainer=replace(run.config.trainer, eval_batch_size=2)))
     for loaded in (run, batched):
-        translations = loaded.translate(sentences)
+        translations = loaded.predict(sentences, join_subwords=False)
         assert [translation.source for translation in translations] == sentences
         for translation in translations[:3] + translations[5:]:
-            (alone,) = loaded.translate([translation.source])
+            (alone,) = loaded.predict([translation.source], join_subwords=False)
             assert alone.text == translation.text
             assert alone.log_prob == pytest.approx(translation.log_prob, abs=1e-3)
             assert translation.log_prob < 0
@@ -178,14 +182,22 @@ def test_many_sentences_keep_their_order_and_scores(run: LoadedTranslation) -> N
             assert translation.attention.shape == shape
             np.testing.assert_allclose(translation.attention.sum(1), 1, rtol=1e-4)
             assert (translation.source_tokens[0], translation.source_tokens[-1]) == ("<sos>", "<eos>")
-        assert translations[3] == Translation(" \t", "", 0.0, 0.0, [], [], None)
-    assert run.translate([]) == []
+        assert translations[3] == Translation(
+            source=" \t",
+            text="",
+            score=0.0,
+            log_prob=0.0,
+            source_tokens=[],
+            target_tokens=[],
+            attention=None,
+        )
+    assert run.predict([]) == []
 
 
 def test_words_over_subwords(run: LoadedTranslation) -> None:
     (tokens,), (words,) = (
-        run.translate(["John sleeps ."]),
-        run.translate(["John sleeps ."], join_subwords=True),
+        run.predict(["John sleeps ."], join_subwords=False),
+        run.predict(["John sleeps ."]),
     )
     assert words.source_tokens == ["<sos>", "John", "sleeps", ".", "<eos>"]
     assert words.target_tokens == words.text.split() != []
@@ -196,25 +208,90 @@ def test_words_over_subwords(run: LoadedTranslation) -> None:
 
 
 def test_a_plot_of_attention_shows_itself(run: LoadedTranslation) -> None:
-    (translation,) = run.translate(["John sleeps ."])
+    (translation,) = run.predict(["John sleeps ."], join_subwords=False)
     figure = run.plot_attention(translation)
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert labels == translation.source_tokens
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-    words = run.plot_attention("John sleeps .", join_subwords=True)
+    words = run.plot_attention("John sleeps .")
     assert [label.get_text() for label in words.axes[0].get_xticklabels()][1:-1] == ["John", "sleeps", "."]
-    with pytest.raises(UserError, match="empty translation"):
+    with pytest.raises(UserError, match="empty"):
         run.plot_attention("  ")
 
 
 def test_a_model_without_attention(folder: Path) -> None:
     settings = [*TINY, "model=vanilla", "trainer.fast_dev_run=true", f"cache_dir={folder / 'cache'}"]
     run = seq2seq_lab.train(settings, folder=folder / "vanilla")
-    (translation,) = run.translate(["John sleeps ."])
+    (translation,) = run.predict(["John sleeps ."])
     assert translation.attention is None
     assert len(translation.source_tokens) == 5
     with pytest.raises(UserError, match=r"no attention.*model=attn"):
         run.plot_attention(replace(translation, target_tokens=["Jean"]))
+
+
+def test_a_plot_on_given_axes(run: LoadedTranslation) -> None:
+    figure = Figure()
+    axes = figure.subplots(1, 2)
+    (translation,) = run.predict(["John sleeps ."])
+    assert run.plot_attention(translation, ax=axes[1]) is figure
+    assert len(figure.axes) == 2  # no color bar
+    assert [label.get_text() for label in axes[1].get_yticklabels()] == translation.target_tokens
+    assert translation.source in axes[1].get_title()
+    assert not axes[0].images
+
+
+def test_a_run_is_evaluated_from_python(run: LoadedTranslation, tmp_path: Path) -> None:
+    assert run.result is not None
+    opened = seq2seq_lab.load(run.folder, precision="auto")
+    scores = opened.evaluate(validation=True, output=tmp_path / "again")
+    for key in ("val/bleu", "test/bleu", "test/loss_teacher_forced"):
+        assert scores[key] == pytest.approx(run.result[key], rel=1e-6)
+    assert opened.evaluate(output=tmp_path / "twice")["test/bleu"] == scores["test/bleu"]
+    assert read_result(tmp_path / "again")["test/bleu"] == scores["test/bleu"]
+    with pytest.raises(UserError, match="already exists"):
+        opened.evaluate(output=tmp_path / "again")
+    beam = seq2seq_lab.load(run.folder, changes=["search=beam"]).evaluate(output=tmp_path / "beam")
+    assert read_record(tmp_path / "beam")["choices"]["search"] == "beam"
+    table = api.compare([tmp_path / "again", tmp_path / "beam"], by=["search"])
+    assert {line.group.label for line in table.lines} == {"search=beam", "search=greedy"}
+    assert f"{beam['test/bleu']:.2f}" in table._repr_html_()
+    assert "search" in repr(table).splitlines()[0]
+
+
+def test_runs_are_listed_and_the_newest_is_named(
+    run: LoadedTranslation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (lambda: seq2seq_lab.load("latest"), lambda: api.runs()):
+        with pytest.raises(UserError, match="no run"):
+            call()
+    for number, folder in enumerate(("sweeps/why/0a", "outputs/x/second", "outputs/x/first")):
+        copied = shutil.copytree(run.folder, folder)
+        os.utime(Path(copied) / "run.json", (1000 - number, 1000 - number))
+    os.utime("outputs/x/first/result.json")  # a run that ended last did not start last
+    assert seq2seq_lab.load("latest").folder == Path("sweeps/why/0a")
+    assert [entry.status for entry in api.runs(["latest"])] == ["finished"]
+    assert len(api.runs()) == 3
+    assert "outputs/x/first" in api.runs()._repr_html_()
+    assert api.runs(statuses=["failed"]) == []
+    assert named_folders(["init_from=latest", "resume=latest", "seed=1"]) == [
+        "init_from=sweeps/why/0a",
+        "resume=sweeps/why/0a",
+        "seed=1",
+    ]
+    Path("latest").mkdir()  # a folder of this name is meant
+    with pytest.raises(UserError, match=r"latest contains no run"):
+        seq2seq_lab.load("latest")
+
+
+def test_what_a_notebook_shows(run: LoadedTranslation) -> None:
+    (one,) = run.predict(["John <b> sleeps ."])
+    assert "John &lt;b&gt; sleeps ." in one._repr_html_()
+    assert "attention" not in repr(one)
+    shown = run._repr_html_()
+    for part in (str(run.folder), "TranslationTask", run.checkpoint, "BLEU"):
+        assert part in shown
+        assert part in repr(run)
 
 
 def test_the_curves(run: LoadedTranslation) -> None:
@@ -241,7 +318,15 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedTranslation)
         ),
         (lambda folder: seq2seq_lab.load(folder, precision="bf17"), ["precision='bf17'", "'bf16'"]),
         (lambda folder: seq2seq_lab.load(folder, config_dir="nowhere"), ["--config-dir=", "nowhere"]),
-        (lambda folder: seq2seq_lab.load(folder).translate("a text"), ["list of sentences", "['a text']"]),
+        (lambda folder: seq2seq_lab.load(folder).predict("a text"), ["list of texts", "['a text']"]),
+        (
+            lambda folder: seq2seq_lab.load(folder, changes="search=beam"),
+            ["list of changes", "['search=beam']"],
+        ),
+        (lambda folder: api.compare(folder), ["list of folders", "folders=["]),
+        (lambda folder: api.compare([folder], by="seed"), ["list of by", "by=['seed']"]),
+        (lambda folder: api.runs(str(folder)), ["list of folders", "folders=["]),
+        (lambda folder: seq2seq_lab.load(folder).plot_attention(3), ["plot_attention takes one", "int"]),
         (lambda folder: seq2seq_lab.train("seed=1"), ["list of settings", "['seed=1']"]),
         (lambda folder: seq2seq_lab.train(folder=folder), ["already contains a run"]),
     ],
@@ -328,9 +413,9 @@ def test_a_run_with_parts_of_ones_own(tmp_path: Path) -> None:
     examples = Path(__file__).parents[1] / "examples" / "own_components"
     settings = [*TINY, "attention=mine", "trainer.fast_dev_run=true"]
     run = seq2seq_lab.train(settings, folder=tmp_path / "run", config_dir=examples)
-    (translation,) = run.translate(["John sleeps ."])
+    (translation,) = run.predict(["John sleeps ."])
     assert translation.attention is not None
     with pytest.raises(UserError, match=r"my_attention\.CosineAttention is refused.*--config-dir FOLDER"):
         seq2seq_lab.load(run.folder)
     again = seq2seq_lab.load(run.folder, config_dir=examples)
-    assert again.translate(["John sleeps ."])[0].text == translation.text
+    assert again.predict(["John sleeps ."])[0].text == translation.text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import command_line
 import pytest
+from programs import runs
 
-from seq2seq_lab import runs
 from seq2seq_lab.files import read_run_json
 from seq2seq_lab.reporting.runs import find_runs
 

@@ -46,6 +46,7 @@ def execute(blocks: list[str]) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 def test_the_notebook(docs: Path) -> None:
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
@@ -95,11 +96,12 @@ def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
     assert re.findall(r"[^\w.<]/\w+/\S*", shown) == []  # absolute paths
 
 
+@pytest.mark.slow
 def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(docs.parent)
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     small = {
         "dataset.train=300": 'dataset.max_depth=2", "dataset.train=60',
         'dataset.validation=50", "dataset.test=50': 'dataset.validation=6", "dataset.test=6',
@@ -108,6 +110,8 @@ def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None
     names = execute(with_settings(blocks, small))
     assert len(names["translations"]) == 2
     assert len(names["both"].model.members) == 2
+    assert names["beam"].config.search["size"] == 10
+    assert len(names["side_by_side"].axes) == 2
     assert Path("attention.png").is_file()
     assert names["mine"].config.attention["_target_"] == "my_attention.CosineAttention"
 

@@ -71,7 +71,7 @@ def test_frozen_vectors_are_read_projected_and_kept(
     # The run opens, and goes on, without the files.
     vectors.unlink()
     french.unlink()
-    assert seq2seq_lab.load(tmp_path / "run").translate(["the king sleeps."])[0].text
+    assert seq2seq_lab.load(tmp_path / "run").predict(["the king sleeps."])[0].text
     assert command_line.run(f"resume={tmp_path / 'run'}", "trainer.max_epochs=2") == 0
     again = seq2seq_lab.load(tmp_path / "run")
     assert torch.equal(again.model.source_embedding.weight, source)
@@ -167,9 +167,9 @@ def test_refused_before_training(
 def test_a_sentence_too_long_for_the_attention_is_refused_when_it_is_translated(tmp_path: Path) -> None:
     settings = ["attention=location", "decoder=tutorial", "attention.max_length=30"]
     run = seq2seq_lab.train([*TINY, *settings], tmp_path / "run")
-    assert run.translate(["the king sleeps."])[0].text
+    assert run.predict(["the king sleeps."])[0].text
     with pytest.raises(UserError, match=r"has 34 tokens.* 30 at most"):
-        run.translate(["the king sleeps.", " ".join(["king"] * 34)])
+        run.predict(["the king sleeps.", " ".join(["king"] * 34)])
 
 
 def test_a_decaying_ratio_is_logged(tmp_path: Path) -> None:

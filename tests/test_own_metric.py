@@ -9,9 +9,10 @@ import command_line
 import numpy as np
 import pytest
 from extras import needs_plotly
+from programs import compare
 from tracking.offline_record import read_offline_run
 
-from seq2seq_lab import compare, evaluate
+from seq2seq_lab import evaluate
 from seq2seq_lab.files import read_json_lines, read_result
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs

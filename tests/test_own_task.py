@@ -1,6 +1,8 @@
 """The example of a custom task: one file and one YAML make a task that runs, resumes, and is studied and compared."""
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,14 @@ import command_line
 import numpy as np
 import pytest
 from forked_ranks import forked_ranks
+from programs import compare
 from tracking.offline_record import read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import compare, evaluate, predict, translate
+from seq2seq_lab import evaluate, predict
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
+from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.trainer import Trainer
 
@@ -129,11 +134,17 @@ def test_it_is_opened_and_scored_again(run: Path, capsys: pytest.CaptureFixture[
     assert again["test/repeat_f1"] == loaded.result["test/repeat_f1"]
 
 
-def test_programs_of_other_tasks_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for program in (predict, translate):
-        with pytest.raises(SystemExit):
-            program.main([str(run), f"--config-dir={EXAMPLE}"])
-        assert "RepeatTagging" in capsys.readouterr().err
+def test_it_predicts(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "1 2 1 3 2\n4 4\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    predict.main([str(run), f"--config-dir={EXAMPLE}"])
+    printed = capsys.readouterr().out.splitlines()
+    assert [len(line.split()) for line in printed] == [5, 2]
+    assert set(" ".join(printed).split()) <= {"new", "repeated"}
+    loaded = seq2seq_lab.load(run, EXAMPLE)
+    assert [one.text for one in loaded.predict(lines.splitlines())] == printed
+    with pytest.raises(UserError, match="predicts nothing"):
+        Task.predict(loaded.task, loaded.model, ["1"], loaded.compute)
 
 
 def test_an_unknown_metric_is_refused_before_data_is_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ import hydra
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
+from programs import compare
 from reports import full_reports
 from rewriting import crash_at_replacement, rewrite
 from rich.console import Console
@@ -30,7 +31,7 @@ from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
-from seq2seq_lab import compare, evaluate, run, translate
+from seq2seq_lab import evaluate, predict, run
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import compose_resumed, composer
 from seq2seq_lab.config.schema import Precision
@@ -401,7 +402,7 @@ class TestWandb:
             ),
         }
         fetched, original = (
-            seq2seq_lab.load(of).translate(["the king sleeps."])[0].log_prob
+            seq2seq_lab.load(of).predict(["the king sleeps."])[0].log_prob
             for of in (folder / "wandb" / "artifacts" / "1", folder)
         )
         assert fetched == original
@@ -413,6 +414,7 @@ class TestWandb:
         assert record.exit_code == 0
 
 
+@pytest.mark.slow
 def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path: Path) -> None:
     for split, count in (("train", 40), ("val", 4), ("test2016", 4)):
         lines = [f"a b c d e{n}" for n in range(count)]
@@ -509,7 +511,7 @@ class TestResume:
         before = {ended / name: (ended / name).read_bytes() for name in names}
         monkeypatch.setattr(provenance, "source", lambda: "0" * 64)  # newer code computes nothing of this run
         monkeypatch.setattr(Trainer, "fit", lambda _: pytest.fail("it trains"))
-        monkeypatch.setattr(run.build, "logger", lambda *_: pytest.fail("it opens the logger"))
+        monkeypatch.setattr(run, "build_logger", lambda *_: pytest.fail("it opens the logger"))
         assert go_on(ended, "trainer.keep_checkpoints=2") == json.loads(before[ended / "result.json"])
         assert before == {path: path.read_bytes() for path in before}
 
@@ -555,7 +557,7 @@ class TestResume:
             lambda: seq2seq_lab.train([f"init_from={ended}"]),
             lambda: find_runs([ended]),
             lambda: evaluate.evaluate(evaluate.parser().parse_args([str(ended)])),
-            lambda: translate.translate(translate.parser().parse_args([str(ended)])),
+            lambda: predict.predict(predict.parser().parse_args([str(ended)])),
         ):
             with pytest.raises(UserError, match=re.escape(name)):
                 opening()
@@ -642,7 +644,7 @@ class TestResume:
     def test_a_refused_resume_changes_no_record(self, ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.rmtree(ended / "checkpoints" / f"step_{2 * STEPS:08d}")  # there are metrics of later steps
         before = {path: path.read_bytes() for path in ended.rglob("*") if path.is_file()}
-        monkeypatch.setattr(run.build, "logger", lambda *_: pytest.fail("it opens the logger"))
+        monkeypatch.setattr(run, "build_logger", lambda *_: pytest.fail("it opens the logger"))
         with pytest.raises(UserError, match="seed was 1"):
             go_on(ended, "seed=2", "trainer.keep_checkpoints=2")
         changed = {path.name for path, content in before.items() if path.read_bytes() != content}
@@ -1009,12 +1011,12 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
         shlex.split(command) for command in text.replace(" \\\n ", " ").splitlines() if shown in command
     ]
     assert commands[1:] == [
-        ["python", "-m", "seq2seq_lab.translate", shown],
+        ["python", "-m", "seq2seq_lab.predict", shown],
         ["python", "-m", "seq2seq_lab.evaluate", shown, "search=beam"],
         ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN_FOLDER", "--html", "compare.html"],
         ["wandb", "sync", f"{shown}/wandb/offline-run-20261122_160821-51d3938c"],
     ]
-    for program, words in ((translate, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
+    for program, words in ((predict, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
         program.parser().parse_intermixed_args(words[3:])
     shutil.copytree(recorded_folder, folder.with_name("other"))
     compared = run_report.next_commands(TranslationTask.commands, folder, Path(shown))[

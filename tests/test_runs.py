@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from programs import runs
 from rewriting import rewrite
 
-from seq2seq_lab import runs
 from seq2seq_lab.config.choices import choices_of
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.files import LOCK, RUN_FORMAT, lock_folder

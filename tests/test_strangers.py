@@ -8,15 +8,16 @@ from pathlib import Path
 import command_line
 import pytest
 from malformed_runs import ESCAPE, MALFORMED, write_malformed
+from programs import compare, runs
 from rewriting import rewrite
 
-from seq2seq_lab import api, compare, evaluate, reproduce, runs
+from seq2seq_lab import api, evaluate
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose_opened, compose_resumed
 from seq2seq_lab.errors import UserError, print_visible, visible
 from seq2seq_lab.files import cover, read_json_object, sha256
+from seq2seq_lab.launching import reproduction
 from seq2seq_lab.reporting.runs import find_runs
-from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.training import checkpoint
 
 SETTINGS = (
@@ -99,7 +100,7 @@ def test_no_resolver_of_a_recorded_configuration_is_called(
         lambda: api.load(stranger),
         lambda: compose_resumed(stranger, []),
         lambda: command_line.check(f"init_from={stranger}"),
-        lambda: reproduce.reproduce(reproduce.parser().parse_args([str(stranger)])),
+        lambda: reproduction.reproduce(stranger),
     ):
         with pytest.raises(UserError, match=r"oc\.env"):
             call()
@@ -122,8 +123,8 @@ def test_files_that_a_stranger_names_are_read_only_if_the_command_names_them(
     with pytest.raises(UserError, match=r"dataset\.test"):
         compose_resumed(stranger, [])
     with pytest.raises(UserError, match=r"dataset\.test"):
-        reproduce.reproduce(reproduce.parser().parse_intermixed_args([str(stranger)]))
-    assert api.load(stranger).translate(["a small word1"])  # it reads no data set
+        reproduction.reproduce(stranger)
+    assert api.load(stranger).predict(["a small word1"])  # it reads no data set
     evaluate_run(str(stranger), "dataset.train=null", "dataset.validation=null", f"dataset.test={private}")
     assert (stranger / "evaluations" / "1" / "result.json").is_file()
 
@@ -139,7 +140,7 @@ def test_a_run_of_this_user_reads_its_files_while_they_are_unchanged(run: Path, 
     copy = shutil.copytree(run, tmp_path / "copy")
     assert foreign.is_own(run)
     assert foreign.is_own(copy)
-    config = api.open_run(copy, TranslationTask).config
+    config = api.load(copy).config
     foreign.check_inputs(copy, {"dataset": config.dataset}, [])
     assert config.dataset is not None
     path = Path(config.dataset["test"])
@@ -232,7 +233,7 @@ def test_settings_that_need_much_memory_or_time_are_named(
     replace_in_config(stranger, old, new)
     with pytest.raises(UserError, match=rf"{key}=1.*{key}="):
         api.load(stranger)
-    assert api.load(stranger, changes=[f"{key}={change}"]).translate(["a small word1"])
+    assert api.load(stranger, changes=[f"{key}={change}"]).predict(["a small word1"])
     assert api.load(stranger, changes=["search=greedy", "trainer.eval_batch_size=2"])
     foreign.remember(stranger)
     assert api.load(stranger)
@@ -327,7 +328,7 @@ def test_a_malformed_record_is_named_when_a_run_is_opened(key: str, value: objec
     foreign.remember(stranger)  # otherwise the files that it names are refused first
     for call in (
         lambda: api.load(stranger),
-        lambda: reproduce.reproduce(reproduce.parser().parse_args([str(stranger)])),
+        lambda: reproduction.reproduce(stranger),
     ):
         with pytest.raises(UserError, match=rf"run\.json is damaged: {key}="):
             call()

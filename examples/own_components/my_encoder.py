@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.encoders import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
-class ConvolutionalEncoder(Encoder):
+class ConvolutionalEncoder(TokenEncoder):
     """Stacked convolutions with residual connections (after Gehring 2017, arXiv:1611.02344, section 3).
 
     The decoder starts from the mean of each layer's outputs, because the encoder has no final state.

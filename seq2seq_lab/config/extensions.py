@@ -111,13 +111,18 @@ def where(error: BaseException) -> str:
     """Return an error's message, with the file and the line in the trusted folder that raised it."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    message = f"{type(error).__name__}: {error}"
+    message, frame = f"{type(error).__name__}: {error}", frame_of(error)
+    return message if frame is None else f"{frame.filename}, line {frame.lineno}: {message}"
+
+
+def frame_of(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the innermost frame of an error's traceback that is in the trusted folder; None if there is none."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if _folder is not None and Path(frame.filename).is_relative_to(_folder)
     ]
-    return f"{frames[-1].filename}, line {frames[-1].lineno}: {message}" if frames else message
+    return frames[-1] if frames else None
 
 
 def hint(module: str) -> str:

@@ -1,6 +1,6 @@
 """The schema of the configuration: dataclasses of its closed sections, and checks of their values.
 
-The dataclasses have no defaults; all defaults are in conf/. The open slots name a class with `_target_`; `seq2seq_lab.build`
+The dataclasses have no defaults; all defaults are in conf/. The open slots name a class with `_target_`; `config.slots`
 checks them against its constructor.
 """
 
@@ -427,7 +427,7 @@ def _load(path: Path, changed: int) -> DictConfig | ListConfig:
 
 def trainer_defaults() -> dict[str, Any]:
     """Return the settings of conf/trainer/default.yaml."""
-    node: Any = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "trainer" / "default.yaml"))
+    node: Any = OmegaConf.to_container(_value_node("trainer", "default"))
     return {str(key): value for key, value in node.items()}
 
 

@@ -27,6 +27,7 @@ from seq2seq_lab.config.compose import (
 )
 from seq2seq_lab.config.input_paths import make_absolute
 from seq2seq_lab.config.job_hash import without_hydra
+from seq2seq_lab.config.run_folders import named_folders
 from seq2seq_lab.config.schema import CONF_DIR
 from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.launching import study
@@ -66,6 +67,7 @@ def run_command(arguments: Sequence[str]) -> None:
     Raises:
         UserError: the command line is invalid, or a run ended with an error.
     """
+    arguments = named_folders(arguments)
     line = parse_line(arguments)
     shows_only = line.help or line.hydra_help or line.cfg or line.info or line.shell_completion
     if is_secondary_rank() and (line.multirun or shows_only):
@@ -152,8 +154,10 @@ def run_single(composed: Composed, resume_auto: bool = False) -> None:
 
     def run(node: DictConfig) -> None:
         if number is None:
-            make_absolute(composed.node)
-            moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
+            moved = composed
+            if composed.node.hydra.job.chdir:
+                make_absolute(composed.node)
+                moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
             begin = start.start_or_resume_run if resume_auto else start.start_run
             begin(moved, folder)
         else:

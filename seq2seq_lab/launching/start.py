@@ -8,7 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seq2seq_lab import build
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import mask_overrides
@@ -23,11 +22,13 @@ from seq2seq_lab.files import (
     read_finished_result,
     read_record,
 )
-from seq2seq_lab.launching import study, warm_start
+from seq2seq_lab.launching import checks, study, warm_start
 from seq2seq_lab.launching.launch import RankKilledError, check_devices, launch, record_failure
+from seq2seq_lab.models.tables import check_vectors
 from seq2seq_lab.run import Job, remove_result, write_config
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.torchrun import is_external_rank
+from seq2seq_lab.tasks.parts import data_record
 from seq2seq_lab.training import checkpoint, provenance
 
 log = logging.getLogger(__name__)
@@ -42,9 +43,9 @@ def check_parts(config: configuration.Config, resumed: bool = False) -> None:
     Raises:
         UserError: names the key, the value and the remedy.
     """
-    build.check_parts(config)
+    checks.check_parts(config)
     if not resumed:
-        build.check_vectors(config)
+        check_vectors(config)
         warm_start.check(config)
 
 
@@ -215,7 +216,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
         changes,
     )
     check_run(composed.config)
-    differing = provenance.differences(record, provenance.current(composed.config, build.data_record))
+    differing = provenance.differences(record, provenance.current(composed.config, data_record))
     if "data" in differing:
         raise UserError(f"{folder}: the run was trained on other {differing['data']}. Restore the data.")
     for what in differing.values():

@@ -194,7 +194,7 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
     Raises:
         UserError: data or code of a job have changed, and `study.changed` is `refuse`.
     """
-    from seq2seq_lab import build
+    from seq2seq_lab.tasks.parts import data_record
     from seq2seq_lab.training import checkpoint, provenance
 
     found: dict[Path, list[str]] = {}
@@ -206,7 +206,7 @@ def check_unchanged(jobs: Mapping[Path, configuration.Config]) -> None:
         if find_damage(folder, "run"):
             continue  # the job is refused when it starts; the others run
         # Before the lock: loading a large data set takes a while.
-        provenance.current(config, build.data_record)
+        provenance.current(config, data_record)
         with suppress(FolderInUseError), lock_folder(folder, timeout=0):
             found |= handle_changes(folder, config)
     refuse_changed(found)
@@ -220,7 +220,7 @@ def handle_changes(folder: Path, config: configuration.Config) -> dict[Path, lis
     Returns:
         the folder and what differs, if `study.changed=refuse`.
     """
-    from seq2seq_lab import build
+    from seq2seq_lab.tasks.parts import data_record
     from seq2seq_lab.training import checkpoint, provenance
 
     changed = config.study.changed
@@ -228,7 +228,7 @@ def handle_changes(folder: Path, config: configuration.Config) -> dict[Path, lis
     if changed is Changed.keep or not begun:
         return {}
     record = read_record(folder)
-    differing = [*provenance.differences(record, provenance.current(config, build.data_record)).values()]
+    differing = [*provenance.differences(record, provenance.current(config, data_record)).values()]
     if not differing:
         return {}
     if changed is Changed.refuse:

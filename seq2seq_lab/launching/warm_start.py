@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
-from seq2seq_lab import build
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.inheritance import SECTIONS, describe_differences
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.training import checkpoint
 
 
@@ -25,7 +25,7 @@ def check(config: Config) -> None:
         raise UserError(
             f"init_from={folder} contains no run (no config.yaml). Give the folder of a run, such as outputs/DATE/TIME."
         )
-    task = build.task(config)
+    task = build_task(config)
     saved = foreign.load_config(folder / "config.yaml")
     differences = describe_differences(saved, config, [name for name in SECTIONS if name != "initialization"])
     remedy = (

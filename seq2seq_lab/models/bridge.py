@@ -32,7 +32,7 @@ class Bridge(nn.Module):
         self.kind = kind
         self.shape = (decoder.num_layers, decoder.hidden_size)
         self.has_cell = decoder.cell == "lstm"
-        from_final = kind in ("copy", "tanh")
+        from_final = self.uses_final = kind in ("copy", "tanh")
         if from_final:
             check_final(kind, encoder, decoder)
         size = encoder.final_size if from_final else encoder.encoder_output_size
@@ -45,7 +45,7 @@ class Bridge(nn.Module):
 
     def forward(self, source: Source) -> RecurrentState:
         """Return the decoder's first state."""
-        if self.kind in ("copy", "tanh"):
+        if self.uses_final:
             final = source.final
             assert final is not None
             cell_LBH = final.hidden_LBH if final.cell_LBH is None else final.cell_LBH

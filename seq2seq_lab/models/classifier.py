@@ -5,11 +5,15 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import Config
+from seq2seq_lab.config.slots import part
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.encoders.base import TokenEncoder
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.pooling import Pooling
 from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
 
 
 class Texts(Protocol):
@@ -49,7 +53,7 @@ class Classifier(nn.Module):
         self,
         *,
         embedding: Embedding | None,
-        encoder: Encoder,
+        encoder: TokenEncoder,
         pooling: Pooling,
         readout: Readout,
         scale: float,
@@ -95,3 +99,31 @@ class Classifier(nn.Module):
         if gates is not None:
             return Classified(self.readout(vector_BF), *gates)
         return Classified(self.readout(vector_BF), weights_BS, None)
+
+
+def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifier:
+    """Return the classifier, with weights drawn from torch's global generator.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes, source = config.model, config.embedding.source
+    check_tables(config, joint=True)
+    encoder: TokenEncoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
+    size = encoder.embedding_size or sizes.embedding_size
+    pooling: Pooling = part("pooling", config.pooling, KINDS)(
+        input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention, KINDS)
+    )
+    network = Classifier(
+        embedding=build_embedding(source, vocabulary, size) if has_source_table(config) else None,
+        encoder=encoder,
+        pooling=pooling,
+        readout=part("readout", config.readout, KINDS)(
+            feature_size=pooling.feature_size, vocabulary_size=classes, table=None
+        ),
+        scale=embedding_scale(sizes),
+        embedding_dropout=source.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    part("initialization", config.initialization, KINDS)()(network)
+    return network

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.errors import require
 from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
-from seq2seq_lab.models.encoders.pretrained import PretrainedEncoder
+from seq2seq_lab.models.encoders.base import Encoder
 
 Role = Literal["matrix", "embedding", "recurrent", "attention", "energy", "bias"]
 
@@ -80,9 +80,9 @@ def weights_of(model: nn.Module) -> Iterator[tuple[Role, Tensor]]:
 
 
 def pretrained_weights(model: nn.Module) -> set[Tensor]:
-    """Return the weights of pretrained encoders."""
-    encoders = [module for module in model.modules() if isinstance(module, PretrainedEncoder)]
-    return {weight for encoder in encoders for weight in encoder.model.parameters()}
+    """Return the weights of encoders that are loaded from files."""
+    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
+    return {weight for encoder in encoders for weight in encoder.pretrained_parameters()}
 
 
 class Default(Initialization):

@@ -6,14 +6,21 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import Config, TiedEmbeddings
+from seq2seq_lab.config.slots import locate, part
 from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.attention import NoAttention
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
+from seq2seq_lab.models.encoders.base import NO_SOURCE
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.readouts import Readout
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.seq2seq import log_softmax
 from seq2seq_lab.models.source import Source
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale
 
 
 class Beginnings(Protocol):
@@ -111,3 +118,69 @@ class LanguageModel(nn.Module):
     def _embed(self, tokens: Tensor) -> Tensor:
         embedded = self.embedding(tokens)
         return self.embedding_dropout(embedded if self.scale == 1 else embedded * self.scale)
+
+
+def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
+    """Return the language model, with weights drawn from torch's global generator. Its embeddings are those of the target.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes, target, source = config.model, config.embedding.target, config.embedding.source
+    if source.path or source.frozen:
+        raise UserError(
+            f"embedding.source={vars(source)} is not allowed: a language model has no source. Set embedding.target instead."
+        )
+    check_tables(config, joint=True)
+    check_no_source(config)
+    table = build_embedding(target, vocabulary, sizes.embedding_size)
+    decoder: Decoder = part("decoder", config.decoder, KINDS)(
+        input_size=sizes.embedding_size,
+        encoder=NO_SOURCE,
+        attention=part("attention", config.attention, KINDS),
+    )
+    readout: Readout = part("readout", config.readout, KINDS)(
+        feature_size=decoder.feature_size,
+        vocabulary_size=vocabulary,
+        table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
+    )
+    network = LanguageModel(
+        embedding=table,
+        decoder=decoder,
+        readout=readout,
+        scale=embedding_scale(sizes),
+        embedding_dropout=target.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    part("initialization", config.initialization, KINDS)()(network)
+    return network
+
+
+def check_no_source(config: Config) -> None:
+    """Refuse parts and settings of a decoder that read a source.
+
+    Raises:
+        UserError: names the key and the remedy.
+    """
+    slot, sizes = config.decoder or {}, config.model
+    kind: type[Decoder] = locate("decoder", slot, KINDS)
+    attention, bridge = config.attention or {}, slot.get("bridge", "zero")
+    attends = locate("attention", attention, KINDS) is not NoAttention
+    for wrong, setting, remedy in (
+        (
+            kind.needs_source,
+            f"decoder._target_={slot.get('_target_')}",
+            "decoder=plain, luong or transformer",
+        ),
+        (attends, f"attention._target_={attention.get('_target_')}", "attention=none"),
+        (bridge != "zero", f"decoder.bridge={bridge}", "model.bridge=zero"),
+        (
+            slot.get("hidden_size", sizes.encoder_hidden_size) != sizes.encoder_hidden_size,
+            f"model.encoder_hidden_size={sizes.encoder_hidden_size}",
+            f"model.hidden_size={sizes.encoder_hidden_size}",
+        ),
+        (sizes.reverse_source, "model.reverse_source=true", "model.reverse_source=false"),
+        (sizes.share_layers, "model.share_layers=true", "model.share_layers=false"),
+    ):
+        if wrong:
+            raise UserError(f"{setting} is not allowed: a language model has no source. Set {remedy}.")

@@ -188,7 +188,7 @@ class Attender(Pooling):
         return step >= self.free_steps
 
     def gates(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> Gates:
-        states_BSH, _ = self.layers.read(embedded_BSE, lengths)
+        states_BSH, _ = self.layers.forward_padded(embedded_BSE, lengths)
         length_B = on_device(lengths, embedded_BSE.device)
         real_BS = torch.arange(embedded_BSE.shape[1], device=embedded_BSE.device) < length_B[:, None]
         gate_BS = self.gate(states_BSH)[..., 0].float().sigmoid() * real_BS

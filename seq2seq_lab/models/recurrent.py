@@ -131,7 +131,7 @@ class RecurrentLayers(nn.Module):
                 cells.append(self._concatenate(last[1]))
         return sequence, RecurrentState(torch.stack(hidden), torch.stack(cells) if cells else None)
 
-    def read(
+    def forward_padded(
         self, inputs_BTE: Tensor, lengths: collections.abc.Sequence[int]
     ) -> tuple[Tensor, RecurrentState]:
         """Return the same as `forward` for padded inputs; the states are 0 at padding.
@@ -221,9 +221,9 @@ class RecurrentLoop:
     def step(self, t: int, late_BM: Tensor | None) -> Tensor:
         """Read [x_t; late_BM], or x_t alone if `late_BM` is None; return the top layer's state_BH."""
         with record_function("recurrent step"):
-            return self._read(t, late_BM)
+            return self._step_layers(t, late_BM)
 
-    def _read(self, t: int, late_BM: Tensor | None) -> Tensor:
+    def _step_layers(self, t: int, late_BM: Tensor | None) -> Tensor:
         input_BG = self._known_BG[t]
         if late_BM is not None:
             input_BG = torch.addmm(input_BG, late_BM, self._late_GM.t())

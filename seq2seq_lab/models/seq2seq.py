@@ -5,21 +5,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.schema import Config, ModelConfig, TiedEmbeddings
+from seq2seq_lab.config.slots import part
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs
+from seq2seq_lab.models.initialization import Initialization
+from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.readouts import Readout
+from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
+from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
+
+NOT_ONE_NETWORK = (
+    "model.share_layers=true requires that encoder and decoder have the same cell, size and number of layers, in one "
+    "direction. Choose encoder=rnn, lstm or gru with model.encoder_hidden_size equal to model.hidden_size and "
+    "decoder=plain or luong (model=shared does), or set model.share_layers=false."
+)
 
 
 class Seq2Seq(nn.Module):
     """p(y_t | y_<t, x): an encoder, a decoder and a readout with the embedding tables of both sides.
 
     Args:
-        source_embedding: None for an encoder that reads something other than `tokens`.
+        source_embedding: None for a source without tokens, and for an encoder with its own embeddings.
         scale: factor on the embeddings of both sides (√E in Vaswani 2017, §3.4).
         source_dropout: probability on the embeddings of the source.
         target_dropout: probability on the embeddings of the target.
@@ -72,29 +84,33 @@ class Seq2Seq(nn.Module):
         longest = self.longest_source
         if longest is not None and length > longest:
             # `<sos>` and `<eos>` are not counted.
-            unit, framing = ("positions", 0) if self.encoder.reads == "images" else ("tokens", 2)
+            unit, framing = ("positions", 0) if self.encoder.source == "images" else ("tokens", 2)
             raise UserError(
                 f"{name} has {length - framing} {unit}, and this attention function has scores for {longest - framing} at "
                 f"most. Set attention.max_length={length - 2} or more, or choose a function without a limit, such as "
                 f"attention=additive."
             )
 
+    def encode(self, batch: Any) -> EncoderOutputs:
+        """Encode the source of a batch; see `Encoder.encode`."""
+        return self.encoder.encode(batch, self._embed_source)
+
     def start(self, batch: Any) -> tuple[Selectable, Source]:
         """Encode a batch: return the decoder's state before the first target token, and the encoded source.
 
         Args:
-            batch: what the encoder reads; see `Encoder.read`.
+            batch: what the encoder encodes; see `Encoder.encode`.
 
         Raises:
             UserError: a source has more positions than the model can attend to.
         """
-        encoded = self.encoder.read(batch, self._embed_source)
-        name = "An image" if self.encoder.reads == "images" else "A source sentence"
+        encoded = self.encode(batch)
+        name = "An image" if self.encoder.source == "images" else "A source sentence"
         self.check_length(max(encoded.lengths), name)
         source = Source.encoded(encoded, self.decoder.project)
         return self.decoder.start(source), source
 
-    def read(
+    def step_features(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
         """Read one target token: return (features_NF for the readout, the next state, weights_NS or None).
@@ -107,8 +123,12 @@ class Seq2Seq(nn.Module):
     def step(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
-        """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None); see `read`."""
-        features_NF, state, weights_NS = self.read(token_N, state, source, with_weights)
+        """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None).
+
+        Args:
+            with_weights: see `Decoder.step`.
+        """
+        features_NF, state, weights_NS = self.step_features(token_N, state, source, with_weights)
         return log_softmax(self.readout(features_NF)), state, weights_NS
 
     def unroll(
@@ -186,3 +206,75 @@ class EncodedModel:
         """See `Seq2Seq.forward`."""
         result: tuple[Tensor, Tensor | None] = self.model.unroll(inputs_BT, *self.started, with_weights)
         return result
+
+
+def build_seq2seq(
+    config: Config, source_vocabulary: int | None, target_vocabulary: int, joint: bool
+) -> Seq2Seq:
+    """Return the model, with weights drawn from torch's global generator.
+
+    Args:
+        source_vocabulary: None if the source has no tokens.
+
+    Raises:
+        UserError: components that cannot be combined, by name.
+    """
+    sizes: ModelConfig = config.model
+    tied = sizes.tied_embeddings
+    check_tables(config, joint)
+    target_embedding = build_embedding(config.embedding.target, target_vocabulary, sizes.embedding_size)
+    source_embedding = target_embedding if tied is TiedEmbeddings.all else None
+    has_table = source_vocabulary is not None and has_source_table(config)
+    if source_vocabulary is not None and has_table and source_embedding is None:
+        source_embedding = build_embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
+    encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
+    if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
+        raise UserError(NOT_ONE_NETWORK)  # before a bridge asks for something else
+    encoder: Encoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
+    decoder: Decoder = part("decoder", config.decoder, KINDS)(
+        input_size=sizes.embedding_size,
+        encoder=encoder.sizes,
+        attention=part("attention", config.attention, KINDS),
+    )
+    decoder.check(encoder)
+    if sizes.share_layers:
+        decoder.layers = shared_layers(encoder, decoder)
+    readout: Readout = part("readout", config.readout, KINDS)(
+        feature_size=decoder.feature_size,
+        vocabulary_size=target_vocabulary,
+        table=None if tied is TiedEmbeddings.none else target_embedding.weight,
+    )
+    network = Seq2Seq(
+        source_embedding=source_embedding,
+        target_embedding=target_embedding,
+        encoder=encoder,
+        decoder=decoder,
+        readout=readout,
+        scale=embedding_scale(sizes),
+        source_dropout=config.embedding.source.dropout,
+        target_dropout=config.embedding.target.dropout,
+        locked_dropout=sizes.locked_dropout,
+    )
+    initialize: Initialization = part("initialization", config.initialization, KINDS)()
+    initialize(network)
+    return network
+
+
+def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
+    """Return the encoder's recurrent layers for use by the decoder.
+
+    Raises:
+        UserError: the two differ in cell, size, number, direction or dropout of layers.
+    """
+    ours, theirs = getattr(encoder, "layers", None), getattr(decoder, "layers", None)
+    if not isinstance(ours, RecurrentLayers) or not isinstance(theirs, RecurrentLayers):
+        raise UserError(NOT_ONE_NETWORK)
+    shapes = [{name: weight.shape for name, weight in one.named_parameters()} for one in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        raise UserError(NOT_ONE_NETWORK)
+    if str(ours.dropout) != str(theirs.dropout):
+        raise UserError(
+            f"model.share_layers=true: encoder.dropout={ours.dropout} and decoder.dropout={theirs.dropout} differ. Set "
+            f"model.dropout for both."
+        )
+    return ours

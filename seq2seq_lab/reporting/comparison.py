@@ -1,21 +1,25 @@
 """The comparison of groups of runs: means over the seeds, and the significance of differences from a baseline."""
 
 import csv
+import html
 import io
 import re
 import statistics
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, LEVEL, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.group_tests import Difference, Tests
 from seq2seq_lab.reporting.naming import confounded, joint_settings
-from seq2seq_lab.reporting.runs import ASPECTS, Group, differing
+from seq2seq_lab.reporting.runs import ASPECTS, Group, differing, find_runs, group_runs
 from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.notebook import html_table
 
 DIFFERENCE, P_SEEDS, SEEDS, P_MODELS = (
     "difference [95% CI]",
@@ -71,6 +75,7 @@ class Table:
         model_comparisons: the number that `Line.p_models` is corrected for.
         chosen: whether the user named the baseline; otherwise it is the best line that can be tested.
         warnings: differences between the runs besides their settings.
+        skipped: the folders that were left out, and why.
     """
 
     lines: tuple[Line, ...]
@@ -80,6 +85,16 @@ class Table:
     model_comparisons: int
     chosen: bool
     warnings: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        heads, rows, _ = cells(self)
+        return "\n".join("\t".join(row) for row in (heads, *rows))
+
+    def _repr_html_(self) -> str:
+        heads, rows, _ = cells(self)
+        notes = (*legend(self), note(self), *self.warnings, *(f"skipped: {one}" for one in self.skipped))
+        return html_table(heads, rows) + "".join(f"<p>{html.escape(text)}</p>" for text in notes)
 
     @property
     def groups(self) -> list[Group]:
@@ -112,6 +127,33 @@ class Table:
     def label(self) -> str:
         """The label of the metric that the groups are sorted by."""
         return self.metrics[self.metric].label
+
+
+def compare_folders(
+    folders: Sequence[str | Path],
+    by: Sequence[str] = (),
+    baseline: str | None = None,
+    metric: str | None = None,
+    *,
+    p_of_median_runs: bool = False,
+    for_page: bool = False,
+) -> Table:
+    """Compare the finished runs in folders; see `compare`.
+
+    Args:
+        folders: of runs, studies or evaluations (RUN/evaluations/NUMBER).
+        by: the settings that distinguish the rows; () for all that differ, except the seed.
+        for_page: also skip runs whose outputs and attention are malformed.
+
+    Raises:
+        UserError: a folder does not exist, no run is finished, or a name is not one of these runs.
+    """
+    for name, given in (("folders", folders), ("by", by)):
+        if isinstance(given, str | Path):
+            raise UserError(f"compare takes a list of {name}, not one text. Write {name}=[{str(given)!r}].")
+    runs, skipped = find_runs(map(named_folder, folders), for_page)
+    table = compare(group_runs(runs, by), baseline, metric, p_of_median_runs=p_of_median_runs)
+    return replace(table, skipped=tuple(skipped))
 
 
 def compare(

@@ -23,6 +23,7 @@ from seq2seq_lab.reporting.figures import curve_labels
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
 from seq2seq_lab.runtime.direction import direction_of_words
+from seq2seq_lab.runtime.notebook import html_table
 
 FILES = Path(__file__).parent  # of page.html, page.css and page.js
 MAX_POINTS = 200  # of a curve
@@ -60,15 +61,6 @@ def page(table: Table, title: str) -> str:
 def packed(text: str) -> str:
     """Return a text compressed by gzip, in base64."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in HTML."""
-
-    def row(tag: str, texts: Sequence[str]) -> str:
-        return "<tr>" + "".join(f'<{tag} dir="auto">{html.escape(text)}</{tag}>' for text in texts) + "</tr>"
-
-    return f"<table>{row('th', heads)}{''.join(row('td', texts) for texts in rows)}</table>"
 
 
 def page_data(table: Table) -> dict[str, Any]:
@@ -150,7 +142,9 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         add(aspect, "fact", MAIN if len(set(texts)) > 1 else EVERY, texts, texts)
     add("folder", "fact", MAIN, short_folders(runs))
     add("overrides", "fact", DIFFERING, [run.recorded["overrides"] for run in runs])
-    commands = [shlex.join(["python", "-m", "seq2seq_lab.reproduce", str(run.folder)]) for run in runs]
+    commands = [
+        shlex.join(["python", "-m", "seq2seq_lab.runs", str(run.folder), "--reproduce"]) for run in runs
+    ]
     add("command to reproduce", "fact", EVERY, commands)
     shown_keys = {SEED, SEARCH_SEED, *table.groups[0].varies}
     for key in differing_settings(runs):

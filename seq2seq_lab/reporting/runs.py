@@ -3,7 +3,7 @@
 import functools
 import logging
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import NOT_CHOSEN
-from seq2seq_lab.config.job_hash import NOT_COMPUTED, is_stale
+from seq2seq_lab.config.job_hash import NOT_COMPUTED
+from seq2seq_lab.config.run_folders import run_folders
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
 from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -39,9 +40,6 @@ from seq2seq_lab.tracking.files import METRICS_FILE, read_sound_metrics
 
 ASPECTS = ("code", "custom components", "precision", "machine")  # a difference between runs causes a warning
 MAX_NAMED_RUNS = 3  # in a warning
-# Folders in a run folder that are not searched for runs.
-NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "reproductions", "wandb")
-MAX_SEARCH_DEPTH = 32  # levels of folders
 
 log = logging.getLogger(__name__)
 
@@ -250,45 +248,6 @@ def _read_finished(folder: Path, for_page: bool) -> Run:
     if for_page:
         recorded.check_page_rows(run)
     return run
-
-
-def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:
-    """Yield the run folders in a folder, at any depth, or the folder itself.
-
-    The search skips a run's checkpoints, evaluations and the copies that its logger keeps, the files of a study's job that
-    were set aside, links in run folders, and folders that cannot be read.
-
-    Args:
-        seen: resolved paths of the folders that were searched; they are skipped, and new ones added.
-    """
-    waiting = [(folder, False, 0)]
-    while waiting:
-        folder, inside, depth = waiting.pop()
-        if (resolved := folder.resolve()) in seen:
-            continue
-        seen.add(resolved)
-        try:
-            inner = sorted(path for path in folder.iterdir() if path.is_dir())
-        except OSError as error:
-            log.warning("%s is not searched for runs: %s.", folder, error.strerror)
-            continue
-        if depth == MAX_SEARCH_DEPTH:
-            log.warning("%s is not searched for runs: it is %s levels deep.", folder, depth)
-            continue
-        is_run = any((folder / name).is_file() for name in ("run.json", "result.json"))
-        if is_run:
-            yield folder
-        inside |= is_run
-        waiting += [
-            (path, inside, depth + 1)
-            for path in reversed(inner)
-            if not (
-                path.name.startswith(".")
-                or is_stale(path)
-                or (is_run and path.name in NOT_SEARCHED)
-                or (inside and path.is_symlink())
-            )
-        ]
 
 
 def read_run(folder: Path, result: dict[str, Any]) -> Run:

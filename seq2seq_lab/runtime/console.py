@@ -466,3 +466,16 @@ class _Cell(Text):
 def literal(text: str) -> Text:
     """Return a text for a table with control characters escaped: byte-level models can generate them."""
     return _Cell(visible_line(text))
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as H:MM:SS."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def age(seconds: float) -> str:
+    """Return seconds in the largest unit that is not above them, such as "3 h"."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

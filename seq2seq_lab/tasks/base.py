@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq_lab.config.schema import Slot
+from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.batching import Index, StepPlan, deal
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -29,7 +30,7 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
-from seq2seq_lab.tasks.loaded import Loaded
+from seq2seq_lab.tasks.loaded import Loaded, Prediction
 from seq2seq_lab.tracking import Tracker
 
 
@@ -147,33 +148,6 @@ class Report:
         return []
 
 
-class Part:
-    """The constructor of a part, with the settings of its config group bound.
-
-    Args:
-        make: the constructor; None if the group is null.
-        settings: the group's settings.
-    """
-
-    def __init__(self, group: str, make: Callable[..., Any] | None, settings: Mapping[str, Any]) -> None:
-        self.group = group
-        self.settings = settings
-        self._make = make
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a new part.
-
-        Raises:
-            UserError: the part refuses a setting, or the group is null.
-        """
-        if self._make is None:
-            raise UserError(
-                f"{self.group}=null: the task uses this group. Add {self.group!r} to `uses` of its class, and do not "
-                f"override the group with null."
-            )
-        return self._make(*args, **kwargs)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """Constructors of the parts that a configuration names, by config group.
@@ -228,6 +202,7 @@ class Task(ABC):
     Attributes:
         uses: the config groups that describe the task's parts; the others are null.
         settings: the settings of the `trainer` section that the constructor takes.
+        sources: what an encoder of the task may encode; see `Encoder.source`.
         metrics: the metrics of an evaluation.
         groupings: the metrics by group of examples.
         primary: the name of the metric that the comparison sorts and tests by.
@@ -242,6 +217,7 @@ class Task(ABC):
 
     uses: ClassVar[frozenset[str]]
     settings: ClassVar[tuple[str, ...]] = ()
+    sources: ClassVar[tuple[str, ...]] = ("tokens",)
     metrics: Sequence[Metric]
     groupings: Sequence[Grouping] = ()
     primary: str
@@ -347,6 +323,21 @@ class Task(ABC):
         Args:
             also: names of metrics of the final evaluation to compute at each validation; see `measure`.
         """
+
+    def predict(self, model: Any, inputs: Sequence[str], compute: Compute) -> Sequence[Prediction]:
+        """Return a prediction for each input of an opened run; see `Loaded.predict`. It is called after `open`.
+
+        A task with several outputs per input, or with options, overrides `Loaded.nbest` instead.
+
+        Args:
+            inputs: lines of text, or paths of files if `Loaded.reads` is "files".
+
+        Raises:
+            UserError: an input cannot be used.
+        """
+        raise UserError(
+            f"{type(self).__name__} predicts nothing. Add a method predict to the class; see docs/extending.md."
+        )
 
     def baselines(self, split: Any) -> Iterable[Baseline]:
         """Return the results of trivial baselines on a test split. Only rank 0 calls it, once per split after the training.

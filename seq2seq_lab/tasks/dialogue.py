@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.dialogue import DialogueCorpus, DialogueText
 from seq2seq_lab.data.tokenizers.turns import TURN, TurnTokenizer
@@ -13,7 +14,7 @@ from seq2seq_lab.metrics.base import Grouping
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import DECODING_METRICS
-from seq2seq_lab.tasks.base import Baseline, Part, Parts, TaskData
+from seq2seq_lab.tasks.base import Baseline, Parts, TaskData
 from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs, TranslationSplit
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
@@ -50,7 +51,7 @@ class DialogueTask(TranslationTask):
         name for name in TranslationTask.settings if name not in ("length_bounds", "join_subwords")
     )
     name, corpus_type = "dialogue", DialogueCorpus
-    reads = ("tokens", "turns")
+    sources = ("tokens", "turns")
     metrics = (
         *(ExactMatch(), Bleu(), *DECODING_METRICS),
         MeanLoss("teacher_forced", "teacher-forced loss"),
@@ -59,7 +60,7 @@ class DialogueTask(TranslationTask):
     )
     primary = "accuracy"
     commands = {  # noqa: RUF012  (a constant)
-        "answer dialogues, one per line with tabs between the turns": ("seq2seq_lab.translate", "RUN"),
+        "answer dialogues, one per line with tabs between the turns": ("seq2seq_lab.predict", "RUN"),
         "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 

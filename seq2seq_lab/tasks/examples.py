@@ -1,12 +1,18 @@
-"""Training examples in batches of equal length, for tasks whose examples are sequences."""
+"""Training examples in batches of equal length, and tasks whose examples are tensors."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
+from torch import Tensor
 
-from seq2seq_lab.data.batching import Examples, Index, StepPlan, Unit, plan_epoch
-from seq2seq_lab.tasks.base import EpochPlan
+from seq2seq_lab.data.batching import Examples, Index, StepPlan, Unit, plan_epoch, plan_evaluation
+from seq2seq_lab.metrics.base import digest
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.tasks.base import EpochPlan, Parts, Task, TaskData
+from seq2seq_lab.tasks.evaluation import SplitEvaluator
 
 MakeBatch = Callable[[Index], Any]
 
@@ -67,3 +73,103 @@ class TrainingExamples:
             self._on_device = examples, device, self.batches(examples, device)
         plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, number, self.pad_to)
         return ExamplePlan(plan, examples.units.numpy(), self._on_device[2])
+
+
+@dataclass(frozen=True)
+class TensorExamples:
+    """N examples, a split or a batch: the fields of a subclass that are tensors have a row for each example.
+
+    Attributes:
+        prefix: prefix of the metrics of a split.
+    """
+
+    prefix: str
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are tensors, by name."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+    def __len__(self) -> int:
+        return len(next(iter(self.tensors.values())))
+
+    def __getitem__(self, index: Any) -> Self:
+        rows: dict[str, Any] = {name: tensor[index] for name, tensor in self.tensors.items()}
+        return replace(self, **rows)
+
+    @property
+    def lengths(self) -> Tensor:
+        """The length of each example, by which batches are made: int64, N. By default all are equal."""
+        return torch.ones(len(self), dtype=torch.int64)
+
+    @property
+    def units(self) -> Tensor:
+        """The number of units of each example, over which the loss is a mean: int64, N. By default examples count."""
+        return torch.ones(len(self), dtype=torch.int64)
+
+    def batches(self, device: torch.device) -> MakeBatch:
+        """Return what makes batches on a device."""
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors.items()}
+        there = replace(self, **moved)
+        return lambda index: there[torch.from_numpy(index)]
+
+    @property
+    def hash(self) -> str:
+        """Identifies the examples."""
+        return digest([tensor.tolist() for tensor in self.tensors.values()])
+
+
+class TensorTask(Task):
+    """A task whose splits are `TensorExamples`. A subclass defines metrics, model, loss and an evaluator.
+
+    Attributes:
+        evaluator_type: the evaluator, whose constructor is that of `SplitEvaluator`.
+
+    Args:
+        splits: the examples of "train", "val" and "test", by prefix.
+    """
+
+    settings = ("batch_size", "eval_batch_size")
+    evaluator_type: ClassVar[type[SplitEvaluator[Any]]]
+
+    def __init__(
+        self,
+        splits: Mapping[str, TensorExamples],
+        *,
+        parts: Parts,
+        seed: int,
+        batch_size: int,
+        eval_batch_size: int,
+    ) -> None:
+        self.splits, self.parts, self.seed = splits, parts, seed
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+
+    def data_record(self) -> dict[str, Any]:
+        hashes = {name: split.hash for name, split in self.splits.items()}
+        return {
+            "fingerprint": digest(hashes.values()),
+            "sizes": {name: len(split) for name, split in self.splits.items()},
+            "tests": {"test": hashes["test"]},
+            "counts": {},
+        }
+
+    def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
+        train, record = self.splits["train"], self.data_record()
+        return TaskData(
+            train=TrainingExamples(
+                lambda epoch: train, TensorExamples.batches, self.batch_size, "sentences", self.seed
+            ),
+            validation=self.splits["val"][:limit],
+            tests=[self.splits["test"][:limit]],
+            record=record,
+            identity={"the data": record["fingerprint"]},
+        )
+
+    def evaluator(
+        self, split: Any, model: Any, compute: Compute, also: Collection[str] = ()
+    ) -> SplitEvaluator[Any]:
+        plan = plan_evaluation(split, self.eval_batch_size)
+        return self.evaluator_type(
+            model, split, compute, plan=plan, examples=split.hash, metrics=self.metrics, also=also
+        )

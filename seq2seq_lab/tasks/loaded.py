@@ -1,31 +1,95 @@
 """A trained run in Python: what `seq2seq_lab.load` and `seq2seq_lab.train` return for every task."""
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.config.schema import Config, Precision
+from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
+from seq2seq_lab.runtime.notebook import html_table, preformatted
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+LONGEST_INPUT = 1000  # tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The output of a trained run for one input.
+
+    A task with more than a text to show overrides the methods.
+
+    Attributes:
+        source: the line of text, or the path of the file.
+        text: the output.
+        score: the value that outputs are ranked by; None if they have none.
+    """
+
+    source: str
+    text: str
+    score: float | None = None
+
+    def columns(self) -> list[str]:
+        """Return what `python -m seq2seq_lab.predict` prints, by default the text."""
+        return [self.text]
+
+    def shades(self) -> list[str]:
+        """Return the attention as lines of shaded text; empty if there is none."""
+        return []
+
+    def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure | None":
+        """Return the attention as a figure, None for an empty output.
+
+        Args:
+            light: draw high weights dark on white, for print.
+            ax: draw on these axes and return their figure.
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        raise UserError("This task draws no attention. Leave it out.")
+
+    def _repr_html_(self) -> str:
+        return preformatted("\n".join([self.source, f"→ {self.text}", *self.shades()]))
 
 
 @dataclass(frozen=True)
+class Opening:
+    """How a run was opened; see `seq2seq_lab.load`.
+
+    Attributes:
+        folders: those of the runs of an ensemble; of one run, its own.
+        evaluate: scores the run, see `Loaded.evaluate`.
+    """
+
+    folders: tuple[str, ...]
+    config_dir: Path | str | None
+    precision: str
+    changes: tuple[str, ...]
+    checkpoint: str | None
+    evaluate: Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True, repr=False)
 class Loaded:
     """A trained run with the weights of one of its checkpoints.
 
-    A task that does more after training, such as translating, names a subclass as `Task.loaded`.
+    A task that does more after training, such as drawing attention, names a subclass as `Task.loaded`.
 
     Attributes:
+        reads: whether inputs are lines of text or files.
+        options: the options of `python -m seq2seq_lab.predict` that the task has, as the parser names them.
         folder: the run folder.
         config: its configuration.
         result: the content of `result.json`; None if the run has not ended, only "status" and "error" if it is damaged.
@@ -33,15 +97,38 @@ class Loaded:
         model: the model, in evaluation mode.
         compute: where and in what precision the model computes.
         checkpoint: the names of the checkpoints.
+        opening: how the run was opened.
     """
 
+    reads: ClassVar[Literal["lines", "files"]] = "lines"
+    options: ClassVar[frozenset[str]] = frozenset()
+
     folder: Path
-    config: Config = field(repr=False)
-    result: dict[str, Any] | None = field(repr=False)
-    task: Any = field(repr=False)
-    model: Any = field(repr=False)
+    config: Config
+    result: dict[str, Any] | None
+    task: Any
+    model: Any
     compute: Compute
     checkpoint: str
+    opening: Opening
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name}: {text}" for name, text in self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table(("run", str(self.folder)), self._facts()[1:])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what identifies the run, and its primary metric on the validation and test set."""
+        result = self.result or {}
+        status = result.get("status", "not ended")
+        facts = [("run", str(self.folder)), ("task", type(self.task).__name__), ("status", str(status))]
+        metric = next(one for one in self.task.metrics if one.name == self.task.primary)
+        for split in ("val", "test"):
+            value = result.get(f"{split}/{metric.name}")
+            if value is not None:
+                facts.append((f"{split} {metric.label}", f"{value:{metric.format}}"))
+        return [*facts, ("checkpoint", self.checkpoint), ("computes on", str(self.compute.device))]
 
     @property
     def device(self) -> torch.device:
@@ -76,6 +163,105 @@ class Loaded:
         chosen = [row for row in rows if metric in row]
         return [row["step"] for row in chosen], [row[metric] for row in chosen]
 
+    @property
+    def longest_input(self) -> int:
+        """The number of tokens above which `python -m seq2seq_lab.predict` refuses a line, unless an option allows it."""
+        return LONGEST_INPUT
+
+    def check_input(self, line: str, where: str, longest: int) -> None:
+        """Refuse a line that the model cannot read, or that has more tokens than `longest`.
+
+        Args:
+            where: the file and the number of the line.
+
+        Raises:
+            UserError: names the line and the remedy.
+        """
+
+    def predict(self, inputs: Sequence[str], **options: Any) -> list[Any]:
+        """Return the best output for each input, a `Prediction`; see `nbest`."""
+        return [best for best, *_ in self.nbest(inputs, **options)]
+
+    def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[Any]]:
+        """Return all outputs for each input, the best first.
+
+        Args:
+            inputs: lines of text, or paths of files (`reads`), processed in batches of `trainer.eval_batch_size`.
+            first: the number of the first input in its file.
+
+        Raises:
+            UserError: `inputs` is not a list, or the task has no `predict`.
+        """
+        self._check_list(inputs)
+        return [[one] for one in self.task.predict(self.model, inputs, self.compute)]
+
+    def evaluate(
+        self, validation: bool = False, output: str | Path | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Score the run on its test sets, and write the scores with outputs and statistics as `evaluate` does.
+
+        To score it on other test sets or with another search, open it with changes:
+        `load(FOLDER, changes=["dataset.test=FILE", "search=beam"]).evaluate()`.
+
+        Args:
+            validation: score the validation split too.
+            output: the folder to write; None for evaluations/NUMBER in the run folder.
+            options: passed to the evaluator of the task, such as `replace_unknown=True` for translation.
+
+        Returns:
+            The scores, by the names of `result.json`.
+
+        Raises:
+            UserError: the data cannot be used, or `output` exists.
+        """
+        return self.opening.evaluate(self, validation=validation, output=output, **options)
+
+    def plot_attention(
+        self, prediction: "str | Prediction", light: bool = False, ax: "Axes | None" = None
+    ) -> "Figure":
+        """Return the attention of a prediction as a figure, which a notebook displays.
+
+        Args:
+            prediction: a result of `predict`, or an input to predict.
+            light: draw high weights dark on white, for print.
+            ax: draw on these axes and return their figure.
+
+        Raises:
+            UserError: the model has no attention, or the output is empty.
+        """
+        if isinstance(prediction, str):
+            (prediction,) = self.predict([prediction])
+        if not isinstance(prediction, Prediction):
+            raise UserError(
+                f"plot_attention takes one input or one result of predict, not a {type(prediction).__name__}."
+            )
+        figure = prediction.figure(light, ax)
+        if figure is None:
+            raise UserError(f"The output for {prediction.source!r} is empty: there is no attention to plot.")
+        return displayed(figure)
+
+    def _check_list(self, inputs: object) -> None:
+        if isinstance(inputs, str | Path):
+            kind = "texts, not one text" if self.reads == "lines" else "files, not one file"
+            raise UserError(f"predict takes a list of {kind}. Write [{str(inputs)!r}].")
+
+
+def check_length(tokenizer: Tokenizer, line: str, where: str, longest: int, empty: bool = True) -> int:
+    """Refuse a line with too many tokens or, unless `empty`, with none. Return the number of tokens.
+
+    Raises:
+        UserError: names the line and the remedy.
+    """
+    length = len(tokenizer.encode([line])[0])
+    if length > longest:
+        raise UserError(
+            f"{where} has {length:,} tokens; the limit is {longest:,}. Split the line, or set --max-tokens={length}: time "
+            f"and memory grow with the length."
+        )
+    if not (length or empty):
+        raise UserError(f"{where}: {line!r} has no token. Remove the line.")
+    return length
+
 
 def draw_maps(
     folder: Path,
@@ -95,8 +281,8 @@ def draw_maps(
     """
     if not maps:
         raise UserError(
-            f"The model of {folder} has no attention maps of layers and heads. Use one run with a Transformer "
-            f"encoder or decoder, for example model=transformer."
+            f"The model of {folder} has no attention maps of layers and heads. Use one run with a Transformer, for example "
+            f"model=transformer, or decoder=transformer for a language model."
         )
     return {
         name: plots.draw_attention_maps(to_host(maps_1LATS[0].float()), *axes[name], title)

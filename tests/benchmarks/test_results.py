@@ -74,7 +74,7 @@ def change(path: Path, **changes: Any) -> None:
 def test_the_pages_show_the_file() -> None:
     for page, parts in result_tables.pages(LINES).items():
         text = page.read_text("utf-8")
-        assert with_parts(text, parts) == text, "run: python -m benchmarks.results tables"
+        assert with_parts(text, parts) == text, "run: python -m benchmarks.result_tables"
         for lines in parts.values():
             assert lines[0].startswith(result_tables.NOT_RECORDED) or "|---" in lines[1]
 

@@ -25,12 +25,12 @@ from benchmarks.learners import (
 from benchmarks.reference import Sizes
 from benchmarks.training import Arm, Row, arms, measure, mixed_lengths, new_contestant, new_row, parser
 from benchmarks.turns import Contestant, Turn, in_turns, median_interval
-from seq2seq_lab import build
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.models.seq2seq import build_seq2seq
 
 CPU = torch.device("cpu")
 FP32 = Precision.fp32
@@ -72,7 +72,7 @@ def test_reference_and_package_are_one_function_of_large_weights(name: str) -> N
 def test_the_bundle_at_the_published_sizes_is_the_reference(name: str) -> None:
     sizes = Sizes(7853, 5893, embedding=256, hidden=512)
     with torch.device("meta"):
-        package = build.model(package_config(name, sizes, 0.5, 128, 1), 7853, 5893, joint=False)
+        package = build_seq2seq(package_config(name, sizes, 0.5, 128, 1), 7853, 5893, joint=False)
         reference = MODELS[name].reference(sizes, 0.5)
     assert num_parameters(package) == num_parameters(reference)
 

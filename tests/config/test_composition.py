@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 from small_models import recurrent_values_of
 from torch import nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.compose import compose_job, update
@@ -31,6 +30,7 @@ from seq2seq_lab.config.schema import (
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import start
 from seq2seq_lab.models.dropout import Dropout
+from seq2seq_lab.models.seq2seq import build_seq2seq
 
 # encoder=pretrained needs a package and a folder: tests/models/test_pretrained.py
 FILES = sorted(set(CONF_DIR.glob("*/*.yaml")) - {CONF_DIR / "encoder" / "pretrained.yaml"})
@@ -134,13 +134,13 @@ def dropouts(part: nn.Module) -> dict[str, float]:
 @pytest.mark.parametrize("encoder", RECURRENT_ENCODERS)
 def test_an_encoder_uses_the_dropout_rates_of_the_model(encoder: str) -> None:
     config, _, _ = compose(f"encoder={encoder}", *DROPOUTS)
-    made = build.model(config, 8, 8, joint=False).encoder
+    made = build_seq2seq(config, 8, 8, joint=False).encoder
     assert dropouts(made) == {"layers.dropout": BETWEEN, "encoder_output_dropout": STATES}
 
 
 def test_a_transformer_uses_the_dropout_rates_of_the_model() -> None:
     config, _, _ = compose("model=transformer", *DROPOUTS)
-    model = build.model(config, 8, 8, joint=False)
+    model = build_seq2seq(config, 8, 8, joint=False)
     for part, count in ((model.encoder, 2), (model.decoder, 3)):
         found = dropouts(part)
         assert len(found) == count * config.model.num_layers
@@ -156,7 +156,7 @@ def test_an_encoder_reads_in_the_order_of_model_reverse_source(encoder: str) -> 
 @pytest.mark.parametrize("decoder", RECURRENT_DECODERS)
 def test_a_decoder_uses_the_dropout_rates_of_the_model(decoder: str) -> None:
     config, _, _ = compose(f"decoder={decoder}", *COMPANIONS.get(("decoder", decoder), []), *DROPOUTS)
-    found = dropouts(build.model(config, 8, 8, joint=False).decoder)
+    found = dropouts(build_seq2seq(config, 8, 8, joint=False).decoder)
     between = {name for name in found if name.endswith("layers.dropout")}
     assert bool(between) == (decoder != "conditional")  # its two networks have a layer each
     states = set(found) - between - {"first.dropout", "second.dropout", "output.dropout"}

@@ -15,10 +15,11 @@ import torch
 from omegaconf import OmegaConf
 from program import Program, assert_refused
 
-from seq2seq_lab import build
 from seq2seq_lab.config import compose, extensions
 from seq2seq_lab.config import schema as config
+from seq2seq_lab.config.slots import locate, part
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.models.encoders import EncoderOutputs
 from seq2seq_lab.models.source import Source
 
@@ -55,13 +56,13 @@ def check(folder: Path, *overrides: str) -> None:
 
 def located(folder: Path, target: str = "my_part.Mine") -> type:
     with extensions.using(folder):
-        return build.locate("attention", {"_target_": target})
+        return locate("attention", {"_target_": target}, KINDS)
 
 
 def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
     check(folder, "attention=mine")
     with pytest.raises(UserError, match=r"refused.*--config-dir FOLDER.*SEQ2SEQ_LAB_TRUST=my_part "):
-        build.locate("attention", {"_target_": "my_part.Mine"})
+        locate("attention", {"_target_": "my_part.Mine"}, KINDS)
     # No prefix: a module of nearly its name is another one.
     with pytest.raises(UserError, match=r"no my_prat\.py\. Did you mean 'my_part'\?"):
         located(folder, "my_prat.Mine")
@@ -73,6 +74,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
         ["attention=mine"],
         ["attention=window", "attention.components=3"],
         ["encoder=convolution", "decoder.cell=gru"],
+        ["task=captions", "encoder=patches", "encoder.patch=8"],
         ["dataset=reversal"],
         ["schedule=triangle", "schedule.half_cycle=5"],
     ],
@@ -302,12 +304,12 @@ def examples() -> Iterator[Any]:
     """Makes a part of the examples with the defaults of its YAML."""
     with extensions.using(EXAMPLES), compose.composer():
 
-        def make(part: str, value: str, *overrides: str, **runtime: int) -> Any:
-            node = hydra.compose("config", [f"{part}={value}", *overrides])
-            slot = OmegaConf.to_container(node[part], resolve=True)
+        def make(group: str, value: str, *overrides: str, **runtime: int) -> Any:
+            node = hydra.compose("config", [f"{group}={value}", *overrides])
+            slot = OmegaConf.to_container(node[group], resolve=True)
             assert isinstance(slot, dict)
             settings = {str(key): item for key, item in slot.items()}
-            return build.locate(part, settings), build.part(part, settings)(**runtime)
+            return locate(group, settings, KINDS), part(group, settings, KINDS)(**runtime)
 
         yield make
 
@@ -374,10 +376,10 @@ def test_the_encoder_sees_no_padding(examples: Any) -> None:
     )
     encoder.eval()
     embedded_BSE = torch.randn(2, 7, 4)
-    encoder_outputs_BSM, _, final = encoder(embedded_BSE, [7, 5])
-    alone_BSM, _, final_alone = encoder(embedded_BSE[1:, :5], [5])
-    torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone_BSM)
-    torch.testing.assert_close(final.hidden_LBH[:, 1:], final_alone.hidden_LBH)
+    together, alone = encoder(embedded_BSE, [7, 5]), encoder(embedded_BSE[1:, :5], [5])
+    encoder_outputs_BSM, final = together.outputs_BSM, together.final
+    torch.testing.assert_close(encoder_outputs_BSM[1:, :5], alone.outputs_BSM)
+    torch.testing.assert_close(final.hidden_LBH[:, 1:], alone.final.hidden_LBH)
     assert encoder_outputs_BSM[1, 5:].eq(0).all()
     assert final.hidden_LBH.shape == (3, 2, 6)
 

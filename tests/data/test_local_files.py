@@ -19,12 +19,13 @@ import pytest
 from omegaconf import OmegaConf
 from pyarrow import parquet
 
-from seq2seq_lab.build import check_slot
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data import local_files
 from seq2seq_lab.data.local_files import read_lines
 from seq2seq_lab.data.parallel import Parallel
 from seq2seq_lab.data.tables import find_line, json_rows
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "parallel.yaml"
 PAIRS = [
@@ -60,7 +61,7 @@ def dataset(path: Path, **changes: Any) -> Parallel:
         Path(file).write_text("v\n", "utf-8")
     settings: Any = OmegaConf.to_container(OmegaConf.load(DEFAULTS))
     settings |= {"validation": one, "test": one, "train": str(path)} | changes
-    check_slot("dataset", settings)
+    check_slot("dataset", settings, KINDS)
     settings.pop("_target_")
     return Parallel(**settings)
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq_lab.build import check_slot
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.multi30k import Multi30k
 from seq2seq_lab.data.parallel import Parallel
 from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS
 
 DEFAULTS = Path(__file__).parents[2] / "conf" / "dataset" / "parallel.yaml"
 
@@ -24,7 +25,7 @@ PAIRS = [("eins", "one"), ("zwei", "two"), ("drei", "three")]
 def parallel(**changes):
     """The data set with the defaults of its YAML file, checked as a configuration is."""
     settings = OmegaConf.to_container(OmegaConf.load(DEFAULTS)) | changes
-    check_slot("dataset", settings)
+    check_slot("dataset", settings, KINDS)
     assert settings.pop("_target_") == f"{Parallel.__module__}.{Parallel.__name__}"
     return Parallel(**settings)
 

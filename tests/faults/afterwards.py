@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from faults.rig import SETTINGS, Fault, Hook, Rig, Seen, at_step, in_child, kill, losses, send, valid
+from programs import compare
 
-from seq2seq_lab import compare
 from seq2seq_lab import run as program
 from seq2seq_lab.files import read_json_object, read_run_json
 from seq2seq_lab.launching import study

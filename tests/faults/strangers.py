@@ -7,9 +7,10 @@ from pathlib import Path
 
 from faults.rig import Ended, Fault, Rig, Seen, in_child
 from malformed_runs import MALFORMED, write_malformed
+from programs import compare, runs
 from rewriting import rewrite
 
-from seq2seq_lab import compare, evaluate, reproduce, runs, translate
+from seq2seq_lab import evaluate, predict
 
 SECRET = "SECRET_OF_THE_USER"
 
@@ -45,8 +46,8 @@ def programs(rig: Rig, folder: Path) -> Iterator[tuple[str, Ended]]:
     sentence = folder.parent / "sentence"
     sentence.write_text("the cat sleeps .\n")
     yield "evaluate", call(evaluate.main, str(folder))
-    yield "translate", call(translate.main, str(folder), str(sentence))
-    yield "reproduce", call(reproduce.main, str(folder))
+    yield "predict", call(predict.main, str(folder), str(sentence))
+    yield "reproduce", call(runs.main, str(folder), "--reproduce")
     yield "resume", rig.resume(folder)
 
 
@@ -83,9 +84,9 @@ def private_files(rig: Rig) -> Seen:
     after = rest[rest.index("\ntokenizer:") :]
     rewrite(folder / "config.yaml", f"{before}dataset:\n  _target_: " + "\n  ".join(settings) + after)
     for name, ended in programs(rig, folder):
-        expected = 0 if name == "translate" else 2  # it reads no data set
+        expected = 0 if name == "predict" else 2  # it reads no data set
         seen.expect(ended.status == expected, f"{name}: status {ended.status}: {ended.output}")
-        seen.expect(name == "translate" or "dataset.test" in ended.output, f"{name}: {ended.output}")
+        seen.expect(name == "predict" or "dataset.test" in ended.output, f"{name}: {ended.output}")
         seen.count("refused", int(ended.status == 2))
     written = [path for path in folder.rglob("*") if path.is_file() and b"the secret" in path.read_bytes()]
     seen.expect(not written, f"{written} contain the file of the user")
@@ -97,8 +98,9 @@ def malformed(rig: Rig) -> Seen:
     """A tree of malformed runs with two that are not."""
     seen, tree = Seen(), rig.new()
     write_malformed(rig.whole("dataset.test=6"), tree)
-    for name, main in (("compare", compare.main), ("runs", runs.main)):
-        ended = call(main, str(tree))
+    page = ("--html", str(tree.parent / "page.html"))  # its outputs and attention are checked for the page
+    for name, main, options in (("compare", compare.main, page), ("runs", runs.main, ())):
+        ended = call(main, str(tree), *options)
         seen.worst("seconds", round(ended.seconds))
         seen.expect(ended.status == 0, f"{name}: status {ended.status}: {ended.output}")
         seen.expect("Traceback" not in ended.output, ended.output)

@@ -17,7 +17,6 @@ import torch
 from faults.rig import STEPS, Fault, Hook, Rig, Seen, at_step, kill, losses, session, valid
 from rewriting import rewrite
 
-from seq2seq_lab import build
 from seq2seq_lab import run as program
 from seq2seq_lab.data import token_cache
 from seq2seq_lab.data.tokenizers.word import WordTokenizer
@@ -25,6 +24,7 @@ from seq2seq_lab.files import RUN_FORMAT, read_json_object
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.run import Job
+from seq2seq_lab.tasks.parts import data_record
 from seq2seq_lab.training import provenance
 
 CAPABILITY_VERSION = 0x20080522  # of linux/capability.h, for 64 capabilities
@@ -162,7 +162,7 @@ def thousand_jobs(rig: Rig) -> Seen:
     command = ("-m", f"seed=range(0,{JOBS})", "study.name=many", "logger=none")
 
     def finish(job: Job, ranks: Any, stop: Any) -> dict[str, Any]:
-        record = {"choices": job.choices, "commit": None, **provenance.current(job.config, build.data_record)}
+        record = {"choices": job.choices, "commit": None, **provenance.current(job.config, data_record)}
         rewrite(job.folder / "run.json", json.dumps({"format": RUN_FORMAT, **record}))
         machine = {"device_name": "CPU", "threads": 1, "torch": torch.__version__}
         origin = {"dirty": False, "test_precision": "fp32", "machine": machine, **record}

@@ -22,7 +22,6 @@ from program import Program, assert_refused
 from rewriting import rewrite
 
 import seq2seq_lab
-from seq2seq_lab import build
 from seq2seq_lab.config import foreign, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.compose import composer
@@ -30,7 +29,8 @@ from seq2seq_lab.config.explain import EXTRAS
 from seq2seq_lab.config.schema import group_values, groups, plain
 from seq2seq_lab.errors import UserError, report_errors
 from seq2seq_lab.files import RUN_FORMAT
-from seq2seq_lab.launching import start
+from seq2seq_lab.launching import checks, start
+from seq2seq_lab.tasks import parts
 
 MODULE = """
 from torch import Tensor
@@ -610,10 +610,11 @@ def test_a_plain_run_composes_and_checks_once(program: Program, monkeypatch: pyt
             owner, name, lambda *args, **kwargs: (calls.append(name), function(*args, **kwargs))[1]
         )
 
-    for owner, name in ((ConfigLoaderImpl, "load_configuration"), (build, "check_parts"), (build, "model")):
-        count(owner, name)
+    count(ConfigLoaderImpl, "load_configuration")
+    count(checks, "check_parts")
+    count(parts, "build_seq2seq")
     assert program("seed=3")[0] == 0
-    assert sorted(calls) == ["check_parts", "load_configuration", "model"]
+    assert sorted(calls) == ["build_seq2seq", "check_parts", "load_configuration"]
 
 
 @pytest.mark.parametrize("name", ["dangling", "dangling/below", "file", "file/below", "loop", "n" * 300])

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from rewriting import rewrite
 
 from hydra_plugins.seq2seq_lab_launcher import LocalJob, LocalLauncher
-from seq2seq_lab import build, run
+from seq2seq_lab import run
 from seq2seq_lab.config import compose, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.job_hash import compute_job_hash
@@ -31,13 +31,15 @@ from seq2seq_lab.launching import start, study
 from seq2seq_lab.launching.study import Entry, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
+from seq2seq_lab.tasks.parts import build_dataset, data_record
 from seq2seq_lab.training import checkpoint, provenance
 
-DATASET = build.dataset
+DATASET = build_dataset
 MACHINE = {"device_name": "EPYC", "threads": 1, "torch": "2.13.0"}
 
 
@@ -63,7 +65,7 @@ class Program:
             "format": RUN_FORMAT,
             "choices": job.choices,
             "commit": None,
-            **provenance.current(job.config, build.data_record),
+            **provenance.current(job.config, data_record),
         }
         origin = {"dirty": False, "test_precision": "fp32", "machine": MACHINE, **record}
         rewrite(job.folder / "run.json", json.dumps(record))
@@ -87,8 +89,8 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     made = Program()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("seq2seq_lab.run.experiment", made.run)
-    monkeypatch.setattr("seq2seq_lab.build.dataset", lambda config: made)
-    monkeypatch.setattr("seq2seq_lab.build.check_parts", lambda config: None)
+    monkeypatch.setattr("seq2seq_lab.tasks.parts.build_dataset", lambda config: made)
+    monkeypatch.setattr("seq2seq_lab.launching.checks.check_parts", lambda config: None)
     return made
 
 
@@ -136,8 +138,8 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("seq2seq_lab.run.experiment", program.run)
-        patch.setattr("seq2seq_lab.build.dataset", lambda config: program)
-        patch.setattr("seq2seq_lab.build.check_parts", lambda config: None)
+        patch.setattr("seq2seq_lab.tasks.parts.build_dataset", lambda config: program)
+        patch.setattr("seq2seq_lab.launching.checks.check_parts", lambda config: None)
         assert program(*LINE) == [1, 2]
     return folder
 
@@ -474,7 +476,7 @@ def test_jobs_of_experiments_that_differ_only_in_such_a_setting_have_different_f
 )
 def test_the_ready_studies(line: str, count: int, varies: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "seq2seq_lab.build.check_parts", lambda config: None
+        "seq2seq_lab.launching.checks.check_parts", lambda config: None
     )  # test_composition checks each value
     monkeypatch.setattr(sweeps, "MAX_CHECKED_JOBS", 0)  # each value alone
     monkeypatch.setattr(compose, "select_jobs_to_check", jobs_of_the_first_seed)
@@ -540,7 +542,7 @@ def test_the_wide_baseline_has_as_many_parameters_as_the_attention_models() -> N
     def parameters(*choices: str) -> int:
         with compose.composer():
             config = compose.compose_job(choices).config
-        model = build.model(config, 700, 700, False)
+        model = build_seq2seq(config, 700, 700, False)
         return sum(parameter.numel() for parameter in model.parameters())
 
     functions = ("additive", "multiplicative", "scaled_dot", "location")
@@ -605,10 +607,11 @@ def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         LocalLauncher(0, None)._devices(cpu)
 
 
+@pytest.mark.slow
 def test_jobs_side_by_side_in_processes_of_their_own(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq_lab.build.dataset", DATASET)
+    monkeypatch.setattr("seq2seq_lab.tasks.parts.build_dataset", DATASET)
     settings = [
         *(
             "dataset.train=40",

@@ -7,14 +7,14 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
-from seq2seq_lab import build
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.encoders import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.recurrent import RecurrentSpec, RecurrentState
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.search.beam import BeamSearch
+from seq2seq_lab.tasks.parts import check_model
 
 S, M, H = 4, 6, 5
 LENGTHS = (4, 1, 3)
@@ -102,7 +102,7 @@ def test_final_states_for_another_number_of_layers_are_refused(
         match=rf"bridge={kind}: the encoder has {encoder_layers} layers and the decoder {num_layers}.*"
         r"model\.num_layers for both, or model\.bridge=mean",
     ):
-        build.check_model(config)
+        check_model(config)
 
 
 @pytest.mark.parametrize("kind", ["mean", "zero"])
@@ -132,12 +132,12 @@ def test_one_or_two_directions(encoder: str, kind: str) -> None:
     config = small_config(encoder, bridge=kind, encoder_hidden_size=10)
     if kind == "copy" and encoder == "bigru":
         with pytest.raises(UserError, match=r"bridge=copy .* has 10 .* 20 .*its directions.*hidden_size=20"):
-            build.check_model(config)
+            check_model(config)
     else:
-        build.check_model(config)
+        check_model(config)
 
 
-class MeanPooling(Encoder):
+class MeanPooling(TokenEncoder):
     """An encoder without a final state: its outputs are the embeddings."""
 
     def __init__(self, input_size: int) -> None:
@@ -162,7 +162,7 @@ def without_final(monkeypatch: pytest.MonkeyPatch) -> Config:
 @pytest.mark.parametrize("kind", ["mean", "zero"])
 def test_an_encoder_without_a_final_state(without_final: Config, kind: str) -> None:
     without_final.decoder["bridge"] = kind
-    build.check_model(without_final)
+    check_model(without_final)
     model = small_model(without_final)
     batch = batch_of(random_sentences([3, 1], seed=1), random_sentences([2, 4], seed=2))
     assert model.start(batch)[1].final is None
@@ -174,11 +174,11 @@ def test_an_encoder_without_a_final_state(without_final: Config, kind: str) -> N
 def test_a_bridge_that_needs_a_final_state_is_refused_without_one(without_final: Config, kind: str) -> None:
     without_final.decoder["bridge"] = kind
     with pytest.raises(UserError, match=rf"decoder\.bridge={kind} .*model\.bridge=mean"):
-        build.check_model(without_final)
+        check_model(without_final)
 
 
 def test_a_decoder_that_reads_the_final_state_is_refused_without_one(without_final: Config) -> None:
     without_final.decoder = small_config("gru", "context", "none").decoder | {"bridge": "zero"}
     without_final.attention = small_config("gru", "plain", "none").attention
     with pytest.raises(UserError, match=r"decoder=context .*final state"):
-        build.check_model(without_final)
+        check_model(without_final)

@@ -8,14 +8,16 @@ import torch
 from small_models import batch_of, random_sentences, recurrent_values_of, small_config, small_model, values_of
 from torch import Tensor, nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config.schema import Config, TiedEmbeddings, origin
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import check_slots
 from seq2seq_lab.models.decoders import Decoder
 from seq2seq_lab.models.recurrent import RecurrentState
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
 from seq2seq_lab.tasks.losses import cross_entropy
+from seq2seq_lab.tasks.parts import check_model
+from seq2seq_lab.training.parts import build_optimizer
 
 ENCODERS, DECODERS = recurrent_values_of("encoder"), recurrent_values_of("decoder")
 ATTENTIONS = [value for value in values_of("attention") if origin("attention", value) == value]
@@ -69,7 +71,7 @@ def test_incompatible_parts_are_refused_by_name(
     encoder: str, decoder: str, attention: str, num_layers: int
 ) -> None:
     with pytest.raises(UserError, match=r"decoder.*(attention|num_layers)="):
-        build.check_model(config_of(encoder, decoder, attention, num_layers))
+        check_model(config_of(encoder, decoder, attention, num_layers))
 
 
 def config_of(
@@ -113,10 +115,10 @@ def take_an_optimizer_step(
     encoder: str, decoder: str, attention: str, num_layers: int, tied: TiedEmbeddings
 ) -> None:
     config = config_of(encoder, decoder, attention, num_layers, tied)
-    build.check_slots(config)
+    check_slots(config)
     model = small_model(config).train()
     batch = ragged_batch()
-    optimizer = build.optimizer(config, model)
+    optimizer = build_optimizer(config, model)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
     assert (weights_BTS is None) == (attention == "none") == (not model.attends)
@@ -184,7 +186,7 @@ def test_unroll_equals_repeated_step_however_it_is_set(decoder: str, name: str) 
 
 
 def assert_unroll_equals_repeated_step(config: Config) -> None:
-    build.check_model(config)
+    check_model(config)
     model = small_model(config).double()
     batch = ragged_batch()
     logits_BTV, weights_BTS = model(batch, batch.inputs_BT)
@@ -232,7 +234,7 @@ REFUSED = [
 @pytest.mark.parametrize(("settings", "words"), REFUSED)
 def test_parts_that_do_not_fit_are_refused(settings: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(UserError) as error:
-        build.check_model(small_config(**settings))
+        check_model(small_config(**settings))
     for word in words:
         assert word in str(error.value)
 
@@ -243,20 +245,20 @@ def test_a_copying_bridge_between_unequal_sizes_is_refused() -> None:
     with pytest.raises(
         UserError, match=r"decoder\.bridge=copy .* has 10 .* 8 .*model\.hidden_size=8, or .*=tanh"
     ):
-        build.check_model(config)
+        check_model(config)
 
 
 def test_unequal_numbers_of_layers_are_refused() -> None:
     config = small_config("bilstm")
     config.encoder["num_layers"] = 3
     with pytest.raises(UserError, match=r"encoder has 3 layers and the decoder 1.*model\.num_layers"):
-        build.check_model(config)
+        check_model(config)
 
 
 def test_one_table_for_two_vocabularies_is_refused() -> None:
     config = small_config(tied_embeddings=TiedEmbeddings.all)
     with pytest.raises(UserError, match=r"model\.tied_embeddings=all .*tokenizer\.joint=true.*=target"):
-        build.model(config, source_vocabulary=8, target_vocabulary=8, joint=False)
+        build_seq2seq(config, source_vocabulary=8, target_vocabulary=8, joint=False)
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bilstm"])

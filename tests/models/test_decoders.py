@@ -7,9 +7,10 @@ import torch
 from small_models import batch_of, random_sentences, recurrent_values_of, small_config, small_model
 from torch import Tensor
 
-from seq2seq_lab import build
+from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.models.attention.base import AttentionFactory, AttentionState
 from seq2seq_lab.models.bridge import Bridge
 from seq2seq_lab.models.decoders import DecoderState, RecurrentDecoder
@@ -195,9 +196,9 @@ def test_a_new_decoder_is_one_class(attention: str, monkeypatch: pytest.MonkeyPa
     config = small_config("bigru", "luong", attention, hidden_size=8)
     spec = {"cell": "lstm", "hidden_size": 8, "num_layers": 2, "dropout": 0.0, "locked_dropout": False}
     config.decoder = {"_target_": "seq2seq_lab.models.decoders.SumDecoder", **spec}
-    build.check_slot("decoder", config.decoder)
+    check_slot("decoder", config.decoder, KINDS)
     with pytest.raises(UserError, match=r"decoder\.hidden_size"):
-        build.check_slot("decoder", config.decoder | {"hidden_size": "wide"})
+        check_slot("decoder", config.decoder | {"hidden_size": "wide"}, KINDS)
     model = small_model(config).eval()
     assert model.attends
     given = batch()

@@ -85,7 +85,7 @@ def test_outputs_and_gradients_are_those_of_the_equations(
 ) -> None:
     model = encoder(outputs, cell, num_layers, bidirectional)
     table = nn.Embedding(VOCABULARY, E).double()
-    found = model.read(dialogue_batch(), table)
+    found = model.encode(dialogue_batch(), table)
     assert found.final is not None
     assert found.outputs_BSM.shape[2] == model.sizes.encoder_output_size
     expected = [by_the_equations(model, turns, table) for turns in DIALOGUES]
@@ -190,7 +190,7 @@ def test_an_rnn_over_turns_that_is_not_read_is_refused(
 ) -> None:
     for outputs in ("turns", "both"):
         small_model(config(outputs, decoder, attention, bridge=bridge))
-    with pytest.raises(UserError, match=rf"encoder\.outputs=words.*{key}"):
+    with pytest.raises(UserError, match=rf"{key} .*encoder\.outputs=words"):
         small_model(config("words", decoder, attention, bridge=bridge))
 
 

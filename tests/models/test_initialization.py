@@ -8,9 +8,10 @@ import torch
 from small_models import recurrent_values_of, small_config, small_model
 from torch import Tensor, nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import CONF_DIR
+from seq2seq_lab.config.slots import part
+from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.models.attention import AdditiveAttention, MultiplicativeAttention
 from seq2seq_lab.models.initialization import (
     Bahdanau,
@@ -134,8 +135,8 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 def initialization(path: Path) -> Initialization:
     with composer():
-        made = build.part(
-            "initialization", compose_job([f"initialization={path.stem}"]).plain["initialization"]
+        made = part(
+            "initialization", compose_job([f"initialization={path.stem}"]).plain["initialization"], KINDS
         )()
     assert isinstance(made, Initialization)
     return made

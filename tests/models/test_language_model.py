@@ -10,12 +10,11 @@ from hydra import compose
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import typed
 from seq2seq_lab.data.tokenizers import PAD, SOS
 from seq2seq_lab.models.decoders.base import RecurrentDecoder
-from seq2seq_lab.models.language_model import LanguageModel
+from seq2seq_lab.models.language_model import LanguageModel, build_language_model
 from seq2seq_lab.models.transformer import sinusoids
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
@@ -48,7 +47,7 @@ def model_of(decoder: str, *settings: str) -> LanguageModel:
             ],
         )
     torch.manual_seed(1)
-    model = build.language_model(typed(node), VOCABULARY).double().eval()
+    model = build_language_model(typed(node), VOCABULARY).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2).add_(0.1 * torch.randn_like(parameter))

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hydra import compose
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, typed
 from seq2seq_lab.data.tokenizers import fit_tokenizers
+from seq2seq_lab.models.seq2seq import build_seq2seq
+from seq2seq_lab.tasks.parts import build_dataset, build_tokenizer
 
 GERMAN, ENGLISH = 7853, 5893
 
@@ -21,7 +22,7 @@ def composed(*overrides: str) -> Config:
 
 def trainable(config: Config, source_vocabulary: int, target_vocabulary: int) -> int:
     with torch.device("meta"):
-        model = build.model(config, source_vocabulary, target_vocabulary, joint=False)
+        model = build_seq2seq(config, source_vocabulary, target_vocabulary, joint=False)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
@@ -42,8 +43,8 @@ def test_published(experiment: str, german: int, expected: int) -> None:
 @pytest.mark.corpora
 def test_published_on_the_real_files(corpora: Path) -> None:
     config = composed("experiment=sutskever2014", f"dataset.path={corpora / 'multi30k'}")
-    corpus = build.dataset(config).load()
-    pair = fit_tokenizers(build.tokenizer(config), corpus.train, ("de", "en"))
+    corpus = build_dataset(config).load()
+    pair = fit_tokenizers(build_tokenizer(config), corpus.train, ("de", "en"))
     assert (pair.source.size, pair.target.size) == (GERMAN, ENGLISH)
     assert trainable(config, pair.source.size, pair.target.size) == 13_898_501
 

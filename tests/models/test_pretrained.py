@@ -18,14 +18,17 @@ transformers = pytest.importorskip(
 )
 from pretrained_encoders import save_tiny_bert  # noqa: E402
 
-from seq2seq_lab import api, build  # noqa: E402
+from seq2seq_lab import api  # noqa: E402
+from seq2seq_lab.config.compose import compose_run  # noqa: E402
 from seq2seq_lab.config.schema import typed  # noqa: E402
 from seq2seq_lab.data.tokenizers import PretrainedTokenizer, load_tokenizer  # noqa: E402
 from seq2seq_lab.errors import UserError  # noqa: E402
+from seq2seq_lab.models.classifier import build_classifier  # noqa: E402
 from seq2seq_lab.models.encoders import PretrainedEncoder  # noqa: E402
 from seq2seq_lab.models.initialization import Xavier  # noqa: E402
 from seq2seq_lab.tracking import read_metrics  # noqa: E402
 from seq2seq_lab.training import checkpoint  # noqa: E402
+from seq2seq_lab.training.parts import build_optimizer  # noqa: E402
 from seq2seq_lab.training.trainer import Trainer  # noqa: E402
 
 TEXTS = ("a dog sleeps.", "Rain", "the old man's hat")
@@ -83,7 +86,7 @@ def no_table(ids: torch.Tensor) -> torch.Tensor:
 def test_the_outputs_are_the_projected_states_of_each_text(folder: Path) -> None:
     tokenizer, encoder = PretrainedTokenizer.read(str(folder), framed=False), encoder_of(folder).eval()
     rows = tokenizer.encode(TEXTS)
-    encoded = encoder.read(batch_of(rows, rows), no_table)
+    encoded = encoder.encode(batch_of(rows, rows), no_table)
     bert = transformers.BertModel.from_pretrained(folder).eval()
     names = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     for number, text in enumerate(TEXTS):
@@ -142,24 +145,32 @@ def test_a_fine_tuned_encoder_has_a_learning_rate_of_its_own(folder: Path) -> No
     assert all(module.training for module in encoder.model.modules())
     assert "model.embeddings.word_embeddings.weight" in encoder.state_dict()
     model = torch.nn.ModuleDict({"encoder": encoder, "readout": torch.nn.Linear(6, 2)})
-    others, pretrained = build.optimizer(config, model).param_groups
+    others, pretrained = build_optimizer(config, model).param_groups
     assert [*map(id, pretrained["params"])] == [*map(id, encoder.model.parameters())]
     assert (pretrained["lr"], len(others["params"])) == (5e-5, 4)
+
+
+def test_the_gates_of_words_have_the_size_of_its_embeddings(folder: Path) -> None:
+    words = ("task=classification", "encoder=pretrained", f"encoder.path={folder}", "pooling=attender")
+    config = compose_run([*words, "model.embedding_size=5"]).config
+    classifier = build_classifier(config, vocabulary=9, classes=2)
+    assert classifier.encoder.embedding_size == classifier.pooling.layers.layers[0].input_size != 5
+    assert classifier(batch_of([[4, 5]], [[4]])).logits_BC.shape == (1, 2)
 
 
 def test_a_run_with_a_frozen_encoder_can_be_opened(folder: Path, tmp_path: Path) -> None:
     copy, target = shutil.copytree(folder, tmp_path / "bert"), tmp_path / "run"
     assert command_line.run(*LINE, f"encoder.path={copy}", f"hydra.run.dir={target}") == 0
     run = api.load(target)
-    translated = [one.text for one in run.translate(["the dog sleeps."])]
+    translated = [one.text for one in run.predict(["the dog sleeps."])]
     weights = checkpoint.best(target / "checkpoints") / "model.safetensors"
     assert weights.stat().st_size < (folder / "model.safetensors").stat().st_size
     lines = [
         json.loads(line) for line in (target / "translations.test.jsonl").read_text("utf-8").splitlines()
     ]
-    again = run.translate([line["source"] for line in lines])
+    again = run.predict([line["source"] for line in lines])
     assert [one.text for one in again] == [line["hypothesis"] for line in lines]
-    assert run.translate(["the dog sleeps."])[0].text == translated[0]
+    assert run.predict(["the dog sleeps."])[0].text == translated[0]
 
     settings = json.loads((copy / "config.json").read_text("utf-8"))
     (copy / "config.json").write_text(json.dumps(settings | {"hidden_act": "relu"}), "utf-8")
@@ -275,8 +286,8 @@ def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int],
     """RoBERTa has no text at its positions 0 and 1."""
     encoder = encoder_of(save_tiny_bert(tmp_path, kind, **settings))
     with pytest.raises(UserError, match=r"reads 6 at most.*trainer\.max_length=4"):
-        encoder.read(batch_of([[4] * 5], [[4]]), no_table)
-    encoder.read(batch_of([[4] * 4], [[4]]), no_table)
+        encoder.encode(batch_of([[4] * 5], [[4]]), no_table)
+    encoder.encode(batch_of([[4] * 4], [[4]]), no_table)
 
 
 def test_the_error_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ import torch
 from small_models import batch_of, random_sentences, small_config, small_model
 from torch import Tensor
 
-from seq2seq_lab import build
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.tasks.parts import check_model
 
 H = 10
 PARTS = [("rnn", "plain", "none"), ("lstm", "plain", "none"), ("gru", "luong", "additive")]
@@ -106,11 +106,11 @@ def test_layers_that_cannot_be_shared_are_refused(config: Config) -> None:
     with pytest.raises(
         UserError, match=r"model\.share_layers=true .*same cell, size and number.*model\.share_layers=false"
     ):
-        build.check_model(config)
+        check_model(config)
 
 
 def test_two_dropouts_for_one_network_are_refused() -> None:
     config = config_of(("gru", "plain", "none"), True)
     config.decoder["dropout"] = 0.3
     with pytest.raises(UserError, match=r"probability=0\.0.*probability=0\.3.*model\.dropout"):
-        build.check_model(config)
+        check_model(config)

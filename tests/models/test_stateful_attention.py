@@ -312,7 +312,7 @@ def test_a_run(value: str, decoder: str, tmp_path: Path) -> None:
         f"cache_dir={tmp_path / 'cache'}",
     ]
     run = seq2seq_lab.train(settings, folder=tmp_path / "run")
-    (translation,) = run.translate(["the king sleeps."])
+    (translation,) = run.predict(["the king sleeps."])
     assert translation.attention is not None
     assert run.model.attends
     result = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -10,13 +10,14 @@ from small_models import batch_of, small_config, small_model, values_of
 from torch import Tensor
 from torch.nn import functional
 
-from seq2seq_lab import build
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import check_slots
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.models.transformer import TransformerSpec, attend, sinusoids
 from seq2seq_lab.search.beam import BeamSearch
+from seq2seq_lab.tasks.parts import check_model
 
 HEADS, LAYERS = 2, 2
 SOURCES, TARGETS = [[4, 5, 6], [7], [8, 9, 10, 11, 12]], [[5, 6, 7, 8], [9, 10], [11]]
@@ -37,7 +38,7 @@ def model_of(
     for slot in (config.encoder, config.decoder):
         if "norm" in slot:
             slot.update(norm=norm, positions=positions, max_length=4)
-    build.check_slots(config)
+    check_slots(config)
     made = small_model(config).double().eval()
     with torch.no_grad():
         for parameter in made.parameters():
@@ -341,7 +342,7 @@ def test_training_in_bfloat16_computes_what_evaluation_does() -> None:
 def test_a_recurrent_decoder_on_a_transformer_encoder(bridge: str) -> None:
     config = small_config("gru", "luong", "multiplicative", bridge=bridge)
     config.encoder = small_config("transformer", "transformer").encoder
-    build.check_model(config)
+    check_model(config)
     model, given = small_model(config).double(), batch()
     found, _ = by_steps(model, given)
     torch.testing.assert_close(found, model(given, given.inputs_BT)[0].log_softmax(-1))
@@ -359,14 +360,14 @@ def test_a_recurrent_decoder_on_a_transformer_encoder(bridge: str) -> None:
 )
 def test_refused_by_name(encoder: str, decoder: str, attention: str, sizes: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=key):
-        build.check_model(small_config(encoder, decoder, attention, **sizes))
+        check_model(small_config(encoder, decoder, attention, **sizes))
 
 
 def test_a_bridge_from_a_final_state_is_refused() -> None:
     config = small_config("gru", "luong", "additive")
     config.encoder = small_config("transformer", "transformer").encoder
     with pytest.raises(UserError, match=r"model\.bridge=mean"):
-        build.check_model(config)
+        check_model(config)
 
 
 def test_number_of_parameters() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq_lab import build, evaluate
+from seq2seq_lab import evaluate
 from seq2seq_lab.config.compose import compose_run
 from seq2seq_lab.data.dialogue import Dialogue
 from seq2seq_lab.data.grammar import Grammar
@@ -29,6 +29,7 @@ from seq2seq_lab.reporting.score_tables import score_tables
 from seq2seq_lab.tasks.classification.baselines import fit_naive_bayes
 from seq2seq_lab.tasks.classification.data import LabelledTokens
 from seq2seq_lab.tasks.language_model.ngrams import FALLBACK, KneserNey, discounts
+from seq2seq_lab.tasks.parts import build_dataset
 
 MACHINE = ("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=1")
 SMALL = (
@@ -54,7 +55,7 @@ def run(folder: Path, *settings: str) -> dict[str, Any]:
 
 def corpus_of(*settings: str) -> Any:
     """Return the corpus of a run's data set."""
-    return build.dataset(compose_run(settings).config).load()
+    return build_dataset(compose_run(settings).config).load()
 
 
 def sentences(seed: int, count: int) -> list[list[int]]:

@@ -16,7 +16,8 @@ from PIL import Image
 from small_models import batch_of, random_sentences, small_config, small_model
 
 import seq2seq_lab
-from seq2seq_lab import caption
+from seq2seq_lab import predict
+from seq2seq_lab.config import extensions
 from seq2seq_lab.data.captions import CaptionedImages
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.scenes import Scenes
@@ -32,6 +33,7 @@ from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, reg
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
+from seq2seq_lab.training.parts import build_optimizer
 from seq2seq_lab.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -155,11 +157,54 @@ def test_the_grid_is_that_of_the_feature_map(height: int) -> None:
     encoder = ConvolutionalEncoder(
         input_size=1, channels=[4, 5, 6], strides=[2, 1, 2], size=7, encoder_output_dropout=0.0
     )
-    rows, columns = encoder.grid(height, 20)
-    image_BCHW = torch.randint(0, 256, (2, 3, height, 20), dtype=torch.uint8)
-    outputs = encoder(image_BCHW, ())
+    outputs = encoder(torch.randint(0, 256, (2, 3, height, 20), dtype=torch.uint8))
+    rows, columns = -(-height // 4), 5
+    assert outputs.grid == (rows, columns)
     assert outputs.outputs_BSM.shape == (2, rows * columns, 7)
     assert outputs.lengths == (rows * columns,) * 2
+
+
+OWN = Path(__file__).parents[2] / "examples" / "own_components"
+
+
+@pytest.fixture(scope="module")
+def own_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with the example of an own encoder of images."""
+    folder = tmp_path_factory.mktemp("own_encoder") / "run"
+    words = [word for word in SMALL if not word.startswith("encoder.")]
+    settings = ("encoder=patches", "encoder.patch=8", "encoder.lr=0.002", "optimizer.lr=0.001")
+    assert command_line.run(f"--config-dir={OWN}", *words, *settings, f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+def test_a_run_with_an_own_encoder_of_images_is_opened_and_describes_images(
+    own_encoder: Path, tmp_path: Path
+) -> None:
+    captions = (own_encoder / "captions.val.jsonl").read_text("utf-8").splitlines()
+    run = seq2seq_lab.load(own_encoder, OWN)
+    found = run.predict(save_images(tmp_path))
+    assert [one.text for one in found] == [json.loads(line)["caption"] for line in captions]
+    shapes = {one.attention_WYX.shape[1:] for one in found if one.attention_WYX is not None}
+    assert shapes == {(4, 4)}  # of 32 pixels on a side
+    assert 0 <= run.result["test/pointing_game"] <= 1
+
+
+def test_an_own_encoder_has_a_learning_rate_of_its_own(own_encoder: Path) -> None:
+    run = seq2seq_lab.load(own_encoder, OWN)
+    with extensions.using(OWN):
+        others, own = build_optimizer(run.config, run.model).param_groups
+    assert [*map(id, own["params"])] == [*map(id, run.model.encoder.parameters())]
+    assert (others["lr"], own["lr"]) == (0.001, 0.002)
+
+
+@pytest.mark.parametrize("grid", [None, (3, 5)])
+def test_an_own_encoder_without_rows_and_columns_is_named(
+    grid: tuple[int, int] | None, own_encoder: Path, tmp_path: Path
+) -> None:
+    code = (OWN / "my_image_encoder.py").read_text("utf-8")
+    (tmp_path / "my_image_encoder.py").write_text(code.replace("grid=(rows, columns)", f"grid={grid}"))
+    with pytest.raises(UserError, match=r"PatchEncoder\.encode returns 16 .*grid="):
+        seq2seq_lab.load(own_encoder, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +246,7 @@ def test_the_program_writes_the_captions_of_the_run(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = save_images(tmp_path)
-    caption.main([str(whole), *map(str, paths), "--attention", str(tmp_path / "overlays/of.png")])
+    predict.main([str(whole), *map(str, paths), "--attention", str(tmp_path / "overlays/of.png")])
     expected = [
         json.loads(line)["caption"] for line in (whole / "captions.val.jsonl").read_text("utf-8").splitlines()
     ]
@@ -212,16 +257,16 @@ def test_the_program_writes_the_captions_of_the_run(
 
 def test_captions_from_python(whole: Path, tmp_path: Path) -> None:
     run = seq2seq_lab.load(whole, changes=["search=beam", "search.size=2"])
-    one, two = run.caption(save_images(tmp_path)[:2])
+    one, two = run.predict(save_images(tmp_path)[:2])
     assert one.log_prob < 0
     assert one.attention_WYX is not None
     assert one.attention_WYX.shape == (len(one.words), 8, 8)
     np.testing.assert_allclose(one.attention_WYX.sum((1, 2)), 1, rtol=1e-5)
     assert not np.array_equal(one.image_HWC, two.image_HWC)
-    assert run.caption([]) == []
+    assert run.predict([]) == []
     run.plot_attention(one)
     with pytest.raises(UserError, match="list"):
-        run.caption("image.png")
+        run.predict("image.png")
     with pytest.raises(UserError, match="empty"):
         run.plot_attention(replace(one, words=[]))
     with pytest.raises(UserError, match="no attention"):
@@ -234,8 +279,8 @@ def test_missing_and_unreadable_images_are_refused(
 ) -> None:
     monkeypatch.chdir(whole)
     with pytest.raises(SystemExit, match="2"):
-        caption.main([str(whole), *inputs])
-    assert ("No image" if "=" in inputs[0] else inputs[0]) in capsys.readouterr().err
+        predict.main([str(whole), *inputs])
+    assert ("No file" if "=" in inputs[0] else inputs[0]) in capsys.readouterr().err
 
 
 def test_a_killed_run_resumes_with_identical_losses(

@@ -84,14 +84,14 @@ def test_no_gradient_flows_through_the_choices(
     parts: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
-    read, tracked = model.read, []
+    step_features, tracked = model.step_features, []
 
     def watched(token: Tensor, *rest: object) -> object:
-        found = read(token, *rest)  # type: ignore[arg-type]
+        found = step_features(token, *rest)  # type: ignore[arg-type]
         tracked.append(found[0].requires_grad)
         return found
 
-    monkeypatch.setattr(model, "read", watched)
+    monkeypatch.setattr(model, "step_features", watched)
     inputs_BT = chosen(model, batch, torch.zeros(batch.inputs_BT.shape, dtype=torch.bool))
     assert tracked == [False] * (batch.inputs_BT.shape[1] - 1)
     assert inputs_BT.dtype == torch.int64
@@ -104,7 +104,7 @@ def test_without_masks_the_reference_is_read_and_nothing_computed(
     parts: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = model_of(parts), ragged_batch()
-    monkeypatch.setattr(model, "read", None)
+    monkeypatch.setattr(model, "step_features", None)
     assert torch.equal(chosen(model, batch, None), batch.inputs_BT)
 
 

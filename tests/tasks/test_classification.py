@@ -5,7 +5,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import command_line
@@ -15,11 +14,12 @@ import torch
 from extras import needs_plotly
 from forked_ranks import forked_ranks
 from omegaconf import OmegaConf
+from programs import compare
 from rewriting import rewrite
 from torch.nn import functional
 from tracking.offline_record import read_offline_run
 
-from seq2seq_lab import api, compare, predict, translate
+from seq2seq_lab import api, predict
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.classification import METRICS
@@ -245,12 +245,12 @@ def test_predict_in_python(run: Path) -> None:
     loaded = api.load(run)
     recorded = lines_of(run / "predictions.test.jsonl")
     found = loaded.predict([row["text"] for row in recorded])
-    assert [one.label for one in found] == [row["prediction"] for row in recorded]
+    assert [one.text for one in found] == [row["prediction"] for row in recorded]
     for one, row in zip(found, recorded, strict=True):
-        assert one.probabilities[one.label] == pytest.approx(row["probability"], abs=1e-3)
+        assert one.probabilities[one.text] == pytest.approx(row["probability"], abs=1e-3)
         assert sum(one.probabilities.values()) == pytest.approx(1)
         assert list(one.probabilities.values()) == sorted(one.probabilities.values(), reverse=True)
-        assert "".join(one.tokens) == one.text
+        assert "".join(one.tokens) == one.source
         assert one.weights.sum() == pytest.approx(1)
     assert loaded.predict([]) == []
     with pytest.raises(UserError, match="line 2"):
@@ -262,7 +262,7 @@ def test_predict_in_python(run: Path) -> None:
 def test_the_program_predicts_lines(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("Kovaski\nŽák\n".encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Kovaski\nŽák\n".encode())))
     predict.main([str(run), "--device", "cpu", "--weights"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
@@ -278,7 +278,7 @@ def test_the_lines_before_a_bad_one_are_predicted(
     bad: bytes, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = b"Kovaski\nAlu\n" + bad + b"\nAlu\n"
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     with pytest.raises(SystemExit):
         predict.main([str(run), "--device", "cpu"])
     said = capsys.readouterr()
@@ -286,10 +286,22 @@ def test_the_lines_before_a_bad_one_are_predicted(
     assert "line 3" in said.err
 
 
-def test_programs_of_other_tasks_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_classes_are_an_nbest_list(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Kovaski\n")))
+    predict.main([str(run), "--device", "cpu", "--nbest", "--attention", str(tmp_path / "a.png")])
+    rows = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
+    probabilities = api.load(run).predict(["Kovaski"])[0].probabilities
+    assert [label for _, label, _ in rows] == [*probabilities]
+    assert sum(float(value) for *_, value in rows) == pytest.approx(1, abs=1e-3)
+    assert (tmp_path / "a.png").is_file()
+
+
+def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        translate.main([str(run), str(run / "run.log")])
-    assert "ClassificationTask" in capsys.readouterr().err
+        predict.main([str(run), "--count", "2"])
+    assert "--count: runs of ClassificationTask" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from forked_ranks import forked_ranks
 
 import seq2seq_lab
-from seq2seq_lab import evaluate, translate
+from seq2seq_lab import evaluate, predict
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import study
@@ -185,8 +185,8 @@ def test_every_encoder_of_tokens_is_allowed() -> None:
 def test_attention_to_words_is_joined_to_turns(whole: Path) -> None:
     run = seq2seq_lab.load(whole, device="cpu")
     context = TURN.join(("anna is in the kitchen .", "where is anna ?"))
-    assert run.translate([context])[0].source_tokens.count("<eos>") == 2
-    (joined,) = run.translate([context], join_subwords=True)
+    assert run.predict([context], join_subwords=False)[0].source_tokens.count("<eos>") == 2
+    (joined,) = run.predict([context])
     assert joined.source_tokens == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
     assert joined.attention is not None
     assert joined.attention.sum(1) == pytest.approx(1, abs=1e-5)
@@ -194,7 +194,7 @@ def test_attention_to_words_is_joined_to_turns(whole: Path) -> None:
 
 def test_attention_to_turns_is_named_by_turns(of_turns: Path) -> None:
     run = seq2seq_lab.load(of_turns, device="cpu")
-    (answer,) = run.translate([TURN.join(("anna is in the kitchen .", "where is anna ?"))])
+    (answer,) = run.predict([TURN.join(("anna is in the kitchen .", "where is anna ?"))])
     assert answer.source_tokens == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
     assert answer.attention is not None
     assert answer.attention[:, [0, 3]].sum() == 0
@@ -208,7 +208,7 @@ def test_programs_open_a_run_of_dialogues(
 ) -> None:
     line = TURN.join(("anna has two books .", "how many books has anna ?"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{line}\n".encode())))
-    translate.main([str(of_turns), "search=beam", "--alignments", "--device=cpu"])
+    predict.main([str(of_turns), "search=beam", "--alignments", "--device=cpu"])
     output, alignment = capsys.readouterr().out.rstrip("\n").split("\t")
     assert {pair.partition("-")[0] for pair in alignment.split()} <= {"0", "1"}
     assert len(alignment.split()) >= len(output.split())

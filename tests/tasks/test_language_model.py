@@ -16,7 +16,7 @@ from forked_ranks import forked_ranks
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from seq2seq_lab import api, generate, translate
+from seq2seq_lab import api, predict
 from seq2seq_lab.data.monolingual import Monolingual
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
@@ -265,15 +265,15 @@ def test_greedy_search_continues_a_beginning(run: Path, beginning: str) -> None:
         if tokens[-1] == EOS:
             break
     assert len(tokens) > start
-    (found,) = model.generate(1, beginning)
-    assert found[0] == tokenizer.decode(tokens)
-    assert found[1] == pytest.approx(total, abs=1e-4)
+    (found,) = model.predict([beginning])
+    assert found.text == tokenizer.decode(tokens)
+    assert found.score == pytest.approx(total, abs=1e-4)
 
 
 def test_draws_depend_on_the_number_of_the_sentence_only(model: LoadedLanguageModel) -> None:
-    drawn = model.generate(4)
-    assert len({text for text, _ in drawn}) > 1
-    assert [text for text, _ in model.generate(2, first=2)] == [text for text, _ in drawn[2:]]
+    drawn = model.predict([""] * 4)
+    assert len({one.text for one in drawn}) > 1
+    assert model.predict([""] * 2, first=2) == drawn[2:]
 
 
 def test_output_weights_are_the_embeddings(model: LoadedLanguageModel) -> None:
@@ -285,7 +285,7 @@ def programmed(
 ) -> list[str]:
     """Return the lines that the program prints."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    generate.main([*map(str, arguments), "--device", "cpu"])
+    predict.main([*map(str, arguments), "--device", "cpu"])
     return capsys.readouterr().out.split("\n")[:-1]
 
 
@@ -296,35 +296,41 @@ def test_the_program_generates_and_scores(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = programmed(monkeypatch, capsys, b"", run, "--count", 3)
-    assert lines == [text for text, _ in model.generate(3)]
-    beams = ("--continue", "--count", 1, "search=beam", "search.nbest=2")
+    assert lines == [one.text for one in model.predict([""] * 3)]
+    beams = ("search=beam", "search.nbest=2", "--nbest")
     lines = programmed(monkeypatch, capsys, b"the king\na\n", run, *beams)
-    assert [line.startswith(("the king", "a")) for line in lines] == [True] * 4
+    columns = [line.split(" ||| ") for line in lines]
+    assert [number for number, *_ in columns] == ["0", "0", "1", "1"]
+    assert all(text.startswith(("the king", "a")) for _, text, _ in columns)
+    drawn = programmed(monkeypatch, capsys, b"the king\n", run, "-", "--count", 2)
+    assert [line.startswith("the king") for line in drawn] == [True] * 2
     text = "the king sleeps.\nking the sleeps.\n\n"
-    lines = programmed(monkeypatch, capsys, text.encode(), run, "--score")
+    lines = programmed(monkeypatch, capsys, text.encode(), run, "--log-probs")
     values, scored = zip(*(line.split("\t") for line in lines), strict=True)
     assert [*map(float, values)] == pytest.approx(model.log_probs(text.split("\n")[:3]), abs=1e-3)
     assert "\n".join(scored) == text.removesuffix("\n")
 
 
-@pytest.mark.parametrize("mode", ["--score", "--continue"])
+@pytest.mark.parametrize("mode", ["--log-probs", "--scores"])
 def test_a_long_line_is_refused_with_the_option_that_allows_it(
     mode: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = b"the king\n" + b"a " * 30
     with pytest.raises(SystemExit):
-        programmed(monkeypatch, capsys, text, run, mode, "--count", 1, "--max-tokens", 29)
+        programmed(monkeypatch, capsys, text, run, mode, "--max-tokens", 29)
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 1
     assert "line 2 has 30 tokens" in printed.err
-    assert "--max-tokens 30" in printed.err
-    assert len(programmed(monkeypatch, capsys, text, run, mode, "--count", 1, "--max-tokens", 30)) == 2
+    assert "--max-tokens=30" in printed.err
+    assert len(programmed(monkeypatch, capsys, text, run, mode, "--max-tokens", 30)) == 2
 
 
-def test_programs_of_translation_refuse_it_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        translate.main([str(run)])
-    assert "LanguageModelTask" in capsys.readouterr().err
+        predict.main([str(run), "--alignments"])
+    error = capsys.readouterr().err
+    assert "--alignments: runs of LanguageModelTask" in error
+    assert "--log-probs" in error
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.schema import CONF_DIR
+from seq2seq_lab.config.slots import part
 from seq2seq_lab.data.batch import Batch
+from seq2seq_lab.launching.checks import KINDS
 from seq2seq_lab.tasks.translation.teacher_forcing import (
     Constant,
     Exponential,
@@ -223,8 +224,8 @@ def test_the_walk_is_not_empty() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_files_in_conf_never_rise_and_stay_probabilities(path: Path) -> None:
     with composer():
-        forcing = build.part(
-            "teacher_forcing", compose_job([f"teacher_forcing={path.stem}"]).plain["teacher_forcing"]
+        forcing = part(
+            "teacher_forcing", compose_job([f"teacher_forcing={path.stem}"]).plain["teacher_forcing"], KINDS
         )()
     curve = [forcing.ratio_at(step) for step in range(5000)]
     assert curve[0] <= 1

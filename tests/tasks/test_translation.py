@@ -17,7 +17,6 @@ from small_models import batch_of, small_config
 from torch import nn
 from torch.nn import functional
 
-from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Precision
@@ -31,7 +30,7 @@ from seq2seq_lab.metrics.base import measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.search.greedy import GreedySearch
@@ -81,7 +80,7 @@ def model(tokenized: TokenizedCorpus) -> Seq2Seq:
     assert isinstance(typed, DictConfig)
     torch.manual_seed(0)
     pair = tokenized.tokenizers
-    return build.model(config.typed(typed), pair.source.size, pair.target.size, joint=False)
+    return build_seq2seq(config.typed(typed), pair.source.size, pair.target.size, joint=False)
 
 
 class Oracle(nn.Module):
@@ -333,7 +332,7 @@ def test_every_head_of_a_transformer_has_an_alignment_error(
 ) -> None:
     torch.manual_seed(0)
     pair = tokenized.tokenizers
-    model = build.model(
+    model = build_seq2seq(
         small_config("transformer", "transformer", "scaled_dot", num_heads=heads, num_layers=2),
         pair.source.size,
         pair.target.size,

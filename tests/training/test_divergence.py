@@ -5,8 +5,8 @@ from pathlib import Path
 
 import command_line
 import pytest
+from programs import compare, runs
 
-from seq2seq_lab import compare, runs
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launching import study
 from seq2seq_lab.training import checkpoint

@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq_lab import build
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, MonitorMode, Precision, ValidateUnit
@@ -25,6 +24,7 @@ from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.files import sha256
+from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
@@ -32,9 +32,11 @@ from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import StepInfo
 from seq2seq_lab.tasks.evaluation import Counted
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training import trainer as trainer_module
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.schedules import Plateau
 from seq2seq_lab.training.trainer import Trainer, TrainState
@@ -99,7 +101,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         if optimizer is not None:
             whole = replace(whole, optimizer=dict(optimizer))
         torch.manual_seed(3)
-        model = build.model(whole, *SIZES, joint=False)
+        model = build_seq2seq(whole, *SIZES, joint=False)
 
         def validate(step: int, counted: Counted) -> dict[str, float]:
             state = trainer.state
@@ -108,7 +110,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
             loss = {"val/loss_teacher_forced": losses[number]} if losses else {}
             return {"val/bleu": score, "val/aer": -score, **loss}
 
-        task = build.task(whole)
+        task = build_task(whole)
         trainer = Trainer(
             task=task,
             model=model,
@@ -116,9 +118,9 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
                 lambda epoch: text, BatchMaker, whole.trainer.batch_size, "sentences", seed=1
             ),
             validate=validate,
-            optimizer=build.optimizer(whole, model),
-            schedule=build.schedule(whole),
-            settings=build.trainer_settings(whole, task),
+            optimizer=build_optimizer(whole, model),
+            schedule=build_schedule(whole),
+            settings=trainer_settings(whole, task),
             tracker=Recorder(),
             folder=tmp_path / folder,
             seed=1,

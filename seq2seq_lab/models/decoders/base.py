@@ -7,9 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.attention.base import Attended, AttentionState, BaseAttention
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
-from seq2seq_lab.models.encoders.base import NO_SOURCE, EncoderSizes
+from seq2seq_lab.models.encoders.base import NO_SOURCE, Encoder, EncoderSizes
 from seq2seq_lab.models.recurrent import RecurrentState
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
@@ -29,6 +30,22 @@ class Decoder(nn.Module, ABC):
     def attends(self) -> bool:
         """Whether the decoder returns attention weights."""
         return False
+
+    @property
+    def ignores_final(self) -> str | None:
+        """The setting with which the decoder does not use the final state of the encoder; None if it uses it."""
+        return None
+
+    def check(self, encoder: Encoder) -> None:
+        """Refuse an encoder that the decoder cannot be combined with.
+
+        Raises:
+            UserError: names the keys and the remedy.
+        """
+        if encoder.needs_final is not None and self.ignores_final is not None:
+            raise UserError(
+                f"{self.ignores_final} does not use the final state of the encoder. {encoder.needs_final}"
+            )
 
     @property
     def longest_source(self) -> int | None:
@@ -111,6 +128,10 @@ class RecurrentDecoder(Decoder):
     bridge: Bridge
 
     @property
+    def ignores_final(self) -> str | None:
+        return None if self.bridge.uses_final else f"model.bridge={self.bridge.kind}"
+
+    @property
     def attends(self) -> bool:
         return self.attention.context_size > 0
 
@@ -146,22 +167,22 @@ class RecurrentDecoder(Decoder):
         state: AttentionState,
         source: Source,
         query: Callable[[int], Tensor],
-        read: Callable[[int, Tensor], Tensor],
+        update: Callable[[int, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor, Tensor | None, AttentionState]:
-        """Attend and read the context at each of T steps.
+        """Attend and add the context at each of T steps.
 
         Returns:
             states_BTH, contexts_BTM, weights_BTS or None, and the attention state after the last step.
 
         Args:
             query: returns the query_BH of step t.
-            read: updates the recurrent layers with the context_BM of step t and returns their state_BH.
+            update: updates the recurrent layers with the context_BM of step t and returns their state_BH.
         """
         states, contexts = [], []
         weights: list[Tensor | None] = []
         for t, embedded_BE in enumerate(embedded_BTE.unbind(1)):
             context_BM, weights_BS, state = self.attend_once(query(t), embedded_BE, state, source)
-            states.append(read(t, context_BM))
+            states.append(update(t, context_BM))
             contexts.append(context_BM)
             weights.append(weights_BS)
         return torch.stack(states, 1), torch.stack(contexts, 1), stack_steps(weights), state

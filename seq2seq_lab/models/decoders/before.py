@@ -81,7 +81,7 @@ class AttendBeforeDecoder(RecurrentDecoder):
             state.attention,
             source,
             query=lambda t: loop.top_BH,
-            read=lambda t, context_BM: loop.step(t, rectify(t, context_BM) if rectify else context_BM),
+            update=lambda t, context_BM: loop.step(t, rectify(t, context_BM) if rectify else context_BM),
         )
         features_BTF = self.output(embedded_BTE, states_BTH, contexts_BTM)
         return features_BTF, DecoderState(loop.state, attention), weights_BTS

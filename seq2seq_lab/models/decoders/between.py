@@ -86,7 +86,7 @@ class AttendBetweenDecoder(RecurrentDecoder):
             state.attention,
             source,
             query=lambda t: first.step(t, None),
-            read=second.step,
+            update=second.step,
         )
         features_BTF = self._features(embedded_BTE, states_BTH, contexts_BTM)
         return features_BTF, DecoderState(second.state, attention), weights_BTS

@@ -61,19 +61,23 @@ class FixedContextDecoder(RecurrentDecoder):
         self.output = Output(output, input_size, recurrent, context_size, state_dropout)
         self.feature_size = self.output.size
 
+    @property
+    def ignores_final(self) -> str | None:
+        return None
+
     def step(
         self, embedded_NE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
-        features_N1F, layers = self._read(embedded_NE[:, None], state.layers, source)
+        features_N1F, layers = self._run_layers(embedded_NE[:, None], state.layers, source)
         return features_N1F[:, 0], state._replace(layers=layers), None
 
     def unroll(
         self, embedded_BTE: Tensor, state: DecoderState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, DecoderState, Tensor | None]:
-        features_BTF, layers = self._read(embedded_BTE, state.layers, source)
+        features_BTF, layers = self._run_layers(embedded_BTE, state.layers, source)
         return features_BTF, state._replace(layers=layers), None
 
-    def _read(
+    def _run_layers(
         self, embedded_NTE: Tensor, state: RecurrentState, source: Source
     ) -> tuple[Tensor, RecurrentState]:
         """Return features_NTF and the state of the layers after them."""

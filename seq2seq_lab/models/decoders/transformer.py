@@ -108,6 +108,10 @@ class TransformerDecoder(Decoder):
         return bool(self._cross_attentions)
 
     @property
+    def ignores_final(self) -> str | None:
+        return "decoder=transformer"
+
+    @property
     def longest_source(self) -> int | None:
         return self._cross_attentions[0].longest_source if self.attends else None
 
@@ -142,12 +146,12 @@ class TransformerDecoder(Decoder):
         self, embedded_BTE: Tensor, state: TransformerState, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, TransformerState, Tensor | None]:
         count = int(with_weights and self.attends)
-        features_BTE, state, weights = self._read(embedded_BTE, state, source, count)
+        features_BTE, state, weights = self._run_layers(embedded_BTE, state, source, count)
         cross_BATS = weights[0].cross_NATS if weights else None
         return features_BTE, state, None if cross_BATS is None else cross_BATS.mean(1)
 
     def attention_maps(self, embedded_BTE: Tensor, source: Source) -> dict[str, Tensor]:
-        _, _, weights = self._read(embedded_BTE, self.start(source), source, len(self.layers))
+        _, _, weights = self._run_layers(embedded_BTE, self.start(source), source, len(self.layers))
         maps = {"decoder": [layer.decoder_NATS for layer in weights]}
         if cross := [layer.cross_NATS for layer in weights if layer.cross_NATS is not None]:
             maps["cross"] = cross
@@ -158,7 +162,7 @@ class TransformerDecoder(Decoder):
         keys = source.keys_BSK.chunk(len(self.layers), dim=-1)
         return [source._replace(keys_BSK=keys_BSK) for keys_BSK in keys]
 
-    def _read(
+    def _run_layers(
         self, embedded_NTE: Tensor, state: TransformerState, source: Source, layers_with_weights: int
     ) -> tuple[Tensor, TransformerState, list[LayerWeights]]:
         """Return features_NTE, the next state and the weights of the last `layers_with_weights` layers."""

@@ -1,7 +1,7 @@
 """The contract of encoders."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -17,11 +17,14 @@ class EncoderOutputs(NamedTuple):
         outputs_BSM: h_1 … h_S, zero at padding.
         lengths: the number of outputs of each example that are not padding, on the host.
         final: the state after the last real token; None if the encoder has no such state.
+        grid: the number of rows and of columns of the outputs of an image, which are in the order of rows; None for any
+            other source.
     """
 
     outputs_BSM: Tensor
     lengths: Sequence[int]
     final: RecurrentState | None
+    grid: tuple[int, int] | None = None
 
 
 class EncoderSizes(NamedTuple):
@@ -42,19 +45,25 @@ NO_SOURCE = EncoderSizes(0, final_size=None, num_layers=0)  # of the decoder of 
 
 
 class Encoder(nn.Module, ABC):
-    """Reads the embedded source.
+    """Encodes the source of a batch. An encoder of one sequence of tokens is a `TokenEncoder`.
 
     Attributes:
-        reads: what the source is: `tokens`, `subwords` (tokens of the encoder's own `tokenizer`), `turns` (tokens, with
-            `<eos>` at the end of each turn) or `images`.
+        source: what is encoded: `tokens`, `subwords` (tokens of the encoder's own `tokenizer`), `turns` (tokens, with
+            `<eos>` at the end of each turn), `images`, or a word of the user's own task; see `Task.sources`.
+        sizes: the sizes that a decoder needs to know.
+        embedding_size: size of the encoder's own embeddings; None for an encoder without any.
+        needs_final: why a decoder must use the final state, with the remedy, for an error message; None if it need not. See
+            `Decoder.check`.
     """
 
+    source: ClassVar[str]
     sizes: EncoderSizes
-    reads: ClassVar[str] = "tokens"
+    embedding_size: int | None = None
+    needs_final: str | None = None
 
     @classmethod
     def tokenizer(cls, settings: Mapping[str, Any], framed: bool) -> Tokenizer | None:
-        """Return the tokenizer of an encoder that reads `subwords`; None for any other encoder.
+        """Return the tokenizer of an encoder of `subwords`; None for any other encoder.
 
         Args:
             settings: the settings of the encoder.
@@ -62,31 +71,52 @@ class Encoder(nn.Module, ABC):
         """
         return None
 
-    def check_length(self, length: int, name: str) -> None:
-        """Check that the encoder can read a source of this many positions; see `Seq2Seq.check_length`."""
-
-    def embed(self, ids_BS: Tensor) -> Tensor:
-        """Return embedded_BSE of token ids; only an encoder that reads `subwords` has embeddings."""
-        raise NotImplementedError
-
-    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        """Encode the source of a batch. An encoder of something other than one sequence of tokens overrides this.
+    @abstractmethod
+    def encode(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        """Encode the source of a batch.
 
         Args:
-            batch: the task's batch; here, its `source_BS` and `source_lengths` are read.
+            batch: the task's batch, for example with `source_BS` and `source_lengths`, or with `image_BCHW`.
             embed: returns the source embeddings of token ids.
         """
-        outputs: EncoderOutputs = self(embed(batch.source_BS), batch.source_lengths)
-        return outputs
+
+    def check_length(self, length: int, name: str) -> None:
+        """Check that the encoder can encode a source of this many positions; see `Seq2Seq.check_length`."""
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters with settings of their own, as groups of `torch.optim.Optimizer`.
+
+        Parameters in no group have the settings of the config group `optimizer`.
+        """
+        return []
+
+    def pretrained_parameters(self) -> Iterable[nn.Parameter]:
+        """Return the parameters that are loaded from files, which an initialization does not draw."""
+        return ()
 
     def attention_maps(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return maps_BLASS, the self-attention weights of all layers and heads, as "encoder"; empty without self-attention.
 
         Args:
-            batch, embed: see `read`.
+            batch, embed: see `encode`.
         """
         return {}
 
+
+class TokenEncoder(Encoder):
+    """An encoder of one sequence of embedded tokens."""
+
+    source = "tokens"
+
     @abstractmethod
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
-        """Encode a batch; `lengths` are the B real lengths, on the host."""
+        """Encode embedded tokens; `lengths` are the B real lengths, on the host."""
+
+    def embed(self, ids_BS: Tensor) -> Tensor:
+        """Return embedded_BSE of token ids; only an encoder of `subwords` has embeddings."""
+        raise NotImplementedError
+
+    def encode(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        """See `Encoder.encode`; the `source_BS` and `source_lengths` of the batch are encoded."""
+        outputs: EncoderOutputs = self(embed(batch.source_BS), batch.source_lengths)
+        return outputs

@@ -1,6 +1,6 @@
 """An encoder of images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ class ConvolutionalEncoder(Encoder):
     position with its row and column, scaled to [-1, 1] (Liu 2018, arXiv:1807.03247). The encoder has no final state.
 
     Args:
-        input_size: size of the source embeddings, which this encoder does not read.
+        input_size: size of the source embeddings, which this encoder does not use.
         channels: number of output channels of each layer.
         strides: stride of each layer; 2 halves width and height.
         size: M, of the encoder outputs.
@@ -26,7 +26,7 @@ class ConvolutionalEncoder(Encoder):
         ValueError: the lists differ in length, or are empty.
     """
 
-    reads = "images"
+    source = "images"
 
     def __init__(
         self,
@@ -49,17 +49,13 @@ class ConvolutionalEncoder(Encoder):
         self.dropout = Dropout(encoder_output_dropout, locked=False)
         self.sizes = EncoderSizes(size, None, 1)
 
-    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        """Encode `batch.image_BCHW`, RGB values from 0 to 255."""
-        return self(batch.image_BCHW, ())
+    def encode(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        """Encode `batch.image_BCHW`; see `forward`."""
+        outputs: EncoderOutputs = self(batch.image_BCHW)
+        return outputs
 
-    def forward(self, image_BCHW: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
-        """Encode images.
-
-        Args:
-            image_BCHW: RGB values from 0 to 255.
-            lengths: not read; all positions of the feature map are outputs.
-        """
+    def forward(self, image_BCHW: Tensor) -> EncoderOutputs:
+        """Encode images, RGB values from 0 to 255. All positions of the feature map are outputs."""
         map_BCYX: Tensor = self.layers(image_BCHW.float() / 127.5 - 1)
         rows, columns = map_BCYX.shape[2:]
         device, dtype = map_BCYX.device, map_BCYX.dtype
@@ -71,11 +67,6 @@ class ConvolutionalEncoder(Encoder):
         place_B2YX = torch.stack([y_YX, x_YX]).expand(len(map_BCYX), -1, -1, -1)
         features_BSC = torch.cat([map_BCYX, place_B2YX], 1).flatten(2).transpose(1, 2)
         lengths = (rows * columns,) * len(map_BCYX)
-        return EncoderOutputs(self.dropout(torch.tanh(self.output(features_BSC))), lengths, None)
-
-    def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return the number of rows and columns of the feature map of an image of this size in pixels."""
-        for layer in self.layers:
-            if isinstance(layer, nn.Conv2d):
-                height, width = (-(-side // layer.stride[0]) for side in (height, width))
-        return height, width
+        return EncoderOutputs(
+            self.dropout(torch.tanh(self.output(features_BSC))), lengths, None, (rows, columns)
+        )

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 from seq2seq_lab.runtime.device import on_device
 
 
-class HierarchicalEncoder(Encoder):
+class HierarchicalEncoder(TokenEncoder):
     """Hierarchical recurrent encoder (Serban 2016, arXiv:1507.04808, §3.2).
 
     The first RNN reads each turn, from its first token to its `<eos>`. The second RNN reads the final states of the first
@@ -36,7 +36,7 @@ class HierarchicalEncoder(Encoder):
         encoder_output_dropout: probability on the encoder outputs.
     """
 
-    reads = "turns"
+    source = "turns"
 
     def __init__(
         self,
@@ -49,6 +49,11 @@ class HierarchicalEncoder(Encoder):
     ) -> None:
         super().__init__()
         self.outputs = outputs
+        if outputs == "words":
+            self.needs_final = (
+                "With encoder.outputs=words only this state depends on the RNN over the turns, which would not be trained. "
+                "Set encoder.outputs=both, or choose a recurrent decoder with model.bridge=tanh."
+            )
         self.words = RecurrentLayers(recurrent, input_size, bidirectional)
         size = self.words.output_size
         self.turns = RecurrentLayers(recurrent, size, bidirectional)
@@ -57,12 +62,13 @@ class HierarchicalEncoder(Encoder):
         output_size = 2 * size if outputs == "both" else size
         self.sizes = EncoderSizes(output_size, final_size=size, num_layers=recurrent.num_layers)
 
-    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+    def encode(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
         """Encode the source of a batch. If its `turn_lengths` are None, each source is one turn."""
         if batch.turn_lengths is None:
-            return super().read(batch, embed)
+            return super().encode(batch, embed)
         source_NW, lengths, turns = split_turns(batch.source_BS, batch.turn_lengths)
-        return self(embed(source_NW), lengths, turns)
+        outputs: EncoderOutputs = self(embed(source_NW), lengths, turns)
+        return outputs
 
     def forward(
         self, embedded_NWE: Tensor, lengths: Sequence[int], turns: Sequence[int] | None = None
@@ -76,10 +82,10 @@ class HierarchicalEncoder(Encoder):
         """
         lengths_N = torch.tensor(lengths)
         turns_B = torch.tensor([1] * len(lengths) if turns is None else turns)
-        words_NWM, final = self.words.read(embedded_NWE, lengths)
+        words_NWM, final = self.words.forward_padded(embedded_NWE, lengths)
         last_NM = self.state_dropout(final.hidden_LBH[-1])
         turn_BU = padded(torch.arange(len(lengths)), turns_B)
-        turns_BUM, final = self.turns.read(select_rows(last_NM, turn_BU), turns_B.tolist())
+        turns_BUM, final = self.turns.forward_padded(select_rows(last_NM, turn_BU), turns_B.tolist())
         if self.outputs == "turns":
             return EncoderOutputs(self.encoder_output_dropout(turns_BUM), turns_B.tolist(), final)
         tokens_B = torch.stack([part.sum() for part in torch.split(lengths_N, turns_B.tolist())])

@@ -40,7 +40,7 @@ class LayerNormGruLayers(nn.Module):
         self.recurrent_norms = nn.ModuleList(_GateNorm(self.directions, size) for _ in range(layers))
         self.dropout = Dropout(spec.dropout, spec.locked_dropout)
 
-    def read(self, inputs_BTE: Tensor, lengths: Sequence[int]) -> tuple[Tensor, RecurrentState]:
+    def forward_padded(self, inputs_BTE: Tensor, lengths: Sequence[int]) -> tuple[Tensor, RecurrentState]:
         """Return (the top layer's states_BTH, 0 at padding; the state after the last token).
 
         Args:
@@ -51,13 +51,13 @@ class LayerNormGruLayers(nn.Module):
         for layer in range(self.weights.num_layers):
             if layer > 0:
                 states_BTH = self.dropout(states_BTH)
-            states_BTH, final_BH = self._read(layer, states_BTH, mask_BT)
+            states_BTH, final_BH = self._run_layer(layer, states_BTH, mask_BT)
             if mask_BT is not None:
                 states_BTH = states_BTH * mask_BT[..., None]
             finals.append(final_BH)
         return states_BTH, RecurrentState(torch.stack(finals), None)
 
-    def _read(self, layer: int, inputs_BTE: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _run_layer(self, layer: int, inputs_BTE: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return (states_BTH of a layer, not 0 at padding; its final state_BH)."""
         batch_size, steps, _ = inputs_BTE.shape
         dtype, size = matrix_dtype(inputs_BTE), self.weights.hidden_size

@@ -1,6 +1,6 @@
 """Pretrained encoders of Hugging Face transformers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,19 +11,19 @@ from seq2seq_lab.data.tokenizers.base import SPECIALS
 from seq2seq_lab.data.tokenizers.pretrained import SHIFT, PretrainedTokenizer, check_folder
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.masking import padding_mask
 from seq2seq_lab.models.recurrent import RecurrentState
 
 
-class PretrainedEncoder(Encoder):
+class PretrainedEncoder(TokenEncoder):
     """The last hidden states of a pretrained encoder (Devlin 2019, arXiv:1810.04805), projected.
 
     The outputs are W x_j + b of the hidden states x_j of the subwords; the final state is the output of the first position,
     [CLS]. The encoder has its own tokenizer and embeddings.
 
     Args:
-        input_size: size of the source embeddings, which this encoder does not read.
+        input_size: size of the source embeddings, which this encoder does not use.
         path: a folder with `config.json`, `model.safetensors` and `tokenizer.json`. No code in it is executed.
         lr: the learning rate of the pretrained weights. None freezes them: they have no gradients and no dropout, and
             checkpoints do not contain them.
@@ -34,7 +34,7 @@ class PretrainedEncoder(Encoder):
         UserError: transformers is not installed, or the folder cannot be used.
     """
 
-    reads = "subwords"
+    source = "subwords"
     special_ids: Tensor
 
     def __init__(
@@ -54,7 +54,7 @@ class PretrainedEncoder(Encoder):
                 "tokenizer that the model was trained with, or resize the embeddings of the model and train it."
             )
         self.register_buffer("special_ids", torch.tensor(tokenizer.special_ids), persistent=False)
-        self.embedding_size: int = self.model.get_input_embeddings().embedding_dim
+        self.embedding_size = self.model.get_input_embeddings().embedding_dim
         self.projection = nn.Linear(self.model.config.hidden_size, size)
         self.dropout = Dropout(encoder_output_dropout, locked=False)
         self.sizes = EncoderSizes(size, final_size=size, num_layers=1)
@@ -89,8 +89,15 @@ class PretrainedEncoder(Encoder):
         padding_index = getattr(table, "padding_idx", None)
         return int(positions if padding_index is None else positions - padding_index - 1)
 
-    def read(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        return self(self.embed(batch.source_BS), batch.source_lengths)
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [] if self.lr is None else [{"params": [*self.model.parameters()], "lr": self.lr}]
+
+    def pretrained_parameters(self) -> Iterable[nn.Parameter]:
+        parameters: Iterable[nn.Parameter] = self.model.parameters()
+        return parameters
+
+    def encode(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
+        return super().encode(batch, self.embed)
 
     def embed(self, ids_BS: Tensor) -> Tensor:
         special_BS = self.special_ids[ids_BS.clamp(max=len(SPECIALS) - 1)]

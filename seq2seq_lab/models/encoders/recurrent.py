@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.models.dropout import Dropout
-from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.masking import padding_mask
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
 
 
-class RecurrentEncoder(Encoder):
+class RecurrentEncoder(TokenEncoder):
     """Stacked recurrent layers over the source (Sutskever 2014 §2; both directions: Bahdanau 2014 §3.2).
 
     Args:
@@ -21,7 +21,7 @@ class RecurrentEncoder(Encoder):
         encoder_output_dropout: probability on the outputs that the decoder attends to.
 
     Attributes:
-        layers_type: the class of its layers, with the method `read` of `RecurrentLayers`.
+        layers_type: the class of its layers, with the method `forward_padded` of `RecurrentLayers`.
 
     Raises:
         ValueError: `reverse` with both directions, where it has no effect.
@@ -53,10 +53,10 @@ class RecurrentEncoder(Encoder):
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
         if self.reverse:
             mask_BS = padding_mask(lengths, embedded_BSE.shape[1], embedded_BSE.device)
-            outputs_BSM, final = self.layers.read(reverse(embedded_BSE, mask_BS), lengths)
+            outputs_BSM, final = self.layers.forward_padded(reverse(embedded_BSE, mask_BS), lengths)
             outputs_BSM = reverse(outputs_BSM, mask_BS)
         else:
-            outputs_BSM, final = self.layers.read(embedded_BSE, lengths)
+            outputs_BSM, final = self.layers.forward_padded(embedded_BSE, lengths)
         # The layers compute time first; without the copy, a decoder that attends step by step would copy at each step.
         return EncoderOutputs(self.encoder_output_dropout(outputs_BSM).contiguous(), lengths, final)
 

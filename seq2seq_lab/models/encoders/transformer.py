@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
+from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.masking import padding_mask
 from seq2seq_lab.models.transformer import (
     Positions,
@@ -18,7 +18,7 @@ from seq2seq_lab.models.transformer import (
 )
 
 
-class TransformerEncoder(Encoder):
+class TransformerEncoder(TokenEncoder):
     """Stacked layers of self-attention and a feed-forward network (Vaswani 2017, §3.1). It has no final state.
 
     Args:
@@ -36,14 +36,14 @@ class TransformerEncoder(Encoder):
         self.norm = final_norm(transformer, input_size)
 
     def forward(self, embedded_BSE: Tensor, lengths: Sequence[int]) -> EncoderOutputs:
-        outputs_BSM, _ = self._read(embedded_BSE, lengths, with_weights=False)
+        outputs_BSM, _ = self._run_layers(embedded_BSE, lengths, with_weights=False)
         return EncoderOutputs(outputs_BSM, lengths, None)
 
     def attention_maps(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        _, weights = self._read(embed(batch.source_BS), batch.source_lengths, with_weights=True)
+        _, weights = self._run_layers(embed(batch.source_BS), batch.source_lengths, with_weights=True)
         return {"encoder": torch.stack(weights, dim=1)}
 
-    def _read(
+    def _run_layers(
         self, embedded_BSE: Tensor, lengths: Sequence[int], with_weights: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """Return outputs_BSM, and weights_BASS of each layer or an empty list."""

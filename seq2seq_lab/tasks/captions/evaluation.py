@@ -1,18 +1,21 @@
 """Scoring a captioning model on a split."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from seq2seq_lab import plots
 from seq2seq_lab.data.batching import plan_evaluation
+from seq2seq_lab.data.captions import Box
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.data.words import words
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import group_tokens, join_subwords
 from seq2seq_lab.metrics.base import Array, Metric
@@ -27,6 +30,11 @@ from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.captions.data import CaptionBatch, CaptionBatches, CaptionSplit, region_shares
 from seq2seq_lab.tasks.decoded import Decoded, DecodingEvaluator
+from seq2seq_lab.tasks.loaded import Prediction
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PRIMARY = "bleu"
 METRICS: tuple[Metric, ...] = (
@@ -53,23 +61,49 @@ class CaptionOutputs(DecodedOutputs):
     pointing: Array | None
 
 
-@dataclass(frozen=True)
-class Caption:
-    """A caption of an image by a model.
+@dataclass(frozen=True, kw_only=True)
+class Caption(Prediction):
+    """A caption of an image by a model; `score` is the value that the search ranks by.
 
     Attributes:
-        text: the caption.
         log_prob: natural logarithm of its probability, including `<eos>`.
         words: the words of the caption.
         attention_WYX: the attention weights of each word on a grid over the image; None without attention.
         image_HWC: the RGB values that the model read, uint8.
     """
 
-    text: str
     log_prob: float
     words: list[str] = field(repr=False)
     attention_WYX: Array | None = field(repr=False)
     image_HWC: npt.NDArray[np.uint8] = field(repr=False)
+
+    def columns(self) -> list[str]:
+        """Return the file of the image and the caption."""
+        return [self.source, self.text]
+
+    def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure | None":
+        """Return the attention of each word over the image; see `Prediction.figure`.
+
+        Raises:
+            UserError: the model has no attention, or `ax` is given: the figure has axes for each word.
+        """
+        if ax is not None:
+            raise UserError("ax: the attention of a caption needs axes for each word. Leave ax out.")
+        return self.overlays({}) if self.words or self.attention_WYX is None else None
+
+    def overlays(self, boxes: Mapping[int, Box]) -> "Figure":
+        """Return the attention of each word, drawn over the image.
+
+        Args:
+            boxes: the region to outline of each word, by the number of the word.
+        """
+        if self.attention_WYX is None:
+            raise UserError("The model has no attention. Train one that has, for example attention=additive.")
+        words = zip(self.words, self.attention_WYX, strict=True)
+        return plots.draw_overlays(
+            self.image_HWC,
+            [(word, weights_YX, boxes.get(number)) for number, (word, weights_YX) in enumerate(words)],
+        )
 
 
 class CaptionEvaluator(DecodingEvaluator):
@@ -153,7 +187,15 @@ def caption_of(
         weights_WS = join_subwords(hypothesis.weights_TS, positions, group_tokens(token_spans, spans))
         attention_WYX = weights_WS.reshape(-1, *grid)
     names = [text[start:end] for start, end in spans]
-    return Caption(text, hypothesis.log_prob, names, attention_WYX, image_3HW.transpose(1, 2, 0))
+    return Caption(
+        source="",
+        text=text,
+        score=hypothesis.score,
+        log_prob=hypothesis.log_prob,
+        words=names,
+        attention_WYX=attention_WYX,
+        image_HWC=image_3HW.transpose(1, 2, 0),
+    )
 
 
 def word_attention(weights_TS: Array, tokenizer: Tokenizer, caption: str) -> dict[int, Array]:

@@ -1,19 +1,18 @@
 """The report of captioning: sample captions, and the attention of each word drawn over the image."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2seq_lab import plots
-from seq2seq_lab.data.captions import Box
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.files import write_json_lines
 from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.captions.data import CaptionSplit
-from seq2seq_lab.tasks.captions.evaluation import Caption, caption_of
+from seq2seq_lab.tasks.captions.evaluation import caption_of
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tracking import Tracker
 
@@ -118,19 +117,4 @@ class CaptionReport(Report):
             return None
         caption = caption_of(hypothesis, self.tokenizer, split.text.images[split.text.image_N[i]], self.grid)
         boxes = regions[i] if regions is not None and caption.text == split.text.captions[i] else {}
-        return draw_caption(caption, boxes) if caption.words and caption.attention_WYX is not None else None
-
-
-def draw_caption(caption: Caption, boxes: Mapping[int, Box]) -> "Figure":
-    """Return the attention of each word of a caption, drawn over the image.
-
-    Args:
-        caption: a caption of at least one word, from a model with attention.
-        boxes: the region to outline of each word, by the number of the word.
-    """
-    assert caption.attention_WYX is not None
-    words = zip(caption.words, caption.attention_WYX, strict=True)
-    return plots.draw_overlays(
-        caption.image_HWC,
-        [(word, weights_YX, boxes.get(number)) for number, (word, weights_YX) in enumerate(words)],
-    )
+        return caption.overlays(boxes) if caption.words and caption.attention_WYX is not None else None

@@ -6,6 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
 from seq2seq_lab.metrics.segmentation import check_setting, choose_segmentation
-from seq2seq_lab.models.encoders.convolutional import ConvolutionalEncoder
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -76,6 +76,7 @@ class CaptionTask(Task):
             *("teacher_forcing", "search"),
         )
     )
+    sources = ("images",)
     settings = (
         *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
         *("eval_batch_size", "multi_reference", "bleu_tokenizer", "samples"),
@@ -86,12 +87,13 @@ class CaptionTask(Task):
     files = ("tokenizer", INPUTS)
     loaded = LoadedCaptioner
     commands = {  # noqa: RUF012  (a constant)
-        "describe images": ("seq2seq_lab.caption", "RUN", "IMAGE.png"),
+        "describe images": ("seq2seq_lab.predict", "RUN", "IMAGE.png"),
     }
 
     vocabulary: Vocabulary
     corpus: CaptionCorpus
     size: tuple[int, int]  # height and width of the images in pixels
+    grid: tuple[int, int]  # rows and columns of the encoder outputs, known when the model is built
     longest: int  # the number of tokens of the longest training caption
 
     def __init__(
@@ -188,13 +190,6 @@ class CaptionTask(Task):
             },
         )
 
-    def _grid(self) -> tuple[int, int]:
-        """Return the number of rows and columns of the feature map."""
-        with torch.device("meta"):
-            encoder = self.parts.encoder(input_size=1)
-        assert isinstance(encoder, ConvolutionalEncoder)
-        return encoder.grid(*self.size)
-
     def _examples(self, pairs: CaptionedImages, captions: Ragged) -> CaptionExamples:
         images, image_N = torch.from_numpy(pairs.images), torch.from_numpy(pairs.image_N)
         return CaptionExamples(images, image_N, captions, self.longest)
@@ -241,7 +236,10 @@ class CaptionTask(Task):
         write_atomically(folder / INPUTS, json.dumps(inputs) + "\n")
 
     def model(self) -> Seq2Seq:
-        return self.parts.seq2seq(None, self.tokenizer.size, False)
+        model = self.parts.seq2seq(None, self.tokenizer.size, False)
+        if torch.get_default_device().type != "meta":  # without memory there is nothing to encode
+            self.grid = grid_of(model, *self.size)
+        return model
 
     def loss(self, model: Seq2Seq, batch: CaptionBatch, step: StepInfo) -> Tensor:
         return self.training_loss(model, batch, step)
@@ -262,7 +260,7 @@ class CaptionTask(Task):
             self.tokenizer,
             compute,
             search=self.parts.search(),
-            grid=self._grid(),
+            grid=self.grid,
             batch_size=self.eval_batch_size,
             samples=range(min(self.samples, len(split.text))) if split.prefix == "val" else (),
             multi_reference=self.multi_reference,
@@ -271,11 +269,14 @@ class CaptionTask(Task):
         )
 
     @torch.no_grad()
-    def caption(self, model: Seq2Seq, image_NCHW: npt.NDArray[np.uint8], compute: Compute) -> list[Caption]:
-        """Return a caption of each image.
+    def caption(
+        self, model: Seq2Seq, image_NCHW: npt.NDArray[np.uint8], compute: Compute, first: int = 0
+    ) -> list[list[Caption]]:
+        """Return the captions of each image, the best first.
 
         Args:
             image_NCHW: RGB values of images of the height and width `size`.
+            first: the number of the first image; the draws of `search=sampling` depend on it.
         """
         examples = CaptionExamples(
             torch.from_numpy(image_NCHW),
@@ -283,14 +284,15 @@ class CaptionTask(Task):
             Ragged.of([[]] * len(image_NCHW)),
             self.longest,
         )
-        batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self._grid()
-        captions: dict[int, Caption] = {}
+        batches, search, grid = CaptionBatches(examples, compute.device), self.parts.search(), self.grid
+        captions: dict[int, list[Caption]] = {}
         for index in plan_evaluation(examples, self.eval_batch_size):
             batch = batches(index)
+            batch = replace(batch, index_B=batch.index_B + first)
             with evaluation_context(batch, compute.precision, compute.device):
                 hypotheses = search(model, batch, True)
-            for i, (best, *_) in zip(index.tolist(), hypotheses, strict=True):
-                captions[i] = caption_of(best, self.tokenizer, image_NCHW[i], grid)
+            for i, found in zip(index.tolist(), hypotheses, strict=True):
+                captions[i] = [caption_of(one, self.tokenizer, image_NCHW[i], grid) for one in found]
         return [captions[i] for i in range(len(image_NCHW))]
 
     def baselines(self, split: CaptionSplit) -> list[Baseline]:
@@ -300,7 +302,31 @@ class CaptionTask(Task):
         return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
-        return CaptionReport(folder, self.tokenizer, tracker, self._grid())
+        return CaptionReport(folder, self.tokenizer, tracker, self.grid)
+
+
+def grid_of(model: Seq2Seq, height: int, width: int) -> tuple[int, int]:
+    """Return the number of rows and columns of the encoder outputs of an image of this size in pixels.
+
+    Raises:
+        UserError: the encoder does not return them.
+    """
+    image_ICHW = torch.zeros(1, 3, height, width, dtype=torch.uint8)
+    example = CaptionExamples(image_ICHW, torch.zeros(1, dtype=torch.int64), Ragged.of([[]]), longest=0)
+    batch = CaptionBatches(example, image_ICHW.device)(np.array([0]))
+    training = model.encoder.training
+    model.encoder.eval()
+    with torch.no_grad():
+        outputs_BSM, _, _, grid = model.encode(batch)
+    model.encoder.train(training)
+    outputs = outputs_BSM.shape[1]
+    if grid is None or math.prod(grid) != outputs:
+        name = type(model.encoder).__name__
+        raise UserError(
+            f"encoder: {name}.encode returns {outputs} outputs for an image and grid={grid}. Return their rows and columns: "
+            f"EncoderOutputs(outputs_BSM, lengths, final, grid=(rows, columns))."
+        )
+    return grid
 
 
 def images_record(corpus: CaptionCorpus) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from seq2seq_lab import plots
 from seq2seq_lab.data.batching import Index, plan_evaluation
 from seq2seq_lab.data.labelled import LabelledText
 from seq2seq_lab.metrics.base import Array, Grouping, Measurement, Metric, digest
@@ -16,6 +17,7 @@ from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.console import shade
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks import evaluation
@@ -26,7 +28,12 @@ from seq2seq_lab.tasks.classification.data import (
     deciding_tokens,
 )
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.loaded import Prediction
 from seq2seq_lab.tasks.text import Vocabulary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PRIMARY = "accuracy"
 METRICS: tuple[Metric, ...] = (
@@ -36,23 +43,38 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The class of a text.
+@dataclass(frozen=True, kw_only=True)
+class ClassPrediction(Prediction):
+    """A class of a text; `text` is the class and `score` its probability.
 
     Attributes:
-        text: the text.
-        label: the most probable class.
         probabilities: the probability of each class, the most probable first.
         tokens: the tokens of the text.
         weights: the weight of each token; see `Pooled` and `Classifier.saliency`.
     """
 
-    text: str
-    label: str
     probabilities: dict[str, float] = field(repr=False)
     tokens: list[str] = field(repr=False)
     weights: Array = field(repr=False)
+
+    def columns(self) -> list[str]:
+        """Return the class, its probability and the text."""
+        return [self.text, f"{self.score:.4f}", self.source]
+
+    def shades(self) -> list[str]:
+        """Return the tokens, and below them their weights relative to the greatest one."""
+        weights = zip(relative(self.weights), self.tokens, strict=True)
+        return [" ".join(self.tokens), " ".join(shade(weight, word) for weight, word in weights)]
+
+    def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure":
+        """Return the weights relative to the greatest one as a figure; see `Prediction.figure`."""
+        weights_1S = relative(self.weights)[None]
+        return plots.draw_attention(weights_1S, self.tokens, [self.text], self.source, light=light, axes=ax)
+
+
+def relative(weights: Array) -> Array:
+    """Return weights divided by the greatest one, so that the shade of a word does not depend on the length of the text."""
+    return weights / weights.max() if weights.any() else weights
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,29 @@
 """A trained classifier in Python."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from seq2seq_lab.errors import UserError
-from seq2seq_lab.tasks.classification.evaluation import Prediction
-from seq2seq_lab.tasks.loaded import Loaded
+from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
+from seq2seq_lab.tasks.loaded import Loaded, check_length
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedClassifier(Loaded):
-    """A trained classifier."""
+    """A trained classifier; its predictions are `ClassPrediction`s."""
 
-    def predict(self, lines: Sequence[str]) -> list[Prediction]:
-        """Return the class of each text.
+    options = frozenset({"nbest", "weights", "attention", "light"})
 
-        Args:
-            lines: classified in batches of `trainer.eval_batch_size`.
+    def check_input(self, line: str, where: str, longest: int) -> None:
+        """Refuse a line without tokens, or with more than `longest`."""
+        check_length(self.task.vocabulary.tokenizer, line, where, longest, empty=False)
+
+    def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[ClassPrediction]]:
+        """Return all classes of each text, the most probable first; see `Loaded.nbest`.
 
         Raises:
-            UserError: `lines` is not a list, or a text has no tokens.
+            UserError: `inputs` is not a list, or a text has no tokens.
         """
-        if isinstance(lines, str):
-            raise UserError(f"predict takes a list of texts, not a text. Write [{lines!r}].")
-        return self.task.predict(self.model, lines, self.compute)
+        return [
+            [replace(best, text=label, score=value) for label, value in best.probabilities.items()]
+            for (best,) in super().nbest(inputs, first)
+        ]

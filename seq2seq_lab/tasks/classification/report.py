@@ -13,7 +13,7 @@ from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.classification.data import ClassificationSplit
-from seq2seq_lab.tasks.classification.evaluation import Evaluation
+from seq2seq_lab.tasks.classification.evaluation import Evaluation, relative
 from seq2seq_lab.tasks.text import Vocabulary
 from seq2seq_lab.tracking import Tracker
 
@@ -138,11 +138,6 @@ class ClassificationReport(Report):
 def spread(count: int, total: int) -> list[int]:
     """Return `count` numbers below `total`, or all of them, at equal distances: a data set may be sorted by class."""
     return [number * total // count for number in range(count)] if count < total else [*range(total)]
-
-
-def relative(weights: Array) -> Array:
-    """Return weights divided by the greatest one, so that the shade of a word does not depend on the length of the text."""
-    return weights / weights.max() if weights.any() else weights
 
 
 def confusion(evaluation: Evaluation) -> Array:

@@ -43,7 +43,7 @@ from seq2seq_lab.tasks.classification.evaluation import (
     PRIMARY,
     ClassificationEvaluator,
     ClassificationOutputs,
-    Prediction,
+    ClassPrediction,
     classify,
     hash_of,
 )
@@ -75,6 +75,7 @@ class ClassificationTask(Task):
     """
 
     uses = frozenset(("dataset", "tokenizer", "encoder", "attention", "pooling", "readout", "initialization"))
+    sources = ("tokens", "subwords")
     settings = ("batch_size", "label_smoothing", "eval_batch_size", "samples")
     metrics: Sequence[Metric] = METRICS
     groupings = GROUPINGS
@@ -259,7 +260,7 @@ class ClassificationTask(Task):
             probabilities_NC = bayes.probabilities(split.tokens.tokens, len(classes))
             yield result("naive_bayes", bayes.label, probabilities_NC)
 
-    def predict(self, model: Classifier, lines: Sequence[str], compute: Compute) -> list[Prediction]:
+    def predict(self, model: Classifier, lines: Sequence[str], compute: Compute) -> list[ClassPrediction]:
         """Return the class of each text.
 
         Raises:
@@ -271,13 +272,20 @@ class ClassificationTask(Task):
             number = int(tokens.lengths.argmin())
             raise UserError(f"line {number + 1}: {lines[number]!r} has no token. Remove the line.")
         texts = LabelledTokens(tokens, torch.zeros(len(lines), dtype=torch.int64))
-        batches, predictions = TextBatches(texts, compute.device), dict[int, Prediction]()
+        batches, predictions = TextBatches(texts, compute.device), dict[int, ClassPrediction]()
         for index in plan_evaluation(texts, self.eval_batch_size):
             for i, one in zip(index.tolist(), classify(model, batches(index), compute), strict=True):
                 order = np.argsort(-one.probabilities_C, kind="stable")
                 ranked = {classes[k]: float(one.probabilities_C[k]) for k in order}
                 words = [lines[i][start:end] for start, end in tokenizer.spans(lines[i])]
-                predictions[i] = Prediction(lines[i], classes[order[0]], ranked, words, one.weights_S)
+                predictions[i] = ClassPrediction(
+                    source=lines[i],
+                    text=classes[order[0]],
+                    score=ranked[classes[order[0]]],
+                    probabilities=ranked,
+                    tokens=words,
+                    weights=one.weights_S,
+                )
         return [predictions[i] for i in range(len(lines))]
 
     def report(self, folder: Path, tracker: Tracker) -> ClassificationReport:

@@ -1,5 +1,6 @@
 """A trained language model in Python."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,15 +12,17 @@ from seq2seq_lab.data.tokenizers import SOS
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.language_model.data import SentenceTokens
 from seq2seq_lab.tasks.language_model.evaluation import generate, sentence_nats, text_of
-from seq2seq_lab.tasks.loaded import Loaded, draw_maps
+from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedLanguageModel(Loaded):
     """A trained language model."""
+
+    options = frozenset({"nbest", "scores", "count", "log_probs", "attention_maps"})
 
     def log_probs(self, sentences: Sequence[str]) -> list[float]:
         """Return the log-probability in nats of each sentence with its end."""
@@ -28,36 +31,55 @@ class LoadedLanguageModel(Loaded):
         nats = sentence_nats(self.model, tokens, size, self.compute)
         return [-value for value in nats.tolist()]
 
-    def generate(self, count: int, beginning: str = "", first: int = 0) -> list[tuple[str, float]]:
-        """Return generated sentences with their log-probabilities, without that of the beginning.
+    def check_input(self, line: str, where: str, longest: int) -> None:
+        """Refuse a line with more tokens than `longest`."""
+        check_length(self.task.vocabulary.tokenizer, line, where, longest)
+
+    def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[Prediction]]:
+        """Return sentences that continue each beginning, as many as the search returns (`search.nbest`), the best first.
+
+        The score is the log-probability in nats of the continuation with its end.
 
         Args:
-            count: how often the search is run; it returns `search.nbest` sentences each time.
-            beginning: the text that each sentence continues.
+            inputs: beginnings of sentences; an empty one is the beginning of every sentence.
             first: the number of the first sentence; the draws of `search=sampling` depend on it.
+
+        Raises:
+            UserError: `inputs` is not a list.
         """
-        task, tokenizer = self.task, self.task.vocabulary.tokenizer
-        (begun,) = tokenizer.encode([beginning])
-        found = generate(
-            self.model,
-            task.parts.search(),
-            begun,
-            count,
-            task.generated_length,
-            self.compute,
-            first,
-        )
-        return [
-            (text_of(tokenizer, [*begun, *one.tokens]), one.log_prob)
-            for hypotheses in found
-            for one in hypotheses
-        ]
+        self._check_list(inputs)
+        task, tokenizer, found = self.task, self.task.vocabulary.tokenizer, list[list[Prediction]]()
+        for beginning, equal in itertools.groupby(inputs):
+            (begun,) = tokenizer.encode([beginning])
+            count = len(list(equal))
+            hypotheses = generate(
+                self.model,
+                task.parts.search(),
+                begun,
+                count,
+                task.generated_length,
+                self.compute,
+                first + len(found),
+            )
+            found += [
+                [
+                    Prediction(
+                        source=beginning, text=text_of(tokenizer, [*begun, *one.tokens]), score=one.log_prob
+                    )
+                    for one in of_one
+                ]
+                for of_one in hypotheses
+            ]
+        return found
 
     @torch.no_grad()
-    def plot_attention_maps(self, sentence: str) -> dict[str, "Figure"]:
+    def plot_attention_maps(self, sentence: str, first: int = 0) -> dict[str, "Figure"]:
         """Return a figure of all attention weights of a Transformer for a sentence, as "decoder".
 
         It has a row per layer and a column per head, and the mean over the heads; `<sos>` is the first token.
+
+        Args:
+            first: unused; see `LoadedTranslation.plot_attention_maps`.
 
         Raises:
             UserError: the model is not a Transformer.

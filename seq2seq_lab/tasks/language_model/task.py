@@ -76,8 +76,8 @@ class LanguageModelTask(Task):
     files = ("tokenizer",)
     loaded = LoadedLanguageModel
     commands = {  # noqa: RUF012  (a constant)
-        "generate sentences": ("seq2seq_lab.generate", "RUN"),
-        "score sentences that you type": ("seq2seq_lab.generate", "RUN", "--score"),
+        "generate sentences": ("seq2seq_lab.predict", "RUN", "--count", "10"),
+        "score sentences that you type": ("seq2seq_lab.predict", "RUN", "--log-probs"),
     }
 
     vocabulary: Vocabulary

@@ -19,43 +19,83 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.runtime.console import shade_matrix
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.search.base import Hypothesis, Search
-from seq2seq_lab.tasks.loaded import Loaded, displayed, draw_maps
+from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 from seq2seq_lab.tasks.translation.evaluation import replaced
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A translation of a sentence by a run.
+@dataclass(frozen=True, kw_only=True)
+class Translation(Prediction):
+    """A translation of a sentence by a run; `score` is the value that the search ranks by.
 
     Attributes:
-        source: the sentence.
-        text: its translation.
         log_prob: natural logarithm of its probability, including `<eos>`.
-        score: the value that the search ranks by.
         source_tokens: the tokens of the source, including `<sos>` and `<eos>`.
         target_tokens: the tokens of the translation; with attention, including `<eos>` if the model predicted it.
         attention: attention weights, a row per target token and a column per source token; None without attention.
     """
 
-    source: str
-    text: str
     log_prob: float
-    score: float
-    source_tokens: list[str]
-    target_tokens: list[str]
+    source_tokens: list[str] = field(repr=False)
+    target_tokens: list[str] = field(repr=False)
     attention: npt.NDArray[np.floating[Any]] | None = field(repr=False)
 
+    def shades(self) -> list[str]:
+        """Return the attention as a matrix: source words in columns, target words in rows."""
+        if self.attention is None:
+            return []
+        return shade_matrix(self.source_tokens, self.target_tokens, self.attention)
 
-@dataclass(frozen=True)
+    def alignment(self) -> str:
+        """Return for each target word the source word of highest attention, as `0-0 1-2` (Pharaoh format).
+
+        Raises:
+            UserError: the model has no attention.
+        """
+        if not self.target_tokens:
+            return ""
+        words_TS = self._attention()[:, 1:-1]  # without <sos> and <eos>
+        if words_TS.shape[1] == 0:
+            return ""
+        return " ".join(f"{row.argmax()}-{target}" for target, row in enumerate(words_TS) if row.sum() > 0)
+
+    def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure | None":
+        """Return the attention as a figure; see `Prediction.figure`."""
+        if not self.target_tokens:
+            return None
+        return plots.draw_attention(
+            self._attention(),
+            self.source_tokens,
+            self.target_tokens,
+            f"{self.source} → {self.text}",
+            light=light,
+            axes=ax,
+        )
+
+    def _attention(self) -> npt.NDArray[np.floating[Any]]:
+        if self.attention is None:
+            raise UserError("The model has no attention. Train one that has, for example model=attn.")
+        return self.attention
+
+
+@dataclass(frozen=True, repr=False)
 class LoadedTranslation(Loaded):
-    """A trained model of translation or dialogue."""
+    """A trained model of translation or dialogue; its predictions are `Translation`s."""
+
+    options = frozenset(
+        {
+            *("nbest", "scores", "alignments", "replace_unknown", "weights"),
+            *("attention", "light", "attention_maps"),
+        }
+    )
 
     @property
     def tokenizers(self) -> TokenizerPair:
@@ -69,16 +109,22 @@ class LoadedTranslation(Loaded):
         search: Search = self.task.parts.search()
         return search
 
-    def translate(self, sentences: Sequence[str], join_subwords: bool = False) -> list[Translation]:
-        """Return the best translation of each sentence; see `nbest`."""
-        return [best for best, *_ in self.nbest(sentences, join_subwords)]
+    @property
+    def longest_input(self) -> int:
+        """As `Loaded.longest_input`: `trainer.max_eval_length`."""
+        return self.config.trainer.max_eval_length
+
+    def check_input(self, line: str, where: str, longest: int) -> None:
+        """Refuse a line with more tokens than `longest` or the model allow."""
+        length = check_length(self.tokenizers.source, line, where, longest)
+        self.model.check_length(2 + length, where)
 
     def nbest(
         self,
-        sentences: Sequence[str],
-        join_subwords: bool = False,
-        with_attention: bool = True,
+        inputs: Sequence[str],
         first: int = 0,
+        join_subwords: bool = True,
+        with_attention: bool = True,
         replace_unknown: bool = False,
     ) -> list[list[Translation]]:
         """Return all translations of each sentence that the search returns, the best first.
@@ -86,61 +132,25 @@ class LoadedTranslation(Loaded):
         The translation of a sentence without words is empty, with log-probability 0 and no tokens.
 
         Args:
-            sentences: translated in batches of `trainer.eval_batch_size`.
+            inputs, first: see `Loaded.nbest`; the draws of `search=sampling` depend on `first`.
             join_subwords: return tokens and attention over words instead of the tokenizer's subwords.
             with_attention: return the attention, which needs memory if sentences are long.
-            first: the number of the first sentence in its text; the draws of `search=sampling` depend on it.
             replace_unknown: replace each unknown word (⁇) of the text by the source token with the highest attention weight.
 
         Raises:
-            UserError: `sentences` is not a list, or unknown words are to be replaced and the model has no attention.
+            UserError: `inputs` is not a list, or unknown words are to be replaced and the model has no attention.
         """
-        if isinstance(sentences, str):
-            raise UserError(f"translate takes a list of sentences, not a text. Write [{sentences!r}].")
-        found = [[Translation(sentence, "", 0.0, 0.0, [], [], None)] for sentence in sentences]
-        for i, hypotheses in self._hypotheses(sentences, with_attention or replace_unknown, first):
-            found[i] = [
-                self._translation(sentences[i], hypothesis, join_subwords) for hypothesis in hypotheses
-            ]
+        self._check_list(inputs)
+        found = [[_empty(sentence)] for sentence in inputs]
+        for i, hypotheses in self._hypotheses(inputs, with_attention or replace_unknown, first):
+            found[i] = [self._translation(inputs[i], hypothesis, join_subwords) for hypothesis in hypotheses]
             if replace_unknown:
-                texts = [replaced(hypothesis, self.tokenizers, sentences[i]) for hypothesis in hypotheses]
+                texts = [replaced(hypothesis, self.tokenizers, inputs[i]) for hypothesis in hypotheses]
                 found[i] = [
                     replace(one, text=text, attention=one.attention if with_attention else None)
                     for one, text in zip(found[i], texts, strict=True)
                 ]
         return found
-
-    def plot_attention(
-        self, translation: str | Translation, join_subwords: bool = False, light: bool = False
-    ) -> "Figure":
-        """Return the attention of a translation as a figure, which a notebook displays.
-
-        Args:
-            translation: a translation, or a sentence to translate.
-            join_subwords: draw words instead of the tokenizer's subwords, if `translation` is a sentence.
-            light: draw high weights dark on white, for print.
-
-        Raises:
-            UserError: the model does not attend, or there is nothing to draw.
-        """
-        if isinstance(translation, str):
-            (translation,) = self.translate([translation], join_subwords)
-        if not isinstance(translation, Translation):
-            raise UserError("plot_attention takes one translation or one sentence.")
-        if not translation.target_tokens:
-            raise UserError(f"{translation.source!r} has an empty translation without attention to plot.")
-        if translation.attention is None:
-            raise UserError(
-                f"The model of {self.folder} has no attention to plot. Train one that has, for example model=attn."
-            )
-        figure = plots.draw_attention(
-            translation.attention,
-            translation.source_tokens,
-            translation.target_tokens,
-            f"{translation.source} → {translation.text}",
-            light=light,
-        )
-        return displayed(figure)
 
     @torch.no_grad()
     def plot_attention_maps(self, sentence: str, first: int = 0) -> dict[str, "Figure"]:
@@ -237,7 +247,8 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
         members += run.model.members if isinstance(run.model, Ensemble) else [run.model]
     model = Ensemble(members).to(first.device).eval()
     names = " + ".join(f"{run.folder}: {run.checkpoint}" for run in runs)
-    return replace(first, model=model, checkpoint=names)
+    folders = tuple(folder for run in runs for folder in run.opening.folders)
+    return replace(first, model=model, checkpoint=names, opening=replace(first.opening, folders=folders))
 
 
 def _vocabulary(pair: TokenizerPair) -> list[object]:
@@ -251,6 +262,19 @@ def _bounded(index: Index, text: TokenizedText, size: int) -> list[Index]:
     longest = int(text.lengths[torch.from_numpy(index)].max())
     most = max(1, size * USUAL_LENGTH // longest)
     return [index[i : i + most] for i in range(0, len(index), most)]
+
+
+def _empty(sentence: str) -> Translation:
+    """Return the translation of a sentence without words."""
+    return Translation(
+        source=sentence,
+        text="",
+        score=0.0,
+        log_prob=0.0,
+        source_tokens=[],
+        target_tokens=[],
+        attention=None,
+    )
 
 
 def _without_targets(tokenizer: Tokenizer, sentences: Sequence[str]) -> TokenizedText:

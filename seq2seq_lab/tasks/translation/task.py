@@ -73,12 +73,10 @@ class TranslationTask(Task):
     Attributes:
         name: the value of the group `task`.
         corpus_type: the type of corpus that the data set returns.
-        reads: what encoders of the task may read; see `Encoder.reads`.
     """
 
     name: ClassVar[str] = "translation"
     corpus_type: ClassVar[type[Corpus]] = Corpus
-    reads: ClassVar[tuple[str, ...]] = ("tokens", "subwords")
 
     uses = frozenset(
         (
@@ -86,6 +84,7 @@ class TranslationTask(Task):
             *("teacher_forcing", "search"),
         )
     )
+    sources = ("tokens", "subwords")
     settings: ClassVar[tuple[str, ...]] = (
         *("batch_size", "batch_unit", "max_length", "pad_to", "label_smoothing", "r_drop", "stop_at_eos"),
         *("monitor", "eval_batch_size", "max_eval_length", "length_bounds", "multi_reference"),
@@ -97,7 +96,7 @@ class TranslationTask(Task):
     files = ("tokenizer",)
     loaded = LoadedTranslation
     commands = {  # noqa: RUF012  (a constant)
-        "translate sentences that you type": ("seq2seq_lab.translate", "RUN"),
+        "translate sentences that you type": ("seq2seq_lab.predict", "RUN"),
         "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 
@@ -159,11 +158,6 @@ class TranslationTask(Task):
         tokenizer = self.parts.tokenizer()
         with torch.device("meta"):
             model = self.parts.seq2seq(8, 8, bool(self.parts.tokenizer.settings.get("joint")))
-        if model.encoder.reads not in self.reads:
-            raise UserError(
-                f"encoder._target_={type(model.encoder).__name__} reads {model.encoder.reads}, which task={self.name} does "
-                f"not have. Choose another encoder, or another task."
-            )
         if tokenizer.joint and self.parts.source_tokenizer(False) is not None:
             raise UserError(
                 f"tokenizer.joint=true is not allowed: {type(model.encoder).__name__} has its own tokenizer for the source. "

@@ -162,7 +162,7 @@ def choose_inputs(
     needed_T = _needed(teacher_forcing_mask_BT)
     inputs = [inputs_BT[:, 0]]
     for t in range(1, len(needed_T)):
-        features_BF, state, _ = model.read(inputs[-1], state, source, False)
+        features_BF, state, _ = model.step_features(inputs[-1], state, source, False)
         token_B = inputs_BT[:, t]
         if needed_T[t]:
             # `max` and `argmax` both return the first of the largest; in bfloat16 on a CPU `max` is faster.

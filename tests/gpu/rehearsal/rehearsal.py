@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from parallel_training import word
 from torch import nn
 
-from seq2seq_lab import api, build
+from seq2seq_lab import api
 from seq2seq_lab.config import schema as config
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Config, Precision
@@ -28,17 +28,19 @@ from seq2seq_lab.data.tokenized import TokenizedCorpus, TokenizedText, tokenize_
 from seq2seq_lab.data.tokenizers import EOS
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec, RecurrentState
-from seq2seq_lab.models.seq2seq import Seq2Seq
+from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.parts import build_search, build_task
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tasks.translation.teacher_forcing import _needed
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training import checkpoint, trainer
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
 
 # torch.nn's recurrent layers warn that this build has no cuDNN.
@@ -113,7 +115,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_gpu(whole: Config, tokenized: TokenizedCorpus) -> Seq2Seq:
     pair = tokenized.tokenizers
-    return build.model(whole, pair.source.size, pair.target.size, joint=False).to(GPU)
+    return build_seq2seq(whole, pair.source.size, pair.target.size, joint=False).to(GPU)
 
 
 def named(case: Any) -> str:
@@ -127,7 +129,7 @@ def test_training(
     """Run two steps with validation and logging; no step waits for the GPU."""
     precision, *overrides = case
     whole = settings((*overrides, "trainer.max_steps=2", "trainer.log_every_steps=1"))
-    model, task = on_gpu(whole, tokenized), build.task(whole)
+    model, task = on_gpu(whole, tokenized), build_task(whole)
     made = trainer.Trainer(
         task=task,
         model=model,
@@ -140,9 +142,9 @@ def test_training(
             pad_to=task.pad_to,
         ),
         validate=lambda step, counted: {"val/bleu": 1.0},
-        optimizer=build.optimizer(whole, model),
-        schedule=build.schedule(whole),
-        settings=build.trainer_settings(whole, task),
+        optimizer=build_optimizer(whole, model),
+        schedule=build_schedule(whole),
+        settings=trainer_settings(whole, task),
         tracker=Trackers(()),
         folder=Path(),
         seed=1,
@@ -179,7 +181,7 @@ def test_training(
 def test_searches(overrides: Sequence[str], tokenized: TokenizedCorpus, fake_gpu: FakeGpu) -> None:
     """The host waits at the start, for the result, and every few steps to check whether all sentences have ended."""
     whole = settings(overrides)
-    found, waits = searched(build.search(whole), on_gpu(whole, tokenized).eval(), tokenized, fake_gpu)
+    found, waits = searched(build_search(whole), on_gpu(whole, tokenized).eval(), tokenized, fake_gpu)
     assert [len(hypothesis.tokens) for (hypothesis, *_) in found] == [WORDS] * 3
     assert (found[0][0].weights_TS is None) == ("attention=none" in overrides)
     assert waits < 2 * CHECK_EVERY  # no wait at each step
@@ -199,7 +201,7 @@ def test_an_ensemble_does_not_wait_at_each_step(tokenized: TokenizedCorpus, fake
     whole = settings(("search=greedy",))
     members = [on_gpu(whole, tokenized).eval() for _ in range(2)]
     waits = [
-        searched(build.search(whole), model, tokenized, fake_gpu)[1]
+        searched(build_search(whole), model, tokenized, fake_gpu)[1]
         for model in (members[0], Ensemble(members))
     ]
     assert waits[1] < waits[0] + CHECK_EVERY  # it encodes the source twice
@@ -208,7 +210,7 @@ def test_an_ensemble_does_not_wait_at_each_step(tokenized: TokenizedCorpus, fake
 def test_a_step_on_dialogues_does_not_wait(fake_gpu: FakeGpu) -> None:
     """The shape of the turns depends on their lengths, which the host has."""
     whole = settings(("encoder=hierarchical",))
-    model = build.model(whole, 9, 9, joint=False).to(GPU)
+    model = build_seq2seq(whole, 9, 9, joint=False).to(GPU)
     text = TokenizedText(Ragged.of([[5, EOS, 4, 6], [7]]), Ragged.of([[4], [5, 6]]))
     make = BatchMaker(text, GPU)
     before = fake_gpu.waits
@@ -221,7 +223,7 @@ def test_a_step_on_dialogues_does_not_wait(fake_gpu: FakeGpu) -> None:
 def test_evaluation(corpus: Corpus, tokenized: TokenizedCorpus, fake_gpu: FakeGpu) -> None:
     whole = settings(())
     split = TranslationSplit("val", corpus.validation, tokenized.validation, "en")
-    search, model = build.search(whole), on_gpu(whole, tokenized)
+    search, model = build_search(whole), on_gpu(whole, tokenized)
     evaluate = TranslationEvaluator(
         model,
         split,
@@ -264,7 +266,7 @@ def test_a_run_opened_on_the_gpu(run: Path, fake_gpu: FakeGpu, monkeypatch: pyte
     one = api.load(run, precision="bf16")
     assert {parameter.device for parameter in one.model.parameters()} == {GPU}
     for opened in (one, api.ensemble([one, one])):
-        translations = opened.translate(["the king sleeps.", "", "the queen sees the old king."])
+        translations = opened.predict(["the king sleeps.", "", "the queen sees the old king."])
         assert [len(found.target_tokens) for found in translations] == [4, 0, 4]
 
 

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import typing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,21 @@ import pytest
 import torch
 from hydra import compose
 
-from seq2seq_lab import build
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import SLOTS, TASK_SETTINGS, Config, Precision, typed
+from seq2seq_lab.config.slots import INSTRUCTIONS, Kind, annotations, check_slot, missing_methods, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.launching.checks import KINDS, check_parts, check_slots
 from seq2seq_lab.models.attention import AdditiveAttention
+from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.tasks.parts import build_dataset, build_search, build_task, build_tokenizer, check_model
 from seq2seq_lab.tasks.translation.evaluation import METRICS, TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tasks.translation.task import TranslationTask
+from seq2seq_lab.tracking.parts import build_logger
+from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +42,8 @@ def config(composed: Config) -> Config:
 
 
 def test_the_default_configuration_passes(config: Config) -> None:
-    build.check_parts(config)
-    assert set(build.KINDS) == {*SLOTS, "metric"}
+    check_parts(config)
+    assert set(KINDS) == {*SLOTS, "metric"}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_the_default_configuration_passes(config: Config) -> None:
         ("logger", "folder", "x", ["logger.folder=x", "no such setting"]),
         *(
             ("encoder", key, 1, [f"encoder.{key}=1", "refused"])
-            for key in sorted(build.INSTRUCTIONS - {"_target_"})
+            for key in sorted(INSTRUCTIONS - {"_target_"})
         ),
         ("logger", "tags", [{"_target_": "os.system"}], ["logger.tags[0]._target_=os.system", "refused"]),
         ("optimizer", "x", {"y": {"_target_": "os.system"}}, ["optimizer.x.y._target_=os.system", "refused"]),
@@ -75,7 +81,7 @@ def test_the_default_configuration_passes(config: Config) -> None:
 def test_a_slot_is_refused(config: Config, slot: str, key: str, value: object, said: list[str]) -> None:
     getattr(config, slot)[key] = value
     with pytest.raises(UserError) as raised:
-        build.check_slots(config)
+        check_slots(config)
     for fragment in said:
         assert fragment in str(raised.value)
 
@@ -83,7 +89,7 @@ def test_a_slot_is_refused(config: Config, slot: str, key: str, value: object, s
 def test_a_missing_setting_is_named(config: Config) -> None:
     del config.encoder["cell"]
     with pytest.raises(UserError, match=r"encoder\.cell is missing"):
-        build.check_slots(config)
+        check_slots(config)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +102,10 @@ def test_torchs_optimizers_pass_with_their_own_defaults(name: str) -> None:
         key: item.default for key, item in inspect.signature(optimizer).parameters.items() if key != "params"
     }
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in parameters.items()}
-    build.check_slot("optimizer", {"_target_": f"torch.optim.{name}", **plain})
+    check_slot("optimizer", {"_target_": f"torch.optim.{name}", **plain}, KINDS)
     for key, value in (("lr", "fast"), ("weight_decay", [1])):
         with pytest.raises(UserError, match=rf"optimizer\.{key}"):
-            build.check_slot("optimizer", {"_target_": f"torch.optim.{name}", **plain, key: value})
+            check_slot("optimizer", {"_target_": f"torch.optim.{name}", **plain, key: value}, KINDS)
 
 
 def test_annotations_that_cannot_be_resolved_leave_it_to_the_constructor() -> None:
@@ -107,17 +113,42 @@ def test_annotations_that_cannot_be_resolved_leave_it_to_the_constructor() -> No
         def __init__(self, size: "OnlyForTypeCheckers") -> None:  # type: ignore[name-defined]  # noqa: F821
             self.size = size
 
-    assert build.annotations(Odd) == {}
+    assert annotations(Odd) == {}
     with pytest.raises(NameError):
         typing.get_type_hints(Odd.__init__)
+
+
+@dataclass(frozen=True)
+class Shape:
+    height: int
+    width: int
+
+
+class Window:
+    def __init__(self, shape: Shape, origin: Shape) -> None:
+        self.shape, self.origin = shape, origin
+
+
+def test_the_fields_of_a_dataclass_are_settings_unless_the_program_passes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SEQ2SEQ_LAB_TRUST", __name__)
+    kinds = {"window": Kind(Window, frozenset({"origin"}))}
+    slot = {"_target_": f"{__name__}.Window", "height": 2, "width": 3}
+    check_slot("window", slot, kinds)
+    made = part("window", slot, kinds)(origin=Shape(0, 1))
+    assert (made.shape, made.origin) == (Shape(2, 3), Shape(0, 1))
+    for key, value in (("origin", {}), ("shape", {}), ("width", "wide")):
+        with pytest.raises(UserError, match=rf"window\.{key}="):
+            check_slot("window", slot | {key: value}, kinds)
 
 
 def test_of_a_protocol_the_methods_are_asked_for() -> None:
     class Some:
         def load(self) -> None: ...
 
-    assert "load" in build.missing_methods(object, Dataset)
-    assert "load" not in build.missing_methods(Some, Dataset)
+    assert "load" in missing_methods(object, Dataset)
+    assert "load" not in missing_methods(Some, Dataset)
 
 
 def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
@@ -132,35 +163,35 @@ def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
         changed = copy.deepcopy(config)
         getattr(changed, slot)[key] = value
         with pytest.raises(UserError) as raised:
-            build.check_parts(changed)
+            check_parts(changed)
         assert str(raised.value).startswith(said)
 
 
 def test_a_part_is_built_from_its_settings_and_run_time_arguments(config: Config, tmp_path: Path) -> None:
-    made = build.part("attention", config.attention)(query_size=4, encoder_output_size=6)
+    made = part("attention", config.attention, KINDS)(query_size=4, encoder_output_size=6)
     assert isinstance(made, AdditiveAttention)
     assert (made.query_size, made.encoder_output_size, made.key.out_features) == (
         4,
         6,
         config.attention["size"],
     )
-    assert type(build.optimizer(config, made)) is torch.optim.Adam
-    assert build.schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
+    assert type(build_optimizer(config, made)) is torch.optim.Adam
+    assert build_schedule(config).factor(999, 1000, []) == pytest.approx(config.schedule["final_factor"])
     config.logger = {"_target_": "seq2seq_lab.tracking.NoTracker"}
-    assert build.logger(config, tmp_path, {}, {}, None).sync_command() is None
+    assert build_logger(config, tmp_path, {}, {}, None).sync_command() is None
 
 
 def test_checking_a_model_takes_no_memory(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    real = build.model
+    real = build_seq2seq
 
     def record(*given: Any, **named: Any) -> Any:
         made.append(real(*given, **named))
         return made[-1]
 
-    monkeypatch.setattr(build, "model", record)
+    monkeypatch.setattr("seq2seq_lab.tasks.parts.build_seq2seq", record)
     before = torch.get_rng_state()
-    build.check_model(config)
+    check_model(config)
     (model,) = made
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
     assert torch.equal(torch.get_rng_state(), before)
@@ -169,10 +200,10 @@ def test_checking_a_model_takes_no_memory(config: Config, monkeypatch: pytest.Mo
 def test_tied_tables_need_one_vocabulary(config: Config) -> None:
     config.model.tied_embeddings = type(config.model.tied_embeddings).all
     with pytest.raises(UserError, match=r"model\.tied_embeddings=all.*tokenizer\.joint=true"):
-        build.check_model(config)
+        check_model(config)
     config.tokenizer["joint"] = True
-    build.check_model(config)
-    model = build.model(config, 8, 8, joint=True)
+    check_model(config)
+    model = build_seq2seq(config, 8, 8, joint=True)
     assert model.source_embedding is model.target_embedding
 
 
@@ -196,26 +227,26 @@ def test_the_first_other_loss_of_a_task_is_the_tie_breaker(
     words: tuple[str, ...], monitor: str, tie_breaker: str
 ) -> None:
     (job,) = command_line.check(*words).jobs
-    settings = build.trainer_settings(job.config, build.task(job.config))
+    settings = trainer_settings(job.config, build_task(job.config))
     assert (settings.monitor, settings.tie_breaker) == (monitor, tie_breaker)
 
 
 def test_a_task_without_a_loss_has_no_tie_breaker(config: Config) -> None:
-    task = build.task(config)
+    task = build_task(config)
     task.metrics = [metric for metric in task.metrics if not metric.is_loss]
-    assert build.trainer_settings(config, task).tie_breaker is None
+    assert trainer_settings(config, task).tie_breaker is None
 
 
 def test_the_metrics_of_a_validation_can_be_monitored(config: Config, tmp_path: Path) -> None:
     """The metrics are declared without a model, so that a misspelt `trainer.monitor` is refused early."""
     config.dataset |= {"train": 30, "validation": 4, "test": 4, "test_compositional": 0, "max_depth": 1}
-    corpus = build.dataset(config).load()
-    tokenized = tokenize_corpus(corpus, build.tokenizer(config), config.tokenizer, tmp_path)
+    corpus = build_dataset(config).load()
+    tokenized = tokenize_corpus(corpus, build_tokenizer(config), config.tokenizer, tmp_path)
     tokenizers = tokenized.tokenizers
     config.encoder["hidden_size"] = config.decoder["hidden_size"] = 8
-    model = build.model(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
+    model = build_seq2seq(config, tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
     split = TranslationSplit("val", corpus.validation, tokenized.validation, corpus.target_language)
-    search = build.search(config)
+    search = build_search(config)
     evaluator = TranslationEvaluator(
         model,
         split,
@@ -238,4 +269,4 @@ def test_a_setting_reaches_the_class_as_it_is() -> None:
         "on_bad_pair": "error",
         "limit": None,
     }
-    assert build.part("dataset", slot | others)().path == "${oc.env:HOME}/???"
+    assert part("dataset", slot | others, KINDS)().path == "${oc.env:HOME}/???"

@@ -7,10 +7,10 @@ from pathlib import Path
 import command_line
 import pytest
 import torch
+from programs import runs
 
-from seq2seq_lab import reproduce
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.launching import start
+from seq2seq_lab.launching import reproduction
 from seq2seq_lab.tracking.files import METRICS_FILE, FileTracker, read_metrics
 
 SETTINGS = (
@@ -35,9 +35,9 @@ def run(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_first_difference_is_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    again = [str(run), "--output"]
+    again = [str(run), "--reproduce", "--output"]
     with pytest.raises(SystemExit, match="0"):
-        reproduce.main([*again, str(run.with_name("same"))])
+        runs.main([*again, str(run.with_name("same"))])
     assert "identical" in capsys.readouterr().out
     rows = read_metrics(run / METRICS_FILE)
     rows[1]["train/loss"] += 1e-12
@@ -48,7 +48,7 @@ def test_the_first_difference_is_reported(run: Path, capsys: pytest.CaptureFixtu
         )
     tracker.finish(0)
     with pytest.raises(SystemExit, match="1"):
-        reproduce.main([*again, str(run.with_name("other"))])
+        runs.main([*again, str(run.with_name("other"))])
     printed = capsys.readouterr().out
     assert f"train/loss at step {rows[1]['step']}: recorded {rows[1]['train/loss']!r}" in printed
 
@@ -56,11 +56,11 @@ def test_the_first_difference_is_reported(run: Path, capsys: pytest.CaptureFixtu
 def test_measurements_are_not_compared() -> None:
     row = {"step": 1, "train/loss": 2.0, "time": 1.0, "train/target_tokens_per_second": 3.0}
     assert (
-        reproduce.first_difference([row], [row | {"time": 2.0, "train/target_tokens_per_second": 4.0}])
+        reproduction.first_difference([row], [row | {"time": 2.0, "train/target_tokens_per_second": 4.0}])
         is None
     )
-    assert reproduce.first_difference([{"a": float("nan")}], [{"a": float("nan")}]) is None
-    found = reproduce.first_difference([row], [row, row | {"step": 2}])
+    assert reproduction.first_difference([{"a": float("nan")}], [{"a": float("nan")}]) is None
+    found = reproduction.first_difference([row], [row, row | {"step": 2}])
     assert found is not None
     assert "step 2: recorded nothing" in found
 
@@ -68,7 +68,7 @@ def test_measurements_are_not_compared() -> None:
 def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
     (run / "result.json").unlink()
     with pytest.raises(UserError, match="resume="):
-        reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
+        reproduction.reproduce(run)
     assert not (run / "reproductions").exists()
 
 
@@ -76,22 +76,22 @@ def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
 def test_missing_files_are_refused_before_the_training(
     missing: str, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(folder: Path, target: Path, changes: list[str]) -> None:
+    def refuse(folder: Path, target: Path, changes: tuple[str, ...]) -> None:
         raise AssertionError("the run was trained again")
 
-    monkeypatch.setattr(start, "repeat_run", refuse)
+    monkeypatch.setattr(reproduction, "repeat_run", refuse)
     path = run / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(UserError, match="best_checkpoint=step_" if missing == "checkpoints" else missing):
-        reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
+        reproduction.reproduce(run)
     assert not (run / "reproductions").exists()
 
 
 def test_a_refused_run_leaves_no_empty_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, target: Path, changes: list[str]) -> None:
+    def refuse(folder: Path, target: Path, changes: tuple[str, ...]) -> None:
         raise UserError("the data have changed")
 
-    monkeypatch.setattr(start, "repeat_run", refuse)
+    monkeypatch.setattr(reproduction, "repeat_run", refuse)
     with pytest.raises(UserError, match="data"):
-        reproduce.reproduce(reproduce.parser().parse_args([str(run)]))
+        reproduction.reproduce(run)
     assert not (run / "reproductions").exists()

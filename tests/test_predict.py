@@ -1,4 +1,4 @@
-"""The translate program: one output line per input line, and the errors for invalid input."""
+"""The predict program with a run of translation: one output line per input line, and the errors for invalid input."""
 
 import io
 import math
@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import seq2seq_lab
-from seq2seq_lab import translate
+from seq2seq_lab import predict
 from seq2seq_lab.api import Translation
 from seq2seq_lab.errors import UserError
 
@@ -52,7 +52,7 @@ def translated(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     status = 0
     try:
-        translate.main([*map(str, arguments)])
+        predict.main([*map(str, arguments)])
     except SystemExit as end:
         status = int(end.code or 0)
     out, err = capsys.readouterr()
@@ -63,15 +63,15 @@ def test_a_line_out_for_each_line_in(
     run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ODD * 6  # more than are read together
-    assert len(lines) > translate.BATCHES * 2
+    assert len(lines) > predict.BATCHES * 2
     data = "\n".join(lines).encode()  # the last one without an end
     releases: list[None] = []
     monkeypatch.setattr("seq2seq_lab.runtime.device.release_memory", lambda: releases.append(None))
     status, out, _ = translated(monkeypatch, capsys, data, run.folder, "--precision=fp32")
     assert status == 0
-    assert out == [one.text for one in run.translate(lines)]
+    assert out == [one.text for one in run.predict(lines)]
     assert out[1] == out[2] == ""
-    assert len(releases) == math.ceil(len(lines) / (2 * translate.BATCHES))  # batches of two sentences
+    assert len(releases) == math.ceil(len(lines) / (2 * predict.BATCHES))  # batches of two sentences
     assert translated(monkeypatch, capsys, b"", run.folder)[:2] == (0, [])
     assert translated(monkeypatch, capsys, b"\r\n\n", run.folder)[:2] == (0, ["", ""])
 
@@ -114,7 +114,7 @@ def test_a_line_too_long_for_the_model_is_named(
 ) -> None:
     bounded = seq2seq_lab.load(run.folder)
     monkeypatch.setattr(type(bounded.model), "longest_source", 9)
-    monkeypatch.setattr("seq2seq_lab.translate.open_run", lambda *_: bounded)
+    monkeypatch.setattr("seq2seq_lab.predict.open_run", lambda *_: bounded)
     status, out, err = translated(
         monkeypatch, capsys, b"the king sleeps.\nthe cat\n" + b"the " * 20 + b"\nthe cat\n", run.folder
     )
@@ -128,16 +128,18 @@ def test_a_line_that_would_take_without_bound_is_refused_and_a_key_allows_it(
     text = b"the cat\n" + b"the king sleeps " * 2700 + b"\n"
     status, out, err = translated(monkeypatch, capsys, text, run.folder)
     assert (status, len(out)) == (2, 1)
-    assert "standard input, line 2 has 8,100 tokens; trainer.max_eval_length=1000." in err
+    assert "standard input, line 2 has 8,100 tokens; the limit is 1,000." in err
+    assert "--max-tokens=8100" in err
     limit = "trainer.max_eval_length=2"
     assert translated(monkeypatch, capsys, b"the cat\n", run.folder, limit)[0] == 0
-    assert limit in translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder, limit)[2]
+    assert "the limit is 2" in translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder, limit)[2]
+    assert translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder, limit, "--max-tokens=4")[0] == 0
 
 
 def test_what_comes_out_is_utf8_whatever_the_terminals_encoding(
     run: seq2seq_lab.LoadedTranslation, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "seq2seq_lab.translate", str(run.folder), "--alignments"]
+    command = [sys.executable, "-m", "seq2seq_lab.predict", str(run.folder), "--alignments"]
     ended = subprocess.run(
         command,
         input="la reine où dort l'été ?\n".encode() * 3,
@@ -163,7 +165,7 @@ def test_columns(
     run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = "the old king sees the cat."
-    (one,) = run.nbest([line], join_subwords=True)
+    (one,) = run.nbest([line])
     given = (run.folder, "--precision=fp32", "--scores", "--alignments")
     _, (out, empty), _ = translated(monkeypatch, capsys, f"{line}\n\n".encode(), *given)
     text, score, links = out.split("\t")
@@ -176,9 +178,17 @@ def test_columns(
 
 def test_the_links_are_those_of_most_attention() -> None:
     attention = np.array([[0.5, 0.1, 0.3, 0.1], [0.1, 0.6, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]])
-    one = Translation("a b", "x y z", -1.0, -1.0, ["<sos>", "a", "b", "<eos>"], ["x", "y", "z"], attention)
-    assert translate.pharaoh(one) == "1-0 0-1"
-    shown = translate.format_attention(one).split("\n")
+    one = Translation(
+        source="a b",
+        text="x y z",
+        score=-1.0,
+        log_prob=-1.0,
+        source_tokens=["<sos>", "a", "b", "<eos>"],
+        target_tokens=["x", "y", "z"],
+        attention=attention,
+    )
+    assert one.alignment() == "1-0 0-1"
+    shown = one.shades()
     assert shown[0] == "  <sos>  a  b  <eos>"
     assert shown[1] == "x ▓▓▓▓▓  ░  ▒  ░░░░░"
     assert shown[2] == "y ░░░░░  ▓  ░  ░░░░░"
@@ -211,7 +221,7 @@ def test_a_picture_of_an_unknown_format_is_refused_before_the_run_is_opened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        translate.main([str(tmp_path), "--attention", str(tmp_path / "a.txt")])
+        predict.main([str(tmp_path), "--attention", str(tmp_path / "a.txt")])
     assert "a.txt: this suffix is not supported" in capsys.readouterr().err
 
 
@@ -230,7 +240,7 @@ def test_pictures_of_every_layer_and_head(
     names = [f"{line}.{side}.png" for line in ("a", "a.3") for side in ("cross", "decoder", "encoder")]
     assert sorted(path.name for path in picture.parent.iterdir()) == sorted(names)
     figures = transformer.plot_attention_maps("the king sleeps.")
-    target = transformer.translate(["the king sleeps."])[0].target_tokens
+    target = transformer.predict(["the king sleeps."])[0].target_tokens
     words = target if target[-1:] == ["<eos>"] else [*target, "<eos>"]
     shown = {
         name: [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -257,14 +267,14 @@ def test_the_maps_are_those_of_the_printed_translation(
         if path.name.endswith(".cross.png"):
             drawn.append([label.get_text() for label in figure.axes[0].get_yticklabels()])
 
-    monkeypatch.setattr(translate, "save_figure", collect)
+    monkeypatch.setattr(predict, "save_figure", collect)
     settings = ("search=sampling", "search.nbest=1")
     data = b"the cat\n" * 3
     status, *_ = translated(
         monkeypatch, capsys, data, folder, *settings, "--attention-maps", tmp_path / "a.png"
     )
     assert status == 0
-    printed = seq2seq_lab.load(folder, precision="auto", changes=settings).translate(["the cat"] * 3)
+    printed = seq2seq_lab.load(folder, precision="auto", changes=settings).predict(["the cat"] * 3)
     assert len({one.text for one in printed}) == 3
     assert [words[: len(one.target_tokens)] for words, one in zip(drawn, printed, strict=True)] == [
         one.target_tokens for one in printed
@@ -273,7 +283,7 @@ def test_the_maps_are_those_of_the_printed_translation(
 
 def test_the_prompt(run: seq2seq_lab.LoadedTranslation) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "seq2seq_lab.translate", str(run.folder), "--precision=fp32"]
+    command = [sys.executable, "-m", "seq2seq_lab.predict", str(run.folder), "--precision=fp32"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         said = b""
@@ -285,5 +295,5 @@ def test_the_prompt(run: seq2seq_lab.LoadedTranslation) -> None:
         assert process.wait(timeout=60) == 0
     os.close(ours)
     text = said.decode()
-    assert run.translate(["the king sleeps."])[0].text in text
+    assert run.predict(["the king sleeps."])[0].text in text
     assert "<sos>  the  king  sleeps.  <eos>" in text

@@ -1,15 +1,11 @@
-"""`python -m seq2seq_lab.dashboard`: a saved W&B workspace with the panels of the comparison's page."""
+"""A saved W&B workspace with the panels of the comparison's page."""
 
-import argparse
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab import build
-from seq2seq_lab.config.compose import compose_run
-from seq2seq_lab.errors import Parser, UserError, report_errors
-from seq2seq_lab.files import read_finished_result
+from seq2seq_lab.config import foreign
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.reporting.comparison import Table
 from seq2seq_lab.reporting.figures import TRAINING_LOSS
 from seq2seq_lab.tracking.wandb import STEP, has_api_key
 
@@ -17,6 +13,32 @@ if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
 SAMPLES = 4  # pictures of attention, as trainer.samples
+
+
+def save_workspace(table: Table, path: str) -> str:
+    """Save a workspace of the runs of a comparison, and return its URL.
+
+    It is grouped by the settings that distinguish the rows, and shows the runs of one study alone if all are of this study.
+
+    Args:
+        path: ENTITY/PROJECT.
+
+    Raises:
+        UserError: the path is malformed, W&B's package for workspaces is not installed, or no API key is known.
+    """
+    entity, _, project = path.partition("/")
+    if not entity or not project or "/" in project:
+        raise UserError(f"--wandb={path} is not the path of a project. Allowed: ENTITY/PROJECT.")
+    runs = [run for group in table.groups for run in group.runs]
+    studies = {foreign.load_config(run.folder / "config.yaml").logger.get("group") for run in runs}
+    study = studies.pop() if len(studies) == 1 else None
+    by = next(iter(table.groups[0].varies), "attention")
+    view = workspace(entity, project, study, by, runs[0].declared)
+    if not has_api_key():
+        raise UserError(
+            "No W&B API key found: the workspace is saved on W&B's server. Log in with `wandb login`."
+        )
+    return str(view.save().url)
 
 
 def workspace(entity: str, project: str, study: str | None, by: str, declared: Declarations) -> "Workspace":
@@ -85,60 +107,3 @@ def sections(declared: Declarations, by: str) -> dict[str, list[Any]]:
             panels.MediaBrowser(media_keys=[f"val/attention/{number}"]) for number in range(1, SAMPLES + 1)
         ],
     }
-
-
-def read_declarations(run: Path | None) -> Declarations:
-    """Return the declarations of a run's metrics, or those of the default task.
-
-    Raises:
-        UserError: the folder is not that of a finished run.
-    """
-    if run is None:
-        task = build.task(compose_run([]).config)
-        return Declarations.of(task.metrics, task.groupings, task.primary)
-    result = read_finished_result(run)
-    if result is None:
-        raise UserError(
-            f"--run={run} is not the folder of a finished run. Give one, for example outputs/DATE/TIME."
-        )
-    return Declarations.read(result)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Save the workspace and print its URL."""
-    with report_errors():
-        options = parser().parse_args(arguments)
-        declared = read_declarations(options.run)
-        view = workspace(options.entity, options.project, options.study, options.by, declared)
-        if not has_api_key():
-            raise UserError(
-                "No W&B API key found: the workspace is saved on W&B's server. Log in with `wandb login`."
-            )
-        print(view.save().url)
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    arguments = Parser(
-        prog="python -m seq2seq_lab.dashboard",
-        description="Save a W&B workspace with the panels of the comparison's page.",
-    )
-    arguments.add_argument("--entity", required=True, help="the user or team that owns the project")
-    arguments.add_argument(
-        "--project", default="seq2seq_lab", help="as logger.project (default: seq2seq_lab)"
-    )
-    arguments.add_argument("--study", metavar="NAME", help="show the runs of this study (default: all)")
-    arguments.add_argument(
-        "--run",
-        type=Path,
-        metavar="FOLDER",
-        help="show the metrics of this run (default: those of the default task)",
-    )
-    arguments.add_argument(
-        "--by", metavar="KEY", default="attention", help="group by this key (default: attention)"
-    )
-    return arguments
-
-
-if __name__ == "__main__":
-    main()

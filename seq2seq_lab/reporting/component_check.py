@@ -1,0 +1,62 @@
+"""Evaluates custom components before the first step, so that an error in them costs no training."""
+
+import contextlib
+import copy
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seq2seq_lab.config.schema import Config
+from seq2seq_lab.config.slots import custom_components, named_components
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.reporting.run_report import report_evaluations
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tracking import Trackers
+
+EXAMPLES = 2  # of the validation split
+
+
+def check_components(
+    config: Config, task: Task, model: Any, compute: Compute, cache: Path, saved: Path | None
+) -> None:
+    """Evaluate two validation examples and report them, if the run uses a file of `--config-dir`.
+
+    The generator of random numbers and the attributes of the task do not change.
+
+    Args:
+        cache, saved: see `Task.load`.
+
+    Raises:
+        UserError: the code of the user raises an exception: names the component, the file and the line.
+    """
+    if not custom_components(config):
+        return
+    tried = copy.copy(task)  # `load` sets attributes
+    with named_components(config), quiet(), torch.random.fork_rng(), tempfile.TemporaryDirectory() as folder:
+        data = tried.load(cache, saved, EXAMPLES)
+        alone = Compute(compute.device, compute.precision)
+        evaluator = tried.evaluator(data.validation, model, alone)
+        evaluation = evaluator(final=True)
+        trackers, report = Trackers(()), tried.report(Path(folder), Trackers(()))
+        report.validation(data.validation, evaluation, 0)
+        declared = Declarations.of(evaluator.metrics, evaluator.groupings, tried.primary)
+        report_evaluations(report, [(data.validation, evaluation)], declared, Path(folder), trackers, 0)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Show nothing on the terminal and in the log."""
+    shared, before = console.console(), logging.root.manager.disable
+    was_quiet, shared.quiet = shared.quiet, True
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        shared.quiet = was_quiet
+        logging.disable(before)

@@ -1,0 +1,180 @@
+"""The task of a configuration, and the slots of its parts."""
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from seq2seq_lab.config.schema import TASK_GROUPS, TASK_SETTINGS, Config, TrainerConfig, trainer_defaults
+from seq2seq_lab.config.slots import Kind, check_slot, locate, part
+from seq2seq_lab.data.corpus import Dataset
+from seq2seq_lab.data.tokenizers import Tokenizer
+from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.metrics.base import Declarations, Metric
+from seq2seq_lab.models import parts as model_parts
+from seq2seq_lab.models.classifier import build_classifier
+from seq2seq_lab.models.encoders.base import Encoder
+from seq2seq_lab.models.language_model import build_language_model
+from seq2seq_lab.models.seq2seq import build_seq2seq
+from seq2seq_lab.search.base import Search
+from seq2seq_lab.tasks.base import Parts, Task
+from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
+
+KINDS = {
+    "task": Kind(Task, frozenset({"parts", "seed"}), attrgetter("settings")),
+    **model_parts.KINDS,
+    "dataset": Kind(Dataset),
+    "tokenizer": Kind(Tokenizer),
+    "teacher_forcing": Kind(TeacherForcing),
+    "search": Kind(Search),
+    "metric": Kind(Metric),
+}
+
+
+def check_metrics(config: Config) -> None:
+    """Check the slots of the metrics; see `check_slots`."""
+    for name, slot in config.metric.items():
+        if not isinstance(slot, dict):
+            raise UserError(
+                f"metric.{name}={slot} is not a metric. Write `# @package metric.NAME` in the first line of its YAML file."
+            )
+        check_slot(f"metric.{name}", slot, KINDS)
+
+
+def check_groups(config: Config) -> None:
+    """Check that the groups of parts that the task uses have a value, and that the others have none; check the encoder.
+
+    Raises:
+        UserError: names the group and the task.
+    """
+    task = config.task["_target_"].rpartition(".")[2]
+    target: type[Task] = locate("task", config.task, KINDS)
+    used = target.uses
+    for group in TASK_GROUPS:
+        slot = getattr(config, group)
+        if slot is None and group in used:
+            raise UserError(
+                f"{group}=null is not allowed: {task} uses this group. Choose a value, {group}=VALUE."
+            )
+        if slot is not None and group not in used:
+            raise UserError(
+                f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. "
+                f"{target.replacement(group, slot)}"
+            )
+    if config.encoder is not None:
+        encoder: type[Encoder] = locate("encoder", config.encoder, KINDS)
+        if encoder.source not in target.sources:
+            raise UserError(
+                f"encoder._target_={config.encoder['_target_']} encodes {encoder.source}, and the source of {task} is "
+                f"{' or '.join(target.sources)}. Choose another encoder, or another task."
+            )
+
+
+def check_trainer(config: Config) -> None:
+    """Check that the settings of the trainer that the task does not use have their default values.
+
+    Raises:
+        UserError: names the setting and the task.
+    """
+    target: type[Task] = locate("task", config.task, KINDS)
+    defaults, settings = trainer_defaults(), trainer_values(config.trainer)
+    for name in TASK_SETTINGS:
+        if name not in target.settings and settings[name] != defaults[name]:
+            used = [f"trainer.{one}" for one in target.settings]
+            raise UserError(
+                f"trainer.{name}={settings[name]} is not allowed: {target.__name__} does not use this setting. Leave "
+                f"it out. Used: {', '.join(used) or 'none'}, and the settings that do not depend on the task."
+            )
+
+
+def trainer_values(trainer: TrainerConfig) -> dict[str, Any]:
+    """Return the settings of the trainer as plain values."""
+    return {name: value.value if isinstance(value, Enum) else value for name, value in vars(trainer).items()}
+
+
+def build_parts(config: Config) -> Parts:
+    """Return the constructors of the parts that a task uses."""
+    return Parts(
+        **{group: part(group, getattr(config, group), KINDS) for group in TASK_GROUPS if group != "dataset"},
+        dataset=partial(build_dataset, config),
+        seq2seq=partial(build_seq2seq, config),
+        language_model=partial(build_language_model, config),
+        classifier=partial(build_classifier, config),
+        source_tokenizer=partial(source_tokenizer, config),
+        vectors={side: table.path and Path(table.path) for side, table in vars(config.embedding).items()},
+    )
+
+
+def build_task(config: Config) -> Task:
+    """Return the task of a run."""
+    target: type[Task] = locate("task", config.task, KINDS)
+    values = trainer_values(config.trainer)
+    settings = {name: values[name] for name in target.settings}
+    built: Task = part("task", config.task, KINDS)(parts=build_parts(config), seed=config.seed, **settings)
+    built.metrics = (*built.metrics, *build_metrics(config))
+    return built
+
+
+def data_record(config: Config) -> dict[str, Any]:
+    """Read the data of a run and return what `run.json` records of it."""
+    return build_task(config).data_record()
+
+
+def monitored(config: Config, task: Task) -> Metric:
+    """Return the metric of `trainer.monitor`; null is the task's `default_monitor`.
+
+    Raises:
+        UserError: the task has no such metric.
+    """
+    metrics = {f"val/{metric.name}": metric for metric in task.metrics}
+    default = f"val/{task.default_monitor or task.primary}"
+    monitor = config.trainer.monitor or default
+    if monitor not in metrics:
+        raise UserError(
+            f"trainer.monitor={monitor} is not a metric of {type(task).__name__}.{did_you_mean(monitor, metrics)} Values: "
+            f"null ({default}), {', '.join(metrics)}."
+        )
+    return metrics[monitor]
+
+
+def build_dataset(config: Config) -> Dataset:
+    """Return the data set, not yet loaded."""
+    return part("dataset", config.dataset, KINDS)()
+
+
+def build_tokenizer(config: Config) -> Callable[[], Tokenizer]:
+    """Return a function that creates an untrained tokenizer."""
+    return part("tokenizer", config.tokenizer, KINDS)
+
+
+def source_tokenizer(config: Config, framed: bool) -> Tokenizer | None:
+    """Return the tokenizer of an encoder that has its own; see `Encoder.tokenizer`."""
+    if config.encoder is None:
+        return None
+    kind: type[Encoder] = locate("encoder", config.encoder, KINDS)
+    return kind.tokenizer(config.encoder, framed)
+
+
+def build_search(config: Config) -> Search:
+    """Return the search that validation and test use."""
+    return part("search", config.search, KINDS)()
+
+
+def build_metrics(config: Config) -> list[Metric]:
+    """Return the metrics that the configuration adds to those of the task.
+
+    Raises:
+        UserError: as `check_slots`.
+    """
+    check_metrics(config)
+    return [part(f"metric.{name}", slot, KINDS)() for name, slot in config.metric.items()]
+
+
+def check_model(config: Config) -> None:
+    """Refuse settings of the task that cannot be combined, before any data is read; see `Task.check`."""
+    built = build_task(config)
+    Declarations.of(built.metrics, built.groupings, built.primary)
+    monitored(config, built)
+    built.check()
