@@ -17,6 +17,7 @@ from omegaconf.errors import (
 
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.type_checks import wrong_type
+from seq2seq_lab.config.upgrade import renamed_key
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The extra that installs a value of one of Hydra's groups.
@@ -79,9 +80,10 @@ def refuse_keys_of_null(node: DictConfig, overrides: Sequence[Override]) -> None
         group, _, name = override.key_or_group.partition(".")
         if name and group in node and node[group] is None:
             user = f"task={node.hydra.runtime.choices.task}" if "hydra" in node else "this run"
+            now = renamed_key(node, override.key_or_group)
+            remedy = f"Set {now} instead." if now else f"Leave {override.key_or_group} out."
             raise UserError(
-                f"{override.input_line} is not allowed: {group} is null, since {user} does not use it. Leave "
-                f"{override.key_or_group} out."
+                f"{override.input_line} is not allowed: {group} is null, since {user} does not use it. {remedy}"
             )
 
 

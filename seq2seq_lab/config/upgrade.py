@@ -51,9 +51,8 @@ def upgraded(saved: DictConfig) -> DictConfig:
     config: Any = OmegaConf.to_container(saved)
     decoder = _renamed(config.get("encoder"), ENCODER, DECODER, TO_DECODER)
     if decoder is not None and _is_language_model(config):
-        changed = {"encoder_hidden_size": decoder["hidden_size"], "bridge": "zero", "cell": decoder["cell"]}
         config |= {"encoder": None, "decoder": decoder, "attention": NO_ATTENTION}
-        config["model"] |= changed
+        config["model"] |= {"bridge": "zero", "cell": decoder["cell"]}
     for section, added in added_settings(config).items():
         if isinstance(config.get(section), dict):
             config[section] |= added | config[section]  # in the order of the file
@@ -64,6 +63,13 @@ def upgraded_choices(choices: Mapping[str, str]) -> dict[str, str]:
     """Return the chosen values of the groups of a recorded run in the form of this version."""
     before = choices.get("task") == "language_model" and choices.get("encoder", "None") != "None"
     return {**choices, **(CHOICES if before else {})}
+
+
+def renamed_key(config: Mapping[str, Any], key: str) -> str | None:
+    """Return the key that replaces a setting of the encoder of an earlier language model; None for any other key."""
+    group, _, name = key.partition(".")
+    of_encoder = group == "encoder" and name in TO_DECODER and _is_language_model(config)
+    return f"decoder.{TO_DECODER[name]}" if of_encoder else None
 
 
 def earlier(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,9 +105,9 @@ def added_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _is_language_model(config: Mapping[str, Any]) -> bool:
     task = config.get("task")
     return (
-        isinstance(task, dict)
+        isinstance(task, Mapping)
         and task.get("_target_") == LANGUAGE_MODEL
-        and isinstance(config.get("model"), dict)
+        and isinstance(config.get("model"), Mapping)
     )
 
 

@@ -175,7 +175,7 @@ def check_no_source(config: Config) -> None:
         (attends, f"attention._target_={attention.get('_target_')}", "attention=none"),
         (bridge != "zero", f"decoder.bridge={bridge}", "model.bridge=zero"),
         (
-            slot.get("hidden_size", sizes.encoder_hidden_size) != sizes.encoder_hidden_size,
+            sizes.encoder_hidden_size not in (sizes.hidden_size, slot.get("hidden_size")),
             f"model.encoder_hidden_size={sizes.encoder_hidden_size}",
             f"model.hidden_size={sizes.encoder_hidden_size}",
         ),

@@ -338,8 +338,13 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
     [
         ("encoder=gru", "model.cell=gru"),
         ("encoder=bilstm", "model.cell=lstm"),
+        ("encoder.dropout=0.3", "decoder.dropout"),
+        ("encoder.encoder_output_dropout=0.3", "decoder.state_dropout"),
+        ("encoder.cell=gru", "decoder.cell"),
+        ("encoder.reverse=true", "Leave encoder.reverse out"),
         ("encoder=transformer", "decoder=transformer"),
         ("model.encoder_hidden_size=8", "model.hidden_size=8"),
+        ("decoder=transformer model.encoder_hidden_size=8", "model.hidden_size=8"),
         ("model.reverse_source=true", "model.reverse_source=false"),
         ("model.share_layers=true", "model.share_layers=false"),
         ("model.bridge=tanh", "model.bridge=zero"),
