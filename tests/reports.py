@@ -10,6 +10,7 @@ from PIL import Image
 
 from seq2seq_lab import plots
 from seq2seq_lab.metrics import base
+from seq2seq_lab.plots import output
 
 SAMPLES = 40
 SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, base.confidence_interval
@@ -28,7 +29,8 @@ def short_interval(value: Any, rows: Any, clusters: Any, samples: int) -> float:
 def fast_reports() -> Iterator[None]:
     """Save one pixel for each figure, and draw 40 bootstrap samples for each interval."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "save_figure", save_pixel)
+        for module in (plots, output):
+            patch.setattr(module, "save_figure", save_pixel)
         patch.setattr(base, "confidence_interval", short_interval)
         yield
 
@@ -37,6 +39,7 @@ def fast_reports() -> Iterator[None]:
 def full_reports() -> Iterator[None]:
     """Undo `fast_reports`, which applies to all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "save_figure", SAVE_FIGURE)
+        for module in (plots, output):
+            patch.setattr(module, "save_figure", SAVE_FIGURE)
         patch.setattr(base, "confidence_interval", CONFIDENCE_INTERVAL)
         yield

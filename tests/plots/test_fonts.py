@@ -9,9 +9,9 @@ import matplotlib
 import pytest
 from matplotlib import font_manager
 
-from seq2seq_lab import fonts
 from seq2seq_lab.data.words import graphemes
-from seq2seq_lab.fonts import Font, font_for
+from seq2seq_lab.plots import fonts
+from seq2seq_lab.plots.fonts import Font, font_for
 
 HINDI = "हिन्दी में एक किताब"
 PLAIN = Font((fonts.SANS_SERIF,), 10)

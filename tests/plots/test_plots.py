@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.fonts import font_for, missing_glyphs_as_boxes
 from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration, GroupValue
 from seq2seq_lab.plots import (
     Series,
@@ -26,6 +25,7 @@ from seq2seq_lab.plots import (
     draw_words,
     save_figure,
 )
+from seq2seq_lab.plots.fonts import font_for, missing_glyphs_as_boxes
 from seq2seq_lab.runtime.console import ShadedText
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -1,0 +1,116 @@
+"""Confusion matrices, shaded texts and maps of words."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from seq2seq_lab.errors import visible_line
+from seq2seq_lab.plots.fonts import SANS_SERIF, Font, font_for
+from seq2seq_lab.plots.labels import COLORS, GAP, LONGEST_LABEL, fitted_labels, text_style
+from seq2seq_lab.runtime.console import ShadedText
+from seq2seq_lab.runtime.direction import direction_of_words, visual_order
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHADED_WIDTH = 7.5  # inches; of a line of a shaded text
+
+
+def draw_confusion(counts_CC: npt.NDArray[np.floating[Any]], classes: Sequence[str]) -> "Figure":
+    """Draw a confusion matrix, shaded by the share of each true class (rows), with the counts in the cells."""
+    from matplotlib.figure import Figure
+
+    labels, font = fitted_labels(classes, 10, LONGEST_LABEL)
+    around = max(map(font.width, labels))
+    cell = max(0.45, Font((SANS_SERIF,), 8).width(f"{int(counts_CC.max()):,}") + GAP)
+    side = max(3.0, cell * len(classes))
+    figure = Figure(figsize=(side + 1.8 + around, side + 1.0 + around), layout="constrained")
+    axes = figure.add_subplot()
+    shares_CC = counts_CC / np.maximum(1, counts_CC.sum(1, keepdims=True))
+    image = axes.imshow(shares_CC, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.set_xticks(range(len(labels)), labels, rotation=90, **text_style(font))
+    axes.set_yticks(range(len(labels)), labels, **text_style(font))
+    for (row, column), count in np.ndenumerate(counts_CC):
+        if count:
+            color = "white" if shares_CC[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{int(count):,}", ha="center", va="center", fontsize=8, color=color)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    figure.colorbar(image, label="share of the true class")
+    return figure
+
+
+def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
+    """Draw texts with each word on a background as dark as its weight; marked words are underlined."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    font = font_for([visible_line(word) for text in texts for word in [*text.words, text.caption]], 10)
+    lines = [(text, line) for text in texts for line in _break_lines(text, font)]
+    across, down = SHADED_WIDTH + 4 * GAP, 0.27 * (len(lines) + len(texts)) + 0.17
+    figure = Figure(figsize=(across, down))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(-2 * GAP, across - 2 * GAP)  # inches
+    axes.set_ylim(down, 0)
+    axes.axis("off")
+    style = {**text_style(font), "va": "center"}
+    y = 0.0
+    for number, (text, line) in enumerate(lines):
+        y += 0.27
+        for place, x, width in line:
+            corner, size = (x - 0.6 * GAP, y - 0.12), width + 1.2 * GAP
+            weight = text.weights[place]
+            axes.add_patch(Rectangle(corner, size, 0.22, facecolor=COLORS[0], alpha=weight, linewidth=0))
+            axes.text(x, y, visible_line(text.words[place]), **style)
+            if place in text.marked:
+                axes.plot([x, x + width], [y + 0.11] * 2, color=COLORS[1], linewidth=1.5)
+        if number + 1 == len(lines) or lines[number + 1][0] is not text:
+            y += 0.27
+            right = direction_of_words(text.words) == "rtl"
+            caption = f"{visible_line(text.caption)} ←" if right else f"→ {visible_line(text.caption)}"
+            place_of = {"x": SHADED_WIDTH, "ha": "right"} if right else {"x": 0.0}
+            axes.text(y=y - 0.03, s=caption, **style | place_of | {"color": "0.4", "fontsize": 9})
+    return figure
+
+
+def _break_lines(text: ShadedText, font: Font) -> list[list[tuple[int, float, float]]]:
+    """Return the words of a text in lines of at most `SHADED_WIDTH` inches: number, left end and width in inches.
+
+    The words of a text from right to left begin at the right.
+    """
+    of_text = direction_of_words(text.words)
+    widths = [font.width(visible_line(word)) for word in text.words]
+    lines: list[list[int]] = [[]]
+    for number, width in enumerate(widths):
+        if lines[-1] and sum(widths[i] + GAP for i in lines[-1]) + width > SHADED_WIDTH:
+            lines.append([])
+        lines[-1].append(number)
+    placed: list[list[tuple[int, float, float]]] = []
+    for line in lines:
+        x = 0.0 if of_text == "ltr" else SHADED_WIDTH + GAP - sum(widths[i] + GAP for i in line)
+        placed.append([])
+        for i in visual_order([text.words[i] for i in line], of_text):
+            placed[-1].append((line[i], x, widths[line[i]]))
+            x += widths[line[i]] + GAP
+    return placed
+
+
+def draw_words(vectors_WD: npt.NDArray[np.floating[Any]], words: Sequence[str]) -> "Figure":
+    """Draw words at the first two principal components of their vectors."""
+    from matplotlib.figure import Figure
+
+    centered_WD = vectors_WD - vectors_WD.mean(0)
+    _, _, axes_KD = np.linalg.svd(centered_WD, full_matrices=False)
+    x_W, y_W = (centered_WD @ axes_KD[:2].T).T
+    figure = Figure(figsize=(8.0, 6.0), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(x_W, y_W, s=8, color=COLORS[0])
+    labels, font = fitted_labels(words, 8, LONGEST_LABEL)
+    for label, x, y in zip(labels, x_W, y_W, strict=True):
+        axes.annotate(label, (x, y), xytext=(3, 2), textcoords="offset points", **text_style(font))
+    axes.set_xlabel("first principal component")
+    axes.set_ylabel("second principal component")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
