@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,21 @@ import command_line
 import numpy as np
 import pytest
 import torch
+import yaml
 from extras import needs_plotly
 from forked_ranks import forked_ranks
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from seq2seq_lab import api, predict
+from seq2seq_lab.config.compose import composer, read_config
+from seq2seq_lab.config.job_hash import compute_job_hash
+from seq2seq_lab.config.schema import plain
 from seq2seq_lab.data.monolingual import Monolingual
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import sha256, write_covered
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenomenon
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
@@ -42,6 +48,11 @@ LINE = (
 )
 CARRY = ("task.carry_state=true", "task.chunk_length=5", "trainer.batch_size=6", "trainer.max_epochs=1")
 CPU = torch.device("cpu")
+
+
+def plain_config(folder: Path) -> dict[str, Any]:
+    with composer():
+        return plain(read_config(folder))
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -132,6 +143,64 @@ def test_a_killed_run_resumes_with_its_carried_state(carried: Path, tmp_path: Pa
     killed((*LINE, *CARRY, "trainer.micro_batches=2", "trainer.checkpoint_every_steps=4"), 10, folder)
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(carried)
+
+
+def to_earlier_form(folder: Path) -> None:
+    """Write the configuration and the weights of a run as the versions did in which the model was an encoder."""
+    config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
+    decoder = config["decoder"]
+    encoder = {
+        "_target_": "seq2seq_lab.models.encoders.RecurrentEncoder",
+        "bidirectional": False,
+        "reverse": False,
+    }
+    encoder |= {
+        name: decoder[name] for name in ("cell", "hidden_size", "num_layers", "dropout", "locked_dropout")
+    }
+    encoder["encoder_output_dropout"] = decoder["state_dropout"]
+    config |= {"encoder": encoder, "decoder": None, "attention": None}
+    config["model"]["bridge"] = "tanh"
+    del config["model"]["cell"]
+    write_covered(folder, "run", "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    record = json.loads((folder / "run.json").read_text("utf-8"))
+    record["choices"] |= {"encoder": "lstm", "decoder": "None", "attention": "None"}
+    write_covered(folder, "run", "run.json", json.dumps(record))
+    for checkpoint in (folder / "checkpoints").iterdir():
+        weights = checkpoint / "model.safetensors"
+        renamed = {name.replace("decoder.", "encoder."): value for name, value in load_file(weights).items()}
+        assert any(name.startswith("encoder.") for name in renamed)
+        save_file(renamed, weights)
+        manifest = json.loads((checkpoint / "manifest.json").read_text("utf-8"))
+        manifest["files"]["model.safetensors"] = sha256(weights)
+        (checkpoint / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+
+
+def test_a_run_in_the_earlier_form_opens_and_compares(
+    run: Path, model: LoadedLanguageModel, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    to_earlier_form(folder)
+    opened = api.load(folder, device="cpu")
+    assert opened.predict([""] * 3) == model.predict([""] * 3)
+    assert opened.log_probs(["the king sleeps."]) == model.log_probs(["the king sleeps."])
+    assert compute_job_hash(plain_config(folder)) == compute_job_hash(plain_config(run))
+    (group,) = group_runs(find_runs([run, folder])[0])
+    assert len(group.runs) == 2
+
+
+@pytest.mark.parametrize("settings", [(), CARRY], ids=["sentences", "carried"])
+def test_a_killed_run_in_the_earlier_form_resumes_with_identical_losses(
+    settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("now", "earlier"):
+        killed((*LINE, *settings, "trainer.checkpoint_every_steps=4"), 6, tmp_path / name)
+    to_earlier_form(tmp_path / "earlier")
+    for name in ("now", "earlier"):
+        assert command_line.run(f"resume={tmp_path / name}") == 0
+    assert losses_of(tmp_path / "earlier") == losses_of(tmp_path / "now")
+    scores = [result_of(tmp_path / name)["test/perplexity_per_word"] for name in ("now", "earlier")]
+    assert scores[0] == scores[1]
 
 
 def test_two_ranks_compute_and_save_what_one_process_does(carried: Path, tmp_path: Path) -> None:
