@@ -19,9 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from seq2seq_lab import api, predict
+from seq2seq_lab import run as runner
 from seq2seq_lab.config.compose import composer, read_config
 from seq2seq_lab.config.job_hash import compute_job_hash
-from seq2seq_lab.config.schema import plain
+from seq2seq_lab.config.schema import flat_keys, plain
 from seq2seq_lab.data.monolingual import Monolingual
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
@@ -191,8 +192,10 @@ def test_a_run_in_the_earlier_form_opens_and_compares(
 
 @pytest.mark.parametrize("settings", [(), CARRY], ids=["sentences", "carried"])
 def test_a_killed_run_in_the_earlier_form_resumes_with_identical_losses(
-    settings: tuple[str, ...], tmp_path: Path
+    settings: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shown: list[dict[str, object]] = []
+    monkeypatch.setattr(runner, "flat_keys", lambda *given: shown.append(flat_keys(*given)) or shown[-1])
     for name in ("now", "earlier"):
         killed((*LINE, *settings, "trainer.checkpoint_every_steps=4"), 6, tmp_path / name)
     to_earlier_form(tmp_path / "earlier")
@@ -201,6 +204,16 @@ def test_a_killed_run_in_the_earlier_form_resumes_with_identical_losses(
     assert losses_of(tmp_path / "earlier") == losses_of(tmp_path / "now")
     scores = [result_of(tmp_path / name)["test/perplexity_per_word"] for name in ("now", "earlier")]
     assert scores[0] == scores[1]
+    assert shown[-2] == shown[-1]
+
+
+def test_a_run_starts_from_the_weights_of_one_in_the_earlier_form(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "earlier")
+    to_earlier_form(tmp_path / "earlier")
+    for first, name in ((run, "of_now"), (tmp_path / "earlier", "of_earlier")):
+        settings = (f"init_from={first}", "trainer.max_epochs=1", f"hydra.run.dir={tmp_path / name}")
+        assert command_line.run(*LINE, *settings) == 0
+    assert losses_of(tmp_path / "of_earlier") == losses_of(tmp_path / "of_now")
 
 
 def test_two_ranks_compute_and_save_what_one_process_does(carried: Path, tmp_path: Path) -> None:
@@ -378,6 +391,23 @@ def test_the_program_generates_and_scores(
     values, scored = zip(*(line.split("\t") for line in lines), strict=True)
     assert [*map(float, values)] == pytest.approx(model.log_probs(text.split("\n")[:3]), abs=1e-3)
     assert "\n".join(scored) == text.removesuffix("\n")
+
+
+def test_the_program_draws_the_attention_of_a_transformer(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, picture = tmp_path / "run", tmp_path / "maps.png"
+    transformer = ("decoder=transformer", "model.num_heads=2", "trainer.fast_dev_run=true")
+    assert command_line.run(*LINE, *transformer, f"hydra.run.dir={folder}") == 0
+    programmed(monkeypatch, capsys, b"the king sleeps.\n", folder, "--attention-maps", picture)
+    assert [path.name for path in tmp_path.glob("*.png")] == ["maps.decoder.png"]
+    figure = api.load(folder, device="cpu").plot_attention_maps("the king sleeps.")["decoder"]
+    tokens = ["<sos>", "the", "king", "sleeps", "."]
+    labels = [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
+    assert set(tokens) <= set(labels)
+    with pytest.raises(SystemExit):
+        programmed(monkeypatch, capsys, b"the king\n", run, "--attention-maps", picture)
+    assert "decoder=transformer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["--log-probs", "--scores"])
