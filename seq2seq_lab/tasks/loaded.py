@@ -277,7 +277,7 @@ def draw_maps(
         axes: the tokens along S and T by name.
 
     Raises:
-        UserError: there are no maps.
+        UserError: `maps` is empty.
     """
     if not maps:
         raise UserError(
