@@ -27,7 +27,7 @@ from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
-from seq2seq_lab.runtime.console import ShadedText
+from seq2seq_lab.runtime.shades import ShadedText
 from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, load_vocabulary, weighted_cross_entropy
 from seq2seq_lab.tracking import read_metrics

@@ -19,9 +19,9 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.runtime.console import shade_matrix
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.runtime.shades import shade_matrix
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length
 from seq2seq_lab.tasks.translation.evaluation import replaced
