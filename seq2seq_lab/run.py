@@ -244,7 +244,7 @@ def load(trainer: Trainer, resumed: Path, folder: Path) -> dict[str, Any] | None
         log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
         return result
     if trainer.state.best != resumed.name:  # which has just been checked
-        trainer.replace_lost_best()
+        trainer.checkpoints.replace_lost_best(trainer.state)
     return None
 
 
@@ -360,11 +360,11 @@ def make_trainer(
 
 def load_best(trainer: Trainer) -> Path:
     """Load the weights of the best checkpoint, or of the best that is left, into the model and return the checkpoint."""
-    trainer.replace_lost_best()
+    trainer.checkpoints.replace_lost_best(trainer.state)
     if trainer.state.best is None:  # no checkpoint that was validated is left
-        best = trainer.compute.ranks.broadcast(lambda: checkpoint.newest(trainer.folder))
+        best = trainer.compute.ranks.broadcast(lambda: checkpoint.newest(trainer.checkpoints.folder))
         trainer.state.best = best.name
-    best = trainer.folder / trainer.state.best
+    best = trainer.checkpoints.folder / trainer.state.best
     checkpoint.load_checked_weights(best, trainer.model)
     return best
 
@@ -452,7 +452,7 @@ def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[s
     parameters = list(trainer.model.parameters())
     return {
         "format": RESULT_FORMAT,
-        "status": "finished" if trainer.divergence is None else "diverged",
+        "status": "finished" if trainer.guards.divergence(state) is None else "diverged",
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best_checkpoint": state.best,
