@@ -52,6 +52,7 @@ from seq2seq_lab.tasks.splits import prefixes_of_tests
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.records import write_result
 from seq2seq_lab.training.state import TrainState
 from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.threads import restored_threads
@@ -99,12 +100,17 @@ def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     return run.Job(configuration.typed(typed), plain, choices, folder, resume)
 
 
+def run_job(job: run.Job) -> dict[str, Any]:
+    with run.recorded(job, Ranks()) as stop:
+        return run.experiment(job, Ranks(), stop)
+
+
 def start(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides), Ranks())
+    return run_job(job(folder, *overrides))
 
 
 def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides, resume=True), Ranks())
+    return run_job(job(folder, *overrides, resume=True))
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, stop: int, error: BaseException) -> None:
@@ -807,9 +813,9 @@ class TestEnd:
     def test_a_crash_while_the_result_is_replaced_leaves_a_valid_one(self, tmp_path: Path) -> None:
         seen = []
         for number in range(5):
-            run.write_result(tmp_path, {"status": "failed"})
+            write_result(tmp_path, {"status": "failed"})
             with suppress(KeyboardInterrupt), crash_at_replacement(number):
-                run.write_result(tmp_path, {"status": "finished"})
+                write_result(tmp_path, {"status": "finished"})
             seen.append(read_result(tmp_path)["status"])
         assert seen == ["failed"] * 3 + ["finished"] * 2
 
@@ -840,7 +846,7 @@ class TestEnd:
         assert not (tmp_path / "checkpoints").exists()
 
     def test_infinite_metrics_are_null_in_the_result(self, tmp_path: Path) -> None:
-        run.write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
+        write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
         assert result_of(tmp_path) == {"a": None, "b": None, "c": 1.5}
 
 

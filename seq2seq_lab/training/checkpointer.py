@@ -146,6 +146,15 @@ class Checkpointer:
         self.save(state, self.step.task.state_dict(ranks))
         ranks.barrier()  # the other ranks may read this checkpoint next
 
+    def load_best(self, state: TrainState) -> Path:
+        """Load the weights of the best checkpoint, or of the best that is left, and return the checkpoint."""
+        self.replace_lost_best(state)
+        if state.best is None:  # no checkpoint that was validated is left
+            state.best = self.step.compute.ranks.broadcast(lambda: checkpoint.newest(self.folder)).name
+        best = self.folder / state.best
+        checkpoint.load_checked_weights(best, self.step.model)
+        return best
+
     def _best_left(self) -> tuple[str | None, float | None, float | None]:
         """Return name, monitored value and loss of the best checkpoint on disk that is valid and was validated."""
         left: dict[str, TrainState] = {}
