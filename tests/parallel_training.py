@@ -128,10 +128,11 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
     )
     losses, norms = [], []
     for number in range(trainer.epoch_steps):
-        total, norm, tokens = trainer.step(number)
-        trainer.state.step += 1
-        losses.append(float(total) / tokens)
-        norms.append(float(norm))
+        assert trainer.plan is not None
+        trainer.state.step = trainer.state.position = number
+        result = trainer.step(trainer.plan, trainer.state)
+        losses.append(float(result.loss_sum) / result.units)
+        norms.append(float(result.norm))
     split = TranslationSplit("val", corpus.validation, tokenized.validation)
     search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=3)
     evaluate = TranslationEvaluator(

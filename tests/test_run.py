@@ -47,10 +47,14 @@ from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.runtime.device import DTYPES
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.splits import prefixes_of_tests
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.records import write_result
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.threads import restored_threads
 from seq2seq_lab.training.trainer import Trainer
 
@@ -96,25 +100,30 @@ def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     return run.Job(configuration.typed(typed), plain, choices, folder, resume)
 
 
+def run_job(job: run.Job) -> dict[str, Any]:
+    with run.recorded(job, Ranks()) as stop:
+        return run.experiment(job, Ranks(), stop)
+
+
 def start(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides), Ranks())
+    return run_job(job(folder, *overrides))
 
 
 def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides, resume=True), Ranks())
+    return run_job(job(folder, *overrides, resume=True))
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, stop: int, error: BaseException) -> None:
     """Make training raise an error before the step of this number, once."""
-    step = Trainer.step
+    step = TrainingStep.__call__
 
-    def stopping(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == stop:
-            monkeypatch.setattr(Trainer, "step", step)
+    def stopping(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == stop:
+            monkeypatch.setattr(TrainingStep, "__call__", step)
             raise error
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
-    monkeypatch.setattr(Trainer, "step", stopping)
+    monkeypatch.setattr(TrainingStep, "__call__", stopping)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -692,7 +701,7 @@ class TestResume:
 
         def losing(trainer: Trainer) -> None:
             fit(trainer)
-            shutil.rmtree(trainer.folder / str(trainer.state.best))
+            shutil.rmtree(trainer.checkpoints.folder / str(trainer.state.best))
 
         monkeypatch.setattr(Trainer, "fit", losing)
         result = start(tmp_path, *self.WORST)
@@ -805,9 +814,9 @@ class TestEnd:
     def test_a_crash_while_the_result_is_replaced_leaves_a_valid_one(self, tmp_path: Path) -> None:
         seen = []
         for number in range(5):
-            run.write_result(tmp_path, {"status": "failed"})
+            write_result(tmp_path, {"status": "failed"})
             with suppress(KeyboardInterrupt), crash_at_replacement(number):
-                run.write_result(tmp_path, {"status": "finished"})
+                write_result(tmp_path, {"status": "finished"})
             seen.append(read_result(tmp_path)["status"])
         assert seen == ["failed"] * 3 + ["finished"] * 2
 
@@ -826,19 +835,19 @@ class TestEnd:
     def test_diverged_training_is_an_error_and_not_saved(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        step = Trainer.step
+        step = TrainingStep.__call__
 
-        def diverging(trainer: Trainer, plan: Any) -> Any:
-            loss, norm, tokens = step(trainer, plan)
-            return loss * math.nan, norm, tokens
+        def diverging(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+            result = step(training_step, plan, state)
+            return result._replace(loss_sum=result.loss_sum * math.nan)
 
-        monkeypatch.setattr(Trainer, "step", diverging)
+        monkeypatch.setattr(TrainingStep, "__call__", diverging)
         with pytest.raises(UserError, match=r"max_skipped_steps=3.*optimizer\.lr.*clip_norm.*precision=fp32"):
             start(tmp_path, "trainer.max_skipped_steps=3")
         assert not (tmp_path / "checkpoints").exists()
 
     def test_infinite_metrics_are_null_in_the_result(self, tmp_path: Path) -> None:
-        run.write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
+        write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
         assert result_of(tmp_path) == {"a": None, "b": None, "c": 1.5}
 
 

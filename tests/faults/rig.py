@@ -27,7 +27,7 @@ from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator
 from seq2seq_lab.training import checkpoint
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.step import TrainingStep
 
 SETTINGS = (
     *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
@@ -256,14 +256,14 @@ def at_step(place: int, action: Action, rank: int = 0) -> Hook:
     """Call an action between the backward pass and the update of a step, counted from 0."""
 
     def hook() -> None:
-        update = Trainer._update_weights
+        update = TrainingStep._update_weights
 
-        def updating(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-            if trainer.state.step == place and trainer.compute.ranks.rank == rank:
+        def updating(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+            if current == place and training_step.compute.ranks.rank == rank:
                 action()
-            return update(trainer, loss_sum)
+            return update(training_step, loss_sum, current)
 
-        Trainer._update_weights = updating  # type: ignore[method-assign]
+        TrainingStep._update_weights = updating  # type: ignore[method-assign]
 
     return hook
 

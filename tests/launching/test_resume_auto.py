@@ -13,6 +13,7 @@ import torch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder, read_result, read_run_json
 from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.trainer import Trainer
 
 SETTINGS = (
@@ -30,14 +31,14 @@ def line(folder: Path, *others: str) -> list[str]:
 
 
 def stop_in(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    update = Trainer._update_weights
+    update = TrainingStep._update_weights
 
-    def stopping(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-        if trainer.state.step == step:
+    def stopping(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+        if current == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return update(trainer, loss_sum)
+        return update(training_step, loss_sum, current)
 
-    monkeypatch.setattr(Trainer, "_update_weights", stopping)
+    monkeypatch.setattr(TrainingStep, "_update_weights", stopping)
 
 
 def fail(trainer: Trainer) -> None:

@@ -101,7 +101,7 @@ def test_a_run_reads_the_files_of_the_first_directory(start: Path, first: str) -
 @pytest.mark.slow
 def test_the_commands_that_it_prints_work_in_the_first_directory(start: Path, first: str) -> None:
     commands = " ".join(first.replace("\\\n", "").split())  # a long command is folded
-    assert f"seq2seq_lab.translate {start / 'first'}" in commands
+    assert f"seq2seq_lab.predict {start / 'first'}" in commands
 
 
 @pytest.mark.slow

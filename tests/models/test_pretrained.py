@@ -26,10 +26,12 @@ from seq2seq_lab.errors import UserError  # noqa: E402
 from seq2seq_lab.models.classifier import build_classifier  # noqa: E402
 from seq2seq_lab.models.encoders import PretrainedEncoder  # noqa: E402
 from seq2seq_lab.models.initialization import Xavier  # noqa: E402
+from seq2seq_lab.tasks.base import EpochPlan  # noqa: E402
 from seq2seq_lab.tracking import read_metrics  # noqa: E402
 from seq2seq_lab.training import checkpoint  # noqa: E402
 from seq2seq_lab.training.parts import build_optimizer  # noqa: E402
-from seq2seq_lab.training.trainer import Trainer  # noqa: E402
+from seq2seq_lab.training.state import TrainState  # noqa: E402
+from seq2seq_lab.training.step import TrainingStep  # noqa: E402
 
 TEXTS = ("a dog sleeps.", "Rain", "the old man's hat")
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "logger=none")
@@ -185,15 +187,15 @@ def test_a_run_with_a_frozen_encoder_can_be_opened(folder: Path, tmp_path: Path)
 def test_a_killed_run_resumes_with_identical_losses(
     run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, target = Trainer.step, tmp_path / "run"
+    step, target = TrainingStep.__call__, tmp_path / "run"
 
-    def killed(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == 2:
+    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == 2:
             raise KeyboardInterrupt
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", killed)
+        patch.setattr(TrainingStep, "__call__", killed)
         line = (*LINE, f"encoder.path={folder}", "encoder.lr=0.01")
         assert command_line.run(*line, f"hydra.run.dir={target}") == 130
     assert command_line.run(f"resume={target}") == 0

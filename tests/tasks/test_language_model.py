@@ -25,14 +25,15 @@ from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenom
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.base import EpochPlan, StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.threads import restored_threads
-from seq2seq_lab.training.trainer import Trainer
 
 LINE = (
     *("task=language_model", "logger=none", "trainer.device=cpu", "trainer.precision=fp32"),
@@ -107,15 +108,15 @@ def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> Non
 
 def killed(settings: tuple[str, ...], step: int, folder: Path) -> None:
     """Run until a step, and interrupt the run."""
-    trainer_step = Trainer.step
+    trainer_step = TrainingStep.__call__
 
-    def stopped(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == step:
+    def stopped(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == step:
             raise KeyboardInterrupt
-        return trainer_step(trainer, number)
+        return trainer_step(training_step, plan, state)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "step", stopped)
+        patch.setattr(TrainingStep, "__call__", stopped)
         assert command_line.run(*settings, f"hydra.run.dir={folder}") == 130
 
 

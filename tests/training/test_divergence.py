@@ -11,7 +11,7 @@ from seq2seq_lab.files import read_result
 from seq2seq_lab.launching import study
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.divergence import LAST_STEPS, LossRecord
-from seq2seq_lab.training.trainer import TrainState
+from seq2seq_lab.training.state import TrainState
 
 SETTINGS = (
     *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),

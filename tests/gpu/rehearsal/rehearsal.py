@@ -34,6 +34,7 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.parts import build_search, build_task
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator, TranslationSplit
@@ -42,6 +43,7 @@ from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training import checkpoint, trainer
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
+from seq2seq_lab.training.state import TrainState
 
 # torch.nn's recurrent layers warn that this build has no cuDNN.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
@@ -153,21 +155,21 @@ def test_training(
         stop=StopSignals(None),
         compute=Compute(GPU, precision, Ranks()),
     )
-    assert made.scaler.is_enabled() == (precision is FP16)
-    made.scaler.state_dict = dict  # type: ignore[method-assign]  # it would read the scale for a checkpoint
-    made.scaler.get_scale = lambda: 1.0  # type: ignore[method-assign]  # read for the logged metrics
+    assert made.step.scaler.is_enabled() == (precision is FP16)
+    made.step.scaler.state_dict = dict  # type: ignore[method-assign]  # it would read the scale for a checkpoint
+    made.step.scaler.get_scale = lambda: 1.0  # type: ignore[method-assign]  # read for the logged metrics
     saved: list[nn.Module] = []
     monkeypatch.setattr(checkpoint, "save", lambda *parts, **_: saved.append(parts[2]))
     monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
     step, waits = made.step, []
 
-    def watched(number: int) -> Any:
+    def watched(plan: EpochPlan, state: TrainState) -> Any:
         before = fake_gpu.waits
-        done = step(number)
+        done = step(plan, state)
         waits.append(fake_gpu.waits - before)
         return done
 
-    made.step = watched  # type: ignore[method-assign]
+    made.step = watched  # type: ignore[assignment]
     made.fit()
     assert waits == [0, 0]
     assert fake_gpu.reads > 0  # the logged metrics
