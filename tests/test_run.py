@@ -65,10 +65,10 @@ TINY = (
     "model.hidden_size=16",
     "model.encoder_hidden_size=8",
     "trainer.max_epochs=2",
-    "trainer.batch_size=32",
+    "task.batch_size=32",
     "trainer.device=cpu",
     "trainer.precision=fp32",
-    "trainer.samples=0",
+    "task.samples=0",
     "logger=none",
 )
 STEPS = 5  # of an epoch of a tiny run
@@ -172,7 +172,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, O
             "logger=wandb",
             "logger.mode=offline",
             "attention=linear",
-            "trainer.samples=2",
+            "task.samples=2",
             "trainer.log_every_steps=2",
             "trainer.fast_dev_run=false",
             f"hydra.run.dir={folder}",
@@ -340,7 +340,7 @@ class TestFolder:
         assert read_record(tmp_path)["resumed_on"] == [other]
 
     def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
-        result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")
+        result = start(tmp_path, "model=vanilla", "task.samples=1", "trainer.fast_dev_run=true")
         assert not (tmp_path / "attention").exists()
         assert {"test/bleu", "test/bleu_lowercased_tokenised"} <= set(result)
         assert not [name for name in result if "aer" in name or "alignment" in name]
@@ -486,7 +486,7 @@ class TestResume:
         config = (ended / "config.yaml").read_text("utf-8")
         assert "  pad_to: null\n" in config
         rewrite(ended / "config.yaml", config.replace("  pad_to: null\n", ""))
-        assert compose_resumed(ended, ["trainer.max_epochs=3"]).config.trainer.pad_to is None
+        assert compose_resumed(ended, ["trainer.max_epochs=3"]).config.task["pad_to"] is None
 
     def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
         with pytest.raises(UserError, match=rf"completed {2 * STEPS} steps.*end at step {STEPS}"):
@@ -849,7 +849,7 @@ class TestSettings:
         monkeypatch.setattr(
             run_report.console, "time_table", lambda title, what, rows: tables.append(rows) or title
         )
-        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "trainer.batch_size=2")
+        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "task.batch_size=2")
         parts, operations = tables
         names = {name.strip(): time for name, time, _ in parts}
         for part in (
@@ -911,7 +911,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("precision", ["fp16", "bf16"])
     def test_half_precision_runs_on_a_cpu(self, precision: str, tmp_path: Path) -> None:
-        half = (f"trainer.precision={precision}", "trainer.fast_dev_run=true", "trainer.samples=1")
+        half = (f"trainer.precision={precision}", "trainer.fast_dev_run=true", "task.samples=1")
         result = start(tmp_path, *half)
         assert result["precision"] == precision
         (tmp_path / "result.json").unlink()
@@ -943,14 +943,14 @@ class TestSettings:
         )
         error = capsys.readouterr().err
         assert f"validation: the target of {tmp_path / 'validation.tsv'} line 3 has 10,000 tokens" in error
-        assert "trainer.max_eval_length=1000" in error
+        assert "task.max_eval_length=1000" in error
 
     def test_too_long_pairs_are_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "seq2seq_lab")
-        start(tmp_path, "trainer.max_length=12", "trainer.fast_dev_run=true")
+        start(tmp_path, "task.max_length=12", "trainer.fast_dev_run=true")
         assert "training pairs of more than 12 tokens are left out" in caplog.text
-        with pytest.raises(UserError, match=r"trainer\.max_length=2\b"):
-            start(tmp_path / "none", "trainer.max_length=2")
+        with pytest.raises(UserError, match=r"task\.max_length=2\b"):
+            start(tmp_path / "none", "task.max_length=2")
 
 
 def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(

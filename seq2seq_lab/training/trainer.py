@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.runtime.compute import Compute
@@ -430,8 +431,8 @@ class Trainer:
             was, now = (values.get(what, "not set") for values in (before, self.identity))
             if was != now:
                 raise UserError(
-                    f"Cannot resume from {path}: {what} was {was} and is now {now}. Restore it, or start a new run with "
-                    f"init_from=RUN_FOLDER."
+                    f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}. Restore it, or start "
+                    f"a new run with init_from=RUN_FOLDER."
                 )
         state = TrainState.restored(saved["train_state"])
         if self.total < state.step:
