@@ -51,7 +51,9 @@ RUNS = {
     "classification with attention": "experiment=sentiment pooling=attention dataset.reviews=400",
     "captions": "task=captions dataset.train=120 dataset.validation=20 dataset.test=20",
     "dialogue": "task=dialogue dataset.train=200 dataset.validation=20 dataset.test=20",
-    "language model": "task=language_model dataset.train=200 dataset.validation=30 dataset.test=40 model.tied_embeddings=none",
+    "language model": (
+        "task=language_model dataset.train=200 dataset.validation=30 dataset.test=40 model.tied_embeddings=none"
+    ),
     "two ranks": f"{GRAMMAR} trainer.devices=2",
     "resumed": GRAMMAR,
 }

@@ -14,12 +14,9 @@ import hydra
 import pytest
 import torch
 import torch.version
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.utils import JobRuntime
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from program import Program
 from reports import fast_reports, full_reports
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 import seq2seq_lab.run
 from seq2seq_lab.config.schema import CONF_DIR
@@ -36,8 +33,6 @@ CORPORA_VARIABLE = "SEQ2SEQ_LAB_CORPORA"
 # The device of the tests marked `gpu`; "cpu" checks the tests without a GPU.
 GPU_VARIABLE = "SEQ2SEQ_LAB_GPU_TESTS"
 MARKERS = ("corpora", "gpu", "fake_gpu", "browser")
-# Where Hydra finds the files of a configuration that has no custom components.
-FOLDERS = ["pkg://hydra.conf", str(CONF_DIR), "structured://"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -125,37 +120,6 @@ def files_of_conf_are_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", staticmethod(loaded))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def configurations_are_composed_once() -> Iterator[None]:
-    """Cache what Hydra composes from the files of conf/ for each list of settings."""
-    composed: dict[Any, bytes] = {}  # not objects, which would slow down garbage collection
-    compose = ConfigLoaderImpl._load_configuration_impl
-
-    def load(loader: ConfigLoaderImpl, config_name: Any, overrides: list[str], **others: Any) -> DictConfig:
-        folders = [source.path for source in loader.get_search_path().get_path()]
-        if folders != FOLDERS or any("hydra.searchpath" in override for override in overrides):
-            return compose(loader, config_name, overrides, **others)
-        modes = [mode for mode in others.values() if not isinstance(mode, list)]  # not the parsed overrides
-        key = (config_name, *overrides, *modes, JobRuntime.instance().get("name"))
-        if key not in composed:
-            composed[key] = pickle.dumps(compose(loader, config_name, overrides, **others))
-        config: DictConfig = pickle.loads(composed[key])
-        config.hydra.runtime.cwd = str(Path.cwd())
-        return config
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConfigLoaderImpl, "_load_configuration_impl", load)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def rendezvous_do_not_read_the_stack() -> Iterator[None]:
-    """PyTorch names the calling function in its records of a rendezvous. Under pytest that takes 0.2 s each time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamic_rendezvous, "get_method_name", lambda depth=2: "")
         yield
 
 

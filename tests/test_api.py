@@ -109,6 +109,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_runs_are_trained_and_opened_within_a_program_that_uses_hydra(
     run: LoadedTranslation, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def execute(blocks: list[str]) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 def test_the_notebook(docs: Path) -> None:
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
@@ -95,6 +96,7 @@ def test_the_notebook_is_saved_with_the_outputs_of_its_code() -> None:
     assert re.findall(r"[^\w.<]/\w+/\S*", shown) == []  # absolute paths
 
 
+@pytest.mark.slow
 def test_the_page_on_python(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(docs.parent)
     page = (ROOT / "docs" / "python.md").read_text("utf-8")

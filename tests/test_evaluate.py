@@ -56,6 +56,7 @@ def scored(*arguments: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_several_processes_return_the_scores_of_one(
     run: seq2seq_lab.LoadedTranslation, tmp_path: Path
 ) -> None:

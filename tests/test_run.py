@@ -414,6 +414,7 @@ class TestWandb:
         assert record.exit_code == 0
 
 
+@pytest.mark.slow
 def test_neither_wandb_nor_datasets_is_imported_where_they_are_not_used(tmp_path: Path) -> None:
     for split, count in (("train", 40), ("val", 4), ("test2016", 4)):
         lines = [f"a b c d e{n}" for n in range(count)]

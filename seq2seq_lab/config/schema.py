@@ -386,7 +386,7 @@ def _load(path: Path, changed: int) -> DictConfig | ListConfig:
 
 def trainer_defaults() -> dict[str, Any]:
     """Return the settings of conf/trainer/default.yaml."""
-    node: Any = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "trainer" / "default.yaml"))
+    node: Any = OmegaConf.to_container(_value_node("trainer", "default"))
     return {str(key): value for key, value in node.items()}
 
 

@@ -154,8 +154,10 @@ def run_single(composed: Composed, resume_auto: bool = False) -> None:
 
     def run(node: DictConfig) -> None:
         if number is None:
-            make_absolute(composed.node)
-            moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
+            moved = composed
+            if composed.node.hydra.job.chdir:
+                make_absolute(composed.node)
+                moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
             begin = start.start_or_resume_run if resume_auto else start.start_run
             begin(moved, folder)
         else:

@@ -21,6 +21,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 ROWS = [*ends.faults(), *(fault for fault in afterwards.faults() if fault.row == "46")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ROWS, ids=lambda fault: fault.name)
 def test_an_end_from_outside_costs_nothing(fault: Fault, rig: Rig) -> None:
     assert fault.run(rig).problems == []

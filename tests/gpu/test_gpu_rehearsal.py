@@ -42,6 +42,7 @@ def no_op_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.slow
 @pytest.mark.fake_gpu
 def test_the_rehearsal(no_op_cuda: Path) -> None:
     """The process is separate because the library has to be loaded before PyTorch and applies to all tests."""

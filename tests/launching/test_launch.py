@@ -113,6 +113,7 @@ def torchrun(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_ranks_of_a_launcher(alone: dict[str, Any], tmp_path: Path) -> None:
     ended = torchrun(tmp_path, *SETTINGS)
     assert ended.returncode == 0, ended.stderr
@@ -175,6 +176,7 @@ class Faulty(Schedule):
 """
 
 
+@pytest.mark.slow
 def test_the_traceback_of_a_rank_of_a_launcher_reaches_the_user(tmp_path: Path) -> None:
     (tmp_path / "own" / "schedule").mkdir(parents=True)
     (tmp_path / "own" / "faulty.py").write_text(FAULTY, "utf-8")

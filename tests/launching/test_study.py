@@ -607,6 +607,7 @@ def test_the_launchers_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         LocalLauncher(0, None)._devices(cpu)
 
 
+@pytest.mark.slow
 def test_jobs_side_by_side_in_processes_of_their_own(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

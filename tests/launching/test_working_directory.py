@@ -87,6 +87,7 @@ def result(folder: Path) -> dict[str, Any]:
     return loaded
 
 
+@pytest.mark.slow
 def test_a_run_reads_the_files_of_the_first_directory(start: Path, first: str) -> None:
     assert result(start / "first")["status"] == "finished"
     assert "test/known" in result(start / "first")
@@ -97,11 +98,13 @@ def test_a_run_reads_the_files_of_the_first_directory(start: Path, first: str) -
     assert config["dataset"]["train"] == str(start / "data" / "train.tsv")
 
 
+@pytest.mark.slow
 def test_the_commands_that_it_prints_work_in_the_first_directory(start: Path, first: str) -> None:
     commands = " ".join(first.replace("\\\n", "").split())  # a long command is folded
     assert f"seq2seq_lab.translate {start / 'first'}" in commands
 
 
+@pytest.mark.slow
 def test_a_run_of_the_first_directory_is_the_origin_of_another_and_is_resumed(
     start: Path, first: str
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_run_of_the_first_directory_is_the_origin_of_another_and_is_resumed(
     assert result(start / "second")["steps"] == 2 * steps
 
 
+@pytest.mark.slow
 def test_the_same_command_resumes_a_run_of_relative_paths(start: Path) -> None:
     line = ("resume=auto", *TINY, "dataset=parallel", "hydra.run.dir=again")
     files = tuple(f"dataset.{name}=data/{name}.tsv" for name in ("train", "validation", "test"))
@@ -122,6 +126,7 @@ def test_the_same_command_resumes_a_run_of_relative_paths(start: Path) -> None:
     assert "resuming from the newest checkpoint" in run(start, *line, *files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "local"])
 def test_the_jobs_of_a_study_read_the_files_of_the_first_directory(
     start: Path, first: str, launcher: str

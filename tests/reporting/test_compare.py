@@ -927,6 +927,7 @@ def open_page(browser: str, folder: Path, text: str, script: str) -> Any:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_plotly
 def test_the_page_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
@@ -970,6 +971,7 @@ look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: Str
 """
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_plotly
 def test_the_outputs_of_each_test_set_in_a_browser(study: Path, tmp_path: Path, browser: str) -> None:
@@ -1010,6 +1012,7 @@ look().catch((error) => { document.title = "SEEN " + JSON.stringify({ error: Str
 """
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_plotly
 def test_the_page_follows_the_direction_of_texts_in_a_browser(

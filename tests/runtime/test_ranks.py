@@ -97,12 +97,31 @@ def test_each_rank_draws_dropout_of_its_own(trained: list[list[Trained]]) -> Non
     assert len(set().union(*seeds)) == 5 * len(seeds)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_rank_is_the_only_output_for_the_user(capfd: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(UserError, match=r"^key=value is not allowed: this rank will not\. Choose another\.$"):
         spawn(2, refused_on_rank_1)
     assert capfd.readouterr() == ("", "of rank 0\n")  # rank 0 logs; the others and the agent are silent
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def compute_with_two_threads() -> float:
+    """Compute something for which PyTorch uses all threads. A process that waits for a thread for a minute is ended."""
+    before = signal.alarm(60)
+    torch.set_num_threads(2)
+    total = float(torch.nn.functional.layer_norm(torch.ones(600, 600), (600,)).exp().sum())
+    signal.alarm(before)
+    return total
+
+
+def test_forked_ranks_compute_after_this_process_has_used_threads() -> None:
+    threads = torch.get_num_threads()
+    expected = compute_with_two_threads()
+    with forked_ranks():
+        assert spawn(2, compute_with_two_threads) == [expected, expected]
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
 
 
 def test_weights_are_the_same_on_every_rank(trained: list[list[Trained]]) -> None:
