@@ -96,6 +96,17 @@ def test_the_recorded_configuration_is_that_of_this_version(run: Path) -> None:
     assert found["task"] == expected["task"]
 
 
+def test_a_run_from_before_a_setting_was_added_is_opened(run: Path) -> None:
+    before = (run / "config.yaml").read_text("utf-8")
+    for line in ("  pad_to: null\n", "  bleu_tokenizer: auto\n"):
+        assert line in before
+        before = before.replace(line, "")
+    with extensions.using(EXAMPLES):
+        found = foreign.load_config(run / "config.yaml")
+        rewrite(run / "config.yaml", before)
+        assert foreign.load_config(run / "config.yaml") == found
+
+
 def test_a_recorded_run_is_opened_evaluated_and_compared(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from programs import compare
 from reports import full_reports
-from rewriting import crash_at_replacement, rewrite
+from rewriting import crash_at_replacement
 from rich.console import Console
 from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
@@ -33,7 +33,7 @@ from tracking.offline_record import OfflineRun, read_offline_run
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict, run
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import compose_resumed, composer
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.grammar import Grammar
@@ -349,7 +349,7 @@ class TestFolder:
 class TestWandb:
     def test_config(self, recorded: tuple[Path, OfflineRun]) -> None:
         config = recorded[1].config
-        assert config["config"]["trainer"]["batch_size"] == 32
+        assert config["config"]["task"]["batch_size"] == 32
         expected = {
             "attention": "additive",
             "encoder": "bigru",
@@ -482,12 +482,6 @@ class TestResume:
         with pytest.raises(UserError, match=r"completed 2 steps.*trainer\.max_steps"):
             go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
         assert go_on(tmp_path, "trainer.checkpoint_every_steps=2")["status"] == "finished"
-
-    def test_a_run_without_a_setting_that_was_added_later_is_opened(self, ended: Path) -> None:
-        config = (ended / "config.yaml").read_text("utf-8")
-        assert "  pad_to: null\n" in config
-        rewrite(ended / "config.yaml", config.replace("  pad_to: null\n", ""))
-        assert compose_resumed(ended, ["trainer.max_epochs=3"]).config.task["pad_to"] is None
 
     def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
         with pytest.raises(UserError, match=rf"completed {2 * STEPS} steps.*end at step {STEPS}"):
