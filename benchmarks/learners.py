@@ -175,7 +175,7 @@ class Package:
         task = build_task(settings)
         assert isinstance(task, TranslationTask)
         self.task = task
-        self.batches = BatchMaker(data.text, device, task.pad_to)
+        self.batches = BatchMaker(data.text, device, task.settings.pad_to or 1)
         self.units = data.text.units.numpy()
         self.state = TrainState()
         self.step = TrainingStep(
@@ -229,7 +229,7 @@ def package_config(
         f"model={name} model.embedding_size={sizes.embedding} model.hidden_size={sizes.hidden} {attentional} "
         f"model.encoder_hidden_size={sizes.hidden} model.dropout={dropout} model.state_dropout=0 logger=none "
         f"optimizer.lr={LEARNING_RATE} optimizer.betas=[0.9,0.999] schedule=constant seed={seed} "
-        f"trainer.batch_size={batch_size} trainer.clip_norm={CLIP_NORM}"
+        f"task.batch_size={batch_size} trainer.clip_norm={CLIP_NORM}"
     )
     return composed(*words.split(), *overrides)
 

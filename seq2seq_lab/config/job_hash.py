@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.renamed import recorded_form
 
 RESOLVER = "job_hash"
 NOT_COMPUTED = ("study", "logger", "cache_dir")  # sections that do not change the results of a job
@@ -48,7 +49,7 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[str, Any]:
-    """Return the sections that determine what a run computes.
+    """Return the sections that determine what a run computes, with the keys of earlier versions; see `config.renamed`.
 
     A setting that a later version added is left out if it does what earlier versions did: their runs and studies continue.
     `RESULT_NEUTRAL` settings have their defaults.
@@ -56,7 +57,7 @@ def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[s
     Args:
         varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
-    sections = {key: value for key, value in config.items() if key not in NOT_COMPUTED}
+    sections = {key: value for key, value in recorded_form(config).items() if key not in NOT_COMPUTED}
     for section, added in configuration.added_settings(config).items():
         if section not in sections:
             continue

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.training import checkpoint
@@ -97,8 +98,8 @@ class Checkpointer:
             was, now = (values.get(what, "not set") for values in (before, self.identity))
             if was != now:
                 raise UserError(
-                    f"Cannot resume from {path}: {what} was {was} and is now {now}. Restore it, or start a new run with "
-                    f"init_from=RUN_FOLDER."
+                    f"Cannot resume from {path}: {RENAMED.get(what, what)} was {was} and is now {now}. Restore it, or start "
+                    f"a new run with init_from=RUN_FOLDER."
                 )
         state = TrainState.restored(saved["train_state"])
         if self.step.total < state.step:

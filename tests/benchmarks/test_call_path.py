@@ -3,7 +3,7 @@
 from benchmarks.call_path import call_paths, file_of
 
 SMALL = (
-    *("dataset.validation=10", "dataset.test=10", "dataset.test_compositional=10", "trainer.samples=0"),
+    *("dataset.validation=10", "dataset.test=10", "dataset.test_compositional=10", "task.samples=0"),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8"),
 )
 

@@ -39,8 +39,8 @@ SETTINGS = (
         "model.hidden_size=8",
     ),
     *("model.encoder_hidden_size=4", "model.dropout=0.3", "teacher_forcing.ratio=0.5", "trainer.device=cpu"),
-    *("trainer.precision=fp32", "trainer.samples=0", "trainer.log_every_steps=1", "trainer.batch_size=16"),
-    *("trainer.max_epochs=2", "trainer.eval_batch_size=2", "trainer.checkpoint_every_steps=2", "logger=none"),
+    *("trainer.precision=fp32", "task.samples=0", "trainer.log_every_steps=1", "task.batch_size=16"),
+    *("trainer.max_epochs=2", "task.eval_batch_size=2", "trainer.checkpoint_every_steps=2", "logger=none"),
 )
 STEPS = 10  # of a run with these settings, 5 in an epoch
 RANKS = "trainer.devices=2"

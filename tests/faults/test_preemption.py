@@ -25,8 +25,8 @@ from seq2seq_lab.training.step import TrainingStep
 SETTINGS = [
     *("dataset.train=80", "dataset.validation=8", "dataset.test=8", "dataset.test_compositional=0"),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0.3"),
-    *("trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0", "trainer.log_every_steps=1"),
-    *("trainer.batch_size=16", "trainer.max_epochs=2", "trainer.eval_batch_size=2", "logger=none"),
+    *("trainer.device=cpu", "trainer.precision=fp32", "task.samples=0", "trainer.log_every_steps=1"),
+    *("task.batch_size=16", "trainer.max_epochs=2", "task.eval_batch_size=2", "logger=none"),
 ]
 STEPS = 10
 

@@ -196,7 +196,7 @@ RUN = [
         "logger=none",
     ),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8", "schedule=constant"),
-    *("trainer.batch_size=16", "trainer.samples=0", "trainer.log_every_steps=1", "teacher_forcing.ratio=0.5"),
+    *("task.batch_size=16", "task.samples=0", "trainer.log_every_steps=1", "teacher_forcing.ratio=0.5"),
     *("trainer.validate_every=3", "trainer.validate_unit=step"),
 ]
 

@@ -35,10 +35,10 @@ SETTINGS = [
     *(
         "schedule=constant",
         "trainer.max_epochs=2",
-        "trainer.batch_size=16",
+        "task.batch_size=16",
         "trainer.device=cpu",
         "trainer.precision=fp32",
-        "trainer.samples=0",
+        "task.samples=0",
     ),
     "logger=none",
 ]

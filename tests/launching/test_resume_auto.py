@@ -19,8 +19,8 @@ from seq2seq_lab.training.trainer import Trainer
 SETTINGS = (
     *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
     *("dataset.test_compositional=0", "model.embedding_size=8", "model.hidden_size=8"),
-    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0"),
-    *("trainer.batch_size=16", "trainer.max_epochs=2", "trainer.log_every_steps=1", "logger=none"),
+    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "task.samples=0"),
+    *("task.batch_size=16", "trainer.max_epochs=2", "trainer.log_every_steps=1", "logger=none"),
     "model.dropout=0.3",
 )
 STARTS, RESUMES = "no checkpoint, starting the run", "resuming from the newest checkpoint"

@@ -37,7 +37,7 @@ class Known(Metric):
 """
 TINY = (
     *("model.embedding_size=8", "model.encoder_hidden_size=8", "model.hidden_size=8", "trainer.max_epochs=1"),
-    *("trainer.batch_size=16", "trainer.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
+    *("task.batch_size=16", "task.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
     *("trainer.threads=1", "logger=none", "hydra.job.chdir=true"),
 )
 WORDS = ("one", "two", "three", "four", "five", "six")

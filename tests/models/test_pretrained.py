@@ -40,11 +40,11 @@ LINE = (
     *("encoder=pretrained", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
     *(
         "dataset.test_compositional=0",
-        "trainer.batch_size=20",
+        "task.batch_size=20",
         "trainer.checkpoint_every_steps=1",
         "trainer.micro_batches=2",
         "trainer.max_epochs=1",
-        "trainer.samples=1",
+        "task.samples=1",
     ),
     *(
         "search=beam",
@@ -287,7 +287,7 @@ def test_folders_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -
 def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int], tmp_path: Path) -> None:
     """RoBERTa has no text at its positions 0 and 1."""
     encoder = encoder_of(save_tiny_bert(tmp_path, kind, **settings))
-    with pytest.raises(UserError, match=r"reads 6 at most.*trainer\.max_length=4"):
+    with pytest.raises(UserError, match=r"reads 6 at most.*task\.max_length=4"):
         encoder.encode(batch_of([[4] * 5], [[4]]), no_table)
     encoder.encode(batch_of([[4] * 4], [[4]]), no_table)
 

@@ -242,20 +242,20 @@ def test_settings_that_vary_together_are_all_named(tmp_path: Path) -> None:
         rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"batch_size": 4 * size}}))
     groups = group_runs(find_runs([tmp_path])[0])
     assert [group.varies for group in groups] == [
-        {"model.hidden_size": "16", "trainer.batch_size": "64"},
-        {"model.hidden_size": "8", "trainer.batch_size": "32"},
+        {"model.hidden_size": "16", "task.batch_size": "64"},
+        {"model.hidden_size": "8", "task.batch_size": "32"},
     ]
     table = comparison.compare(groups, None)
     heads, rows, _ = comparison.cells(table)
-    assert heads[:2] == ["model.hidden_size, trainer.batch_size", "runs"]
+    assert heads[:2] == ["model.hidden_size, task.batch_size", "runs"]
     assert sorted(row[0] for row in rows) == ["16, 64", "8, 32"]
-    warned = "model.hidden_size and trainer.batch_size vary together"
+    warned = "model.hidden_size and task.batch_size vary together"
     csv_text, latex, data = table_files.as_csv(table), table_files.as_latex(table), page.page_data(table)
     for text in ("\n".join(table.warnings), csv_text, latex.replace("\\_", "_"), page.page(table, "two")):
         assert warned in text
-    assert csv_text.startswith("model.hidden_size,trainer.batch_size,runs,")
-    assert {"model.hidden_size", "trainer.batch_size"} <= {one["label"] for one in data["columns"]}
-    assert all("trainer.batch_size=" in name for name in data["runs"])
+    assert csv_text.startswith("model.hidden_size,task.batch_size,runs,")
+    assert {"model.hidden_size", "task.batch_size"} <= {one["label"] for one in data["columns"]}
+    assert all("task.batch_size=" in name for name in data["runs"])
 
 
 def test_many_settings_that_vary_together_are_one_narrow_column(
@@ -279,7 +279,7 @@ def test_many_settings_that_vary_together_are_one_narrow_column(
     assert all(text in page.page(table, "two") for text in texts)
     # A setting that is left out by --by is named too.
     main([str(tmp_path), "--by", "trainer.max_steps"])
-    assert "the runs also differ in model.hidden_size, trainer.batch_size" in capsys.readouterr().out
+    assert "the runs also differ in model.hidden_size, task.batch_size" in capsys.readouterr().out
 
 
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:

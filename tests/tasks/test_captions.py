@@ -47,7 +47,7 @@ SMALL = (
         "encoder.channels=[4,6]",
         "encoder.strides=[2,2]",
     ),
-    *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("task.batch_size=8", "trainer.precision=fp32", "task.samples=1", "trainer.log_every_steps=1"),
     *("search.max_length_factor=1.0", "search.max_length_extra=1"),  # untrained models generate long captions
     *("task.doubly_stochastic=0.1", "teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0"),
 )

@@ -35,14 +35,14 @@ from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.state import TrainState
 from seq2seq_lab.training.step import TrainingStep
 
-MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "trainer.samples=1")
+MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1")
 LINE = (
     *("experiment=names", "dataset.names=240", "model.encoder_hidden_size=8", "model.embedding_size=8"),
-    *("trainer.batch_size=48", "trainer.max_epochs=2", "optimizer.lr=0.02", *MACHINE),
+    *("task.batch_size=48", "trainer.max_epochs=2", "optimizer.lr=0.02", *MACHINE),
 )
 SENTIMENT = (
     *("experiment=sentiment", "dataset.reviews=120", "model.encoder_hidden_size=6", "model.embedding_size=6"),
-    *("trainer.batch_size=32", "trainer.max_epochs=1", *MACHINE),
+    *("task.batch_size=32", "trainer.max_epochs=1", *MACHINE),
 )
 
 
@@ -311,7 +311,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
     [
         ("decoder=luong", "decoder="),
         ("pooling=null", "pooling"),
-        ("trainer.r_drop=5.0", "trainer.r_drop"),
+        ("task.r_drop=5.0", "task.r_drop"),
         ("pooling=attention attention=none", "pooling=attention"),
         ("pooling=last attention=additive", "pooling=last"),
         ("dataset=grammar", "task=classification"),

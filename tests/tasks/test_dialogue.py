@@ -32,12 +32,12 @@ SMALL = (
         "model.hidden_size=8",
         "dataset.max_distance=3",
     ),
-    *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("task.batch_size=8", "trainer.precision=fp32", "task.samples=1", "trainer.log_every_steps=1"),
     *("teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0", "search.max_length_factor=0"),
 )
 
 BOTH = ("encoder.outputs=both",)
-SHORT = (*SMALL, "trainer.max_epochs=1", "trainer.samples=0")
+SHORT = (*SMALL, "trainer.max_epochs=1", "task.samples=0")
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_programs_open_a_run_of_dialogues(
         ("dataset=grammar", "task=dialogue"),
         ("encoder=convolutional model.bridge=mean", "encoder._target_"),
         ("encoder.outputs=utterances", "encoder.outputs=utterances"),
-        ("trainer.length_bounds=[3]", "trainer.length_bounds"),
+        ("task.length_bounds=[3]", "task.length_bounds"),
         ("+task.samples=3", "task.samples"),
     ],
 )

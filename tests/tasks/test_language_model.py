@@ -38,10 +38,10 @@ from seq2seq_lab.training.threads import restored_threads
 LINE = (
     *("task=language_model", "logger=none", "trainer.device=cpu", "trainer.precision=fp32"),
     *("dataset.train=120", "dataset.validation=10", "dataset.test=40", "dataset.max_depth=2"),
-    *("model.embedding_size=12", "model.encoder_hidden_size=12", "trainer.batch_size=20"),
-    *("trainer.max_epochs=2", "trainer.log_every_steps=1", "trainer.samples=2", "optimizer.lr=0.02"),
+    *("model.embedding_size=12", "model.encoder_hidden_size=12", "task.batch_size=20"),
+    *("trainer.max_epochs=2", "trainer.log_every_steps=1", "task.samples=2", "optimizer.lr=0.02"),
 )
-CARRY = ("task.carry_state=true", "task.chunk_length=5", "trainer.batch_size=6", "trainer.max_epochs=1")
+CARRY = ("task.carry_state=true", "task.chunk_length=5", "task.batch_size=6", "trainer.max_epochs=1")
 CPU = torch.device("cpu")
 
 
@@ -344,7 +344,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("task.chunk_length=0", "task.chunk_length=0"),
         ("dataset.language=de", "dataset.language=de"),
         ("embedding.source.frozen=true", "embedding.source"),
-        ("trainer.r_drop=1.0", "trainer.r_drop"),
+        ("task.r_drop=1.0", "task.r_drop"),
     ],
 )
 def test_settings_that_do_not_apply_are_refused(
@@ -355,8 +355,8 @@ def test_settings_that_do_not_apply_are_refused(
 
 
 def test_streams_are_not_counted_in_tokens(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.run(*LINE, "task.carry_state=true", "trainer.batch_unit=tokens") == 2
-    assert "trainer.batch_unit=tokens" in capsys.readouterr().err
+    assert command_line.run(*LINE, "task.carry_state=true", "task.batch_unit=tokens") == 2
+    assert "task.batch_unit=tokens" in capsys.readouterr().err
 
 
 def test_a_parallel_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,9 +77,9 @@ def text() -> TokenizedText:
 @pytest.fixture(scope="module")
 def composed() -> Config:
     overrides = [
-        *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", f"trainer.batch_size={BATCH}"),
+        *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", f"task.batch_size={BATCH}"),
         *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
-        *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "trainer.samples=0"),
+        *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "task.samples=0"),
     ]
     with composer():
         return config.typed(hydra.compose("config", overrides))
@@ -116,7 +116,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
             task=task,
             model=model,
             data=TrainingExamples(
-                lambda epoch: text, BatchMaker, whole.trainer.batch_size, "sentences", seed=1
+                lambda epoch: text, BatchMaker, whole.task["batch_size"], "sentences", seed=1
             ),
             validate=validate,
             optimizer=build_optimizer(whole, model),
