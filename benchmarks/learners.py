@@ -30,16 +30,14 @@ from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import autocast
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.runtime.signals import StopSignals
-from seq2seq_lab.tasks.examples import ExamplePlan, TrainingExamples
+from seq2seq_lab.tasks.examples import ExamplePlan
 from seq2seq_lab.tasks.parts import build_dataset, build_task, build_tokenizer
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
-from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
-from seq2seq_lab.training.profiling import no_profile
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 LEARNING_RATE = 1e-3
 CLIP_NORM = 1.0
@@ -177,23 +175,17 @@ class Package:
         task = build_task(settings)
         assert isinstance(task, TranslationTask)
         self.task = task
-        self.batches = BatchMaker(data.text, device, task.pad_to)
+        self.batches = BatchMaker(data.text, device, task.settings.pad_to or 1)
         self.units = data.text.units.numpy()
-        size, seed = settings.trainer.batch_size, settings.seed
-        self.trainer = Trainer(
+        self.state = TrainState()
+        self.step = TrainingStep(
             task=task,
             model=self.model,
-            data=TrainingExamples(lambda epoch: data.text, BatchMaker, size, "sentences", seed),
-            validate=lambda step, counted: {},
             optimizer=build_optimizer(settings, self.model),
             schedule=build_schedule(settings),
             settings=trainer_settings(settings, task),
-            tracker=build_logger(settings, Path(), {}, {}, None),
-            folder=Path(),
-            seed=seed,
-            identity={},
-            profile=no_profile,
-            stop=StopSignals(None),
+            seed=settings.seed,
+            total=1,  # the schedule is constant
             compute=Compute(device, Precision.fp32, ranks),
         )
 
@@ -204,13 +196,12 @@ class Package:
             label_smoothing=0.0,
             r_drop=0.0,
             stop_at_eos=False,
-            seed=self.trainer.seed,
+            seed=self.step.seed,
         )
-        self.trainer.compute = replace(self.trainer.compute, precision=precision)
-        self.trainer.plan = ExamplePlan([step], self.units, self.batches)
-        total, _, tokens = self.trainer.step(0)
-        self.trainer.state.step += 1
-        return total / tokens
+        self.step.compute = replace(self.step.compute, precision=precision)
+        result = self.step(ExamplePlan([step], self.units, self.batches), self.state)
+        self.state.step += 1
+        return result.loss_sum / result.units
 
 
 def package(
@@ -238,7 +229,7 @@ def package_config(
         f"model={name} model.embedding_size={sizes.embedding} model.hidden_size={sizes.hidden} {attentional} "
         f"model.encoder_hidden_size={sizes.hidden} model.dropout={dropout} model.state_dropout=0 logger=none "
         f"optimizer.lr={LEARNING_RATE} optimizer.betas=[0.9,0.999] schedule=constant seed={seed} "
-        f"trainer.batch_size={batch_size} trainer.clip_norm={CLIP_NORM}"
+        f"task.batch_size={batch_size} trainer.clip_norm={CLIP_NORM}"
     )
     return composed(*words.split(), *overrides)
 

@@ -65,7 +65,7 @@ def main() -> None:
 def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Measure each model, print a table, and return the report."""
     path = [] if options.multi30k is None else [f"dataset.path={options.multi30k}"]
-    size = [f"trainer.batch_size={options.batch_size}", f"seed={options.seed}", "logger=none"]
+    size = [f"task.batch_size={options.batch_size}", f"seed={options.seed}", "logger=none"]
     configs = [composed(*settings.split(), *path, *size) for settings in options.settings]
     data = read_data(configs, options.settings)
     learners = {
@@ -113,7 +113,8 @@ def read_data(configs: Sequence[Config], names: Sequence[str]) -> Data:
 def training(learner: Package, data: Data, work: str, options: argparse.Namespace) -> Contestant:
     """Return a contestant that trains."""
     precision = Precision(work.rpartition(", ")[2])
-    plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0, learner.task.pad_to)
+    pad_to = learner.task.settings.pad_to or 1
+    plan = plan_epoch(data.text, options.batch_size, "sentences", options.seed, 0, pad_to)
     arm = Arm(work, "package", "exact length", precision, reuses_memory=True)
     learner.model.train()
     return new_contestant(learner, arm, mixed_lengths(plan, data), data)

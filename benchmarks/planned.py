@@ -135,7 +135,7 @@ def _cells_of_translation(start: str) -> Iterator[Cell]:
     for name, minutes in (("multi30k_de_en", 100), ("multi30k_en_de", 200)):
         yield Cell(PRESETS, f"{start} experiment={name} dataset.path=DIR", minutes, (BEAM,))
     tatoeba = f"{start} experiment=tatoeba_en_fr dataset.path=FILE"
-    yield Cell(TATOEBA, tatoeba, 100, ("trainer.multi_reference=true",), seeds=(1,))
+    yield Cell(TATOEBA, tatoeba, 100, ("task.multi_reference=true",), seeds=(1,))
 
 
 def _cells_of_tasks(start: str) -> Iterator[Cell]:
@@ -150,7 +150,7 @@ def _cells_of_tasks(start: str) -> Iterator[Cell]:
     for settings in (
         "embedding.source.frozen=true",
         "embedding.source.frozen=true model.dropout=0.5 trainer.monitor=val/accuracy",
-        "embedding.source.frozen=true model.dropout=0.4 trainer.monitor=val/accuracy trainer.batch_size=32 "
+        "embedding.source.frozen=true model.dropout=0.4 trainer.monitor=val/accuracy task.batch_size=32 "
         "optimizer.lr=5e-4 trainer.max_epochs=6",
         "model.dropout=0.5 trainer.monitor=val/accuracy trainer.max_epochs=5",
     ):

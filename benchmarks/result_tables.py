@@ -550,7 +550,7 @@ def counts(run: Line, name: str) -> dict[str, int]:
 
 def by_similarity(lines: Sequence[Line]) -> list[str]:
     """Return BLEU of `tatoeba_en_fr` by the similarity of the source to those in training, with one or all references."""
-    every = shlex.join([*EVALUATE, "trainer.multi_reference=true"])
+    every = shlex.join([*EVALUATE, "task.multi_reference=true"])
     ways = {None: "each pair, with its reference", every: "each source sentence, with all of its references"}
     name = "test/bleu_by_similarity"
     runs = [

@@ -29,6 +29,7 @@ from seq2seq_lab import files
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.job_hash import without_hydra
+from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Array, Declarations
 from seq2seq_lab.reporting import score_tables
@@ -206,14 +207,26 @@ def write_recorded(folder: Path, line: Line) -> None:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return the lines of the file."""
-    return [Line(**row) for row in files.read_json_lines(path)]
+    """Return the lines of the file, whose settings have the keys of this version."""
+    return [current_line(row) for row in files.read_json_lines(path)]
+
+
+def current_line(row: Mapping[str, Any]) -> Line:
+    """Return a recorded line with the keys of this version; see `RENAMED`."""
+    text = json.dumps(row)
+    for old, new in RENAMED.items():
+        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+    return Line(**json.loads(text))
 
 
 def write_lines(path: Path, lines: Iterable[Line]) -> None:
-    """Write the file."""
-    rows = (json.dumps(asdict(line), ensure_ascii=False) for line in lines)
-    files.write_atomically(path, "".join(f"{row}\n" for row in rows))
+    """Write the file. Lines that do not change keep the keys that they were recorded with, which their commit reads."""
+    recorded = {
+        json.dumps(asdict(current_line(row))): row
+        for row in (files.read_json_lines(path) if path.is_file() else ())
+    }
+    rows = (recorded.get(json.dumps(asdict(line)), asdict(line)) for line in lines)
+    files.write_atomically(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
 
 
 def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
@@ -372,6 +385,7 @@ def differences(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[st
             ("logger.", "trainer.keep_checkpoints", "trainer.checkpoint_every", "trainer.threads")
         )
         and not is_placeholder(f"{key}={value}")
+        and (key != "model.bridge" or wanted.get("encoder", key) is not None)  # without an encoder, unused
     }
 
 

@@ -20,10 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.renamed import RENAMED
+
 STEPS = 24
 SETTINGS = (
-    "logger=none trainer.device=cpu trainer.precision=fp32 trainer.log_every_steps=1 trainer.samples=1 "
-    "trainer.batch_size=16 trainer.eval_batch_size=32 model.embedding_size=24 model.hidden_size=32 "
+    "logger=none trainer.device=cpu trainer.precision=fp32 trainer.log_every_steps=1 task.samples=1 "
+    "task.batch_size=16 task.eval_batch_size=32 model.embedding_size=24 model.hidden_size=32 "
     "model.encoder_hidden_size=32"
 )
 GRAMMAR = "dataset.train=200 dataset.validation=30 dataset.test=40 dataset.test_compositional=20"
@@ -34,7 +36,7 @@ RUNS = {
         f"{GRAMMAR} model=bahdanau decoder=bahdanau teacher_forcing.ratio=0.5 teacher_forcing.scope=token"
     ),
     "luong_feeding with R-Drop and label smoothing": (
-        f"{GRAMMAR} decoder=luong_feeding trainer.r_drop=5 trainer.label_smoothing=0.1"
+        f"{GRAMMAR} decoder=luong_feeding task.r_drop=5 task.label_smoothing=0.1"
     ),
     "conditional with locked dropout": (
         f"{GRAMMAR} decoder=conditional model.locked_dropout=true model.dropout=0.3"
@@ -131,7 +133,7 @@ def numbers(tree: Path, folder: Path, name: str) -> dict[str, Any]:
     first = STEPS // 2 if name == "resumed" else STEPS
     length = (f"trainer.max_steps={first}", "trainer.max_epochs=1000")
     words = (*SETTINGS.split(), *settings.split(), *length, f"hydra.run.dir={run}")
-    python(tree, folder, *program, *words)
+    python(tree, folder, *program, *known_to(tree, words))
     if name == "resumed":
         python(tree, folder, *program, f"resume={run}", f"trainer.max_steps={STEPS}")
     rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text("utf-8").split("\n")[:-1]]
@@ -152,6 +154,15 @@ def numbers(tree: Path, folder: Path, name: str) -> dict[str, Any]:
             if key.startswith("test/") and isinstance(value, float)
         },
     }
+
+
+def known_to(tree: Path, words: Sequence[str]) -> list[str]:
+    """Return settings with the keys of a commit, which may be from before `RENAMED`."""
+    if (tree / "seq2seq_lab" / "config" / "renamed.py").is_file():
+        return [*words]
+    earlier = {new: old for old, new in RENAMED.items()}
+    pairs = (word.partition("=") for word in words)
+    return [f"{earlier.get(key, key)}{equals}{value}" for key, equals, value in pairs]
 
 
 def python(tree: Path, folder: Path, *arguments: str) -> str:

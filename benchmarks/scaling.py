@@ -136,14 +136,13 @@ def on_a_rank(settings: Settings) -> Row:
             seed=settings.seed,
             ranks=ranks,
         )
-        learner.trainer.open_epoch(0)
         plan = plan_epoch(data.text, settings.batch_size, "sentences", settings.seed, 0)
         count = settings.warm_up + settings.steps
 
         elapsed = partial(seconds, device=device, clock=perf_counter)  # includes the time a rank waits
 
         def median(own: Ranks) -> float:
-            learner.trainer.compute = replace(learner.trainer.compute, ranks=own)
+            learner.step.compute = replace(learner.step.compute, ranks=own)
             times = []
             for step in plan[:count]:
                 ranks.barrier()

@@ -41,7 +41,8 @@ def configuration() -> str:
     lines = ["", "## config.yaml", "", "```yaml", (folder / "config.yaml").read_text("utf-8").rstrip(), "```"]
     for group in sorted(path for path in folder.iterdir() if path.is_dir()):
         lines += ["", f"## {group.name}"]
-        for path in sorted(group.glob("*.yaml")):
+        for path in sorted(group.rglob("*.yaml")):
             text = path.read_text("utf-8").rstrip()
-            lines += ["", f"### {group.name}={path.stem}", "", "```yaml", text, "```"]
+            name = f"{group.name}={path.stem}" if path.parent == group else str(path.relative_to(folder))
+            lines += ["", f"### {name}", "", "```yaml", text, "```"]
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seq2seq_lab.errors import Parser, print_visible, report_errors
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.reporting import comparison, figures, page, workspace
+from seq2seq_lab.reporting import comparison, figures, page, table_files, workspace
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         count = len(options.folders)
         title = " and ".join(map(str, options.folders)) if count < 3 else f"Runs of {count} folders"
         if options.csv:
-            write(options.csv, comparison.as_csv(table))
+            write(options.csv, table_files.as_csv(table))
         if options.latex:
             columns = options.latex_columns.split(",") if options.latex_columns else None
-            latex = comparison.LatexOptions(columns, options.latex_digits, options.latex_caption)
-            write(options.latex, comparison.as_latex(table, latex))
+            latex = table_files.LatexOptions(columns, options.latex_digits, options.latex_caption)
+            write(options.latex, table_files.as_latex(table, latex))
         if options.html:
             write(options.html, page.page(table, title))
         if options.figures:

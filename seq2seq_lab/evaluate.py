@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="KEY=VALUE",
         help="changes to the run's settings, such as search=beam, search.length_penalty=1, dataset=…, dataset.path=…, "
-        "trainer.eval_batch_size=…",
+        "task.eval_batch_size=…",
     )
     arguments.add_argument(
         "--output",

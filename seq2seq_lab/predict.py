@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help="refuse lines with more tokens, since time and memory grow with the length (default: 1000, or "
-        "trainer.max_eval_length of the run)",
+        "task.max_eval_length of the run)",
     )
     arguments.add_argument(
         "--nbest",
@@ -213,7 +213,7 @@ def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) 
 
     repeated = itertools.chain.from_iterable(itertools.repeat(one, options.count or 1) for one in inputs)
     first = 0
-    for chunk in chunks(repeated, BATCHES * run.config.trainer.eval_batch_size):
+    for chunk in chunks(repeated, BATCHES * run.task.eval_batch_size):
         if options.log_probs:
             for line, log_prob in zip(chunk, run.log_probs(chunk), strict=True):
                 print_visible(f"{log_prob:.4f}\t{line}")

@@ -23,18 +23,14 @@ from seq2seq_lab.errors import Preempted, UserError, storage_errors
 from seq2seq_lab.files import (
     RUN_FORMAT,
     cover,
-    finite,
     folder_marks,
     read_finished_result,
-    read_result,
-    set_file_aside,
     write_atomically,
     write_covered,
 )
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.component_check import check_components
-from seq2seq_lab.reporting.score_tables import WORST_OUTPUTS
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import (
@@ -42,7 +38,6 @@ from seq2seq_lab.runtime.device import (
     choose_precision,
     keep_freed_memory,
     limit_primitive_cache,
-    peak_memory,
     reset_peak_memory,
     set_deterministic,
 )
@@ -52,29 +47,25 @@ from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
 from seq2seq_lab.tasks.parts import build_task, monitored
-from seq2seq_lab.tracking import METRICS_FILE, FileTracker, Logger, Trackers, logger_errors
+from seq2seq_lab.tracking import FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training import checkpoint, provenance
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile, step_profile
+from seq2seq_lab.training.records import (
+    RESULT_FORMAT,
+    remove_result,
+    resumed_record,
+    training_result,
+    write_result,
+)
 from seq2seq_lab.training.threads import choose_threads, restored_threads, use_recorded_threads
 from seq2seq_lab.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-RESULT_FORMAT = 1
 DEV_RUN_EXAMPLES = 16
-RECORDS = ("run.json", "result.json", METRICS_FILE)  # uploaded with the best checkpoint
-NO_PROVENANCE = (
-    "format",
-    "choices",
-    "overrides",
-    "run_id",
-    "folder",
-    "copy_of",
-    foreign.INPUTS,
-)  # in run.json, not in result.json
 
 
 @dataclass(frozen=True)
@@ -98,28 +89,39 @@ class Job:
     overrides: tuple[str, ...] | None = None
 
 
-def run(job: Job, ranks: Ranks) -> dict[str, Any]:
-    """Run one experiment in its folder and return the content of its `result.json`.
+@dataclass(frozen=True)
+class Origin:
+    """What a run starts from.
 
-    The configuration has been checked. If the run fails or is interrupted, `run.log` and `result.json` record
-    how it ended. Only rank 0 writes.
+    Attributes:
+        record: the `run.json` of a resumed run, by which it computes; None for a new run.
+        checkpoint: the newest valid checkpoint of a resumed run; None for a new run.
+    """
+
+    record: Mapping[str, Any] | None
+    checkpoint: Path | None
+
+
+@contextmanager
+def recorded(job: Job, ranks: Ranks) -> Iterator[StopSignals]:
+    """Record in `run.log` and `result.json` if a run fails or is interrupted; yield the signals that stop it.
+
+    Only rank 0 writes.
 
     Raises:
-        UserError: the data or the checkpoint cannot be used.
         Preempted: a signal has stopped the run; see `runtime.signals`.
     """
     stop = StopSignals(ranks.store)
     with stop.handled():
         try:
             with storage_errors(job.folder), restored_threads():
-                result = experiment(job, ranks, stop)
+                yield stop
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             if ranks.main:
                 record_end(job.folder, error)
             raise
         if stop.received:  # when the run had ended: a study must not start its next job
             raise Preempted(stop.received)
-        return result
 
 
 def record_end(folder: Path, error: BaseException) -> None:
@@ -155,38 +157,26 @@ def _record_end(folder: Path, error: BaseException) -> None:
 
 
 def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
-    """Run one experiment from its data to its result; see `run`."""
-    config, settings, folder = job.config, job.config.trainer, job.folder
-    check_folder(folder, ranks)
-    record = foreign.read_opened_record(folder) if job.resume else None
-    resumed = ranks.broadcast(lambda: find_checkpoint(folder / "checkpoints") if job.resume else None)
-    compute, test_compute = prepare_machine(settings, ranks, record)
-    ranks = compute.ranks
+    """Run one experiment in its folder, from its data to its result; return the content of its `result.json`.
+
+    The configuration has been checked. It is called within `recorded`. Only rank 0 writes.
+
+    Raises:
+        UserError: the data or the checkpoint cannot be used.
+        Preempted: a signal has stopped the run.
+    """
+    config, folder = job.config, job.folder
+    origin = find_origin(job, ranks)
+    compute, test_compute = prepare_machine(config.trainer, ranks, origin)
     task = build_task(config)
-    with ranks.main_first():
-        heartbeat.beat("reading the data")
-        limit = DEV_RUN_EXAMPLES if settings.fast_dev_run else None
-        data = task.load(cache_folder(config.cache_dir), vocabulary_folder(job), limit)
-    precisions = {"precision": compute.precision.value, "test_precision": test_compute.precision.value}
-    heartbeat.beat("building the model")
+    data = read_data(job, task, compute.ranks)
     with named_components(config):
-        model = initial_model(job, task, ranks).to(compute.device)
-    if record is None and settings.threads == "auto":
-        study, parts = None if config.study.name is None else folder.parent, settings.micro_batches
-        choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
-    weights = (
-        ranks.broadcast(lambda: provenance.initial_weights(config)) if record is None else record["weights"]
-    )
-    origin = provenance.provenance(config, data.record, weights, compute.device, ranks.size)
-    float32_lstm = report_float32_lstm(model, compute, test_compute)
-    inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain) if record is None else {})
-    start_record = {**precisions, **({"float32_lstm": float32_lstm} if float32_lstm else {}), **origin}
-    start_record |= {foreign.INPUTS: inputs} if inputs else {}
-    if record is not None and resumed is not None:
-        start_record = resumed_record(folder, record, start_record, resumed.name)
+        model = initial_model(job, task, compute.ranks).to(compute.device)
+    set_threads(job, origin, task, model, data, compute)
+    record = start_record(job, origin, data, model, compute, test_compute)
     run_report.describe(model, task, compute)
-    if record is None and ranks.main:
-        check_components(config, task, model, compute, cache_folder(config.cache_dir), vocabulary_folder(job))
+    if not job.resume and compute.ranks.main:
+        check_components(config, task, model, compute)
     evaluators = [
         task.evaluator(data.validation, model, compute, also=[monitored(config, task).name]),
         *(task.evaluator(split, model, test_compute) for split in data.tests),
@@ -196,42 +186,42 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
     trainer = make_trainer(
         job, task, data, model, report=report, evaluate=evaluators[0], stop=stop, compute=compute
     )
-    result = None if resumed is None else load(trainer, resumed, folder)
+    result = resume(trainer, origin, folder)
     if result is None:
-        with tracking(job, trainer, start_record, tracker) as logger:
+        with tracking(job, trainer, record, tracker) as logger:
             tracker.declare_metrics(report.declared.directions())
-            if ranks.main:
-                own = not job.resume or foreign.is_own(folder)
-                remove_result(folder)
-                write_config(job)
-                write_record(job, start_record, logger.run_id)
-                if own:
-                    foreign.remember(folder)
+            if compute.ranks.main:
+                write_start(job, record, logger.run_id)
             trainer.fit()
-            best = load_best(trainer)
+            best = trainer.checkpoints.load_best(trainer.state)
             with console.progress_bar("scoring, batches") as counted, stop.evaluation():
                 evaluations = [evaluate(final=True, counted=stop.checked(counted)) for evaluate in evaluators]
-            result = training_result(trainer, start_record)
-            if ranks.main:
-                result |= (scores := report.end(evaluations, trainer.state.step))
+            result = training_result(trainer, record)
+            if compute.ranks.main:
+                result |= report.end(evaluations, trainer.state.step)
                 write_result(folder, result)
-                files = [best, *(folder / name for name in (*task.files, *RECORDS))]
-                about = {"step": trainer.state.step, **best_scores(scores)}
-                with logger_errors():
-                    tracker.log_artifact(f"checkpoint-{logger.run_id}", "model", files, about)
-                    tracker.record_summary(summary(result))
-    if ranks.main:
+                report.log_result(result, best, logger.run_id)
+    if compute.ranks.main:
         run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
     return result
 
 
-def check_folder(folder: Path, ranks: Ranks) -> None:
-    """Refuse a run folder that a rank cannot see."""
+def find_origin(job: Job, ranks: Ranks) -> Origin:
+    """Return what a run starts from.
+
+    Raises:
+        UserError: a rank does not see the run folder, or a resumed run has no valid record or checkpoint.
+    """
+    folder = job.folder
     if not all(ranks.gather(folder.is_dir())):
         raise UserError(
             f"{folder} does not exist on every machine of this run. Use a folder on a shared file system: "
             f"hydra.run.dir=FOLDER."
         )
+    if not job.resume:
+        return Origin(None, None)
+    record = foreign.read_opened_record(folder)
+    return Origin(record, ranks.broadcast(lambda: find_checkpoint(folder / "checkpoints")))
 
 
 def find_checkpoint(folder: Path) -> Path:
@@ -240,34 +230,30 @@ def find_checkpoint(folder: Path) -> Path:
     return checkpoint.newest(folder)
 
 
-def load(trainer: Trainer, resumed: Path, folder: Path) -> dict[str, Any] | None:
-    """Load the checkpoint of a resumed run, and return its result if it has finished and need not be trained longer."""
-    trainer.load(resumed)
+def resume(trainer: Trainer, origin: Origin, folder: Path) -> dict[str, Any] | None:
+    """Load the checkpoint that a run starts from; return its result if it has finished and need not be trained longer."""
+    if origin.checkpoint is None:
+        return None
+    trainer.load(origin.checkpoint)
     result = read_finished_result(folder)
     trainer.compute.ranks.barrier()  # all ranks have read checkpoint and result, which rank 0 may replace
     if result is not None and trainer.done:
         log.info("The training is complete. To train a finished run longer, set trainer.max_epochs=N.")
         return result
-    if trainer.state.best != resumed.name:  # which has just been checked
-        trainer.replace_lost_best()
+    if trainer.state.best != origin.checkpoint.name:  # which has just been checked
+        trainer.checkpoints.replace_lost_best(trainer.state)
     return None
 
 
-def prepare_machine(
-    settings: TrainerConfig, ranks: Ranks, record: Mapping[str, Any] | None
-) -> tuple[Compute, Compute]:
+def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tuple[Compute, Compute]:
     """Set up this process and return where it computes, for training and validation and for the test sets.
 
-    A resumed run computes with the recorded precision and number of threads, where the settings are `auto`.
-
-    Args:
-        record: the `run.json` of a resumed run.
+    A resumed run computes with the recorded precision, where the setting is `auto`.
     """
+    record = origin.record
     limit_primitive_cache()
     if isinstance(settings.threads, int):
         torch.set_num_threads(settings.threads)
-    elif record is not None:
-        use_recorded_threads(record)
     set_deterministic(settings.deterministic)
     device = choose_device(settings.device, ranks.gpu_index(settings.backend))
     ranks = ranks.with_backend(settings.backend, device)
@@ -286,11 +272,17 @@ def prepare_machine(
     return Compute(device, precision, ranks), Compute(device, test_precision, ranks)
 
 
-def vocabulary_folder(job: Job) -> Path | None:
-    """Return the folder of the run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it."""
-    if job.config.init_from is None:
-        return None
-    return job.folder if job.resume else Path(job.config.init_from)
+def read_data(job: Job, task: Task, ranks: Ranks) -> TaskData:
+    """Read the data of a run. Rank 0 reads them first and caches them for the others."""
+    folder = (
+        None  # of the run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it
+    )
+    if job.config.init_from is not None:
+        folder = job.folder if job.resume else Path(job.config.init_from)
+    limit = DEV_RUN_EXAMPLES if job.config.trainer.fast_dev_run else None
+    with ranks.main_first():
+        heartbeat.beat("reading the data")
+        return task.load(cache_folder(job.config.cache_dir), folder, limit)
 
 
 def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
@@ -301,6 +293,7 @@ def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
     Raises:
         UserError: the weights do not fit the model.
     """
+    heartbeat.beat("building the model")
     torch.manual_seed(job.config.seed)
     model = task.model()
     if not job.resume and ranks.main:
@@ -310,6 +303,45 @@ def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
         else:
             task.load_pretrained(model)
     return model
+
+
+def set_threads(
+    job: Job, origin: Origin, task: Task, model: nn.Module, data: TaskData, compute: Compute
+) -> None:
+    """Set the number of threads if `trainer.threads=auto`: that of the record of a resumed run, else the fastest one."""
+    settings = job.config.trainer
+    if settings.threads != "auto":
+        return
+    if origin.record is not None:
+        use_recorded_threads(origin.record)
+    else:
+        parts, study = settings.micro_batches, None if job.config.study.name is None else job.folder.parent
+        choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
+
+
+def start_record(
+    job: Job, origin: Origin, data: TaskData, model: nn.Module, compute: Compute, test_compute: Compute
+) -> dict[str, Any]:
+    """Return what `run.json` records of a run besides choices, overrides and run id.
+
+    Raises:
+        UserError: a resumed run started with other data.
+    """
+    config, ranks, record = job.config, compute.ranks, origin.record
+    weights = (
+        ranks.broadcast(lambda: provenance.initial_weights(config)) if record is None else record["weights"]
+    )
+    float32_lstm = report_float32_lstm(model, compute, test_compute)
+    now = {
+        "precision": compute.precision.value,
+        "test_precision": test_compute.precision.value,
+        **({"float32_lstm": float32_lstm} if float32_lstm else {}),
+        **provenance.provenance(config, data.record, weights, compute.device, ranks.size),
+    }
+    if record is not None and origin.checkpoint is not None:
+        return resumed_record(job.folder, record, now, origin.checkpoint.name)
+    inputs = ranks.broadcast(lambda: foreign.input_digests(job.plain))
+    return {**now, **({foreign.INPUTS: inputs} if inputs else {})}
 
 
 def make_trainer(
@@ -363,17 +395,6 @@ def make_trainer(
     )
 
 
-def load_best(trainer: Trainer) -> Path:
-    """Load the weights of the best checkpoint, or of the best that is left, into the model and return the checkpoint."""
-    trainer.replace_lost_best()
-    if trainer.state.best is None:  # no checkpoint that was validated is left
-        best = trainer.compute.ranks.broadcast(lambda: checkpoint.newest(trainer.folder))
-        trainer.state.best = best.name
-    best = trainer.folder / trainer.state.best
-    checkpoint.load_checked_weights(best, trainer.model)
-    return best
-
-
 @contextmanager
 def tracking(
     job: Job, trainer: Trainer, start_record: Mapping[str, Any], tracker: Trackers
@@ -383,7 +404,7 @@ def tracking(
     Ranks other than 0 have none. A resumed run has loaded its checkpoint: a run that is refused changes no record.
 
     Args:
-        start_record: see `write_record`.
+        start_record: see `write_start`.
         tracker: the opened trackers are added to it.
     """
     if not trainer.compute.ranks.main:
@@ -411,123 +432,23 @@ def tracking(
             tracker.finish(exit_code)
 
 
-def resumed_record(
-    folder: Path, record: Mapping[str, Any], now: Mapping[str, Any], newest: str
-) -> dict[str, Any]:
-    """Return the `run.json` of a resumed run: the original record with the differences from now.
-
-    The names of the parts that differ are added to "changed"; a different machine is added to "resumed_on". A copy of the
-    folder of a run becomes another run: it has no id yet, and "copy_of" names the original.
+def write_start(job: Job, start_record: Mapping[str, Any], run_id: str | None) -> None:
+    """Replace the records of earlier starts before the training. A finished run that is not trained longer keeps them.
 
     Args:
-        newest: the name of the checkpoint from which it is resumed.
-
-    Raises:
-        UserError: the data differ.
+        start_record: what `run.json` records, besides choices, overrides and run id.
     """
-    differing = provenance.differences({**record, "changed": []}, now)
-    if "data" in differing:
-        raise UserError(
-            f"resume={folder}: the run started with other {differing['data']}. Restore the data, or start a new run from "
-            f"its weights with init_from={folder}."
-        )
-    for what in differing.values():
-        log.warning("Changed since the run started: %s.", what)
-    changed = sorted({*record.get("changed", ()), *differing})
-    machines = list(record.get("resumed_on", ()))
-    if now["machine"] not in (record["machine"], *machines):
-        machines.append(now["machine"])
-    copied = {}
-    if (marks := record.get("folder")) and set(marks).isdisjoint(folder_marks(folder)):
-        origin = record.get("run_id")
-        log.info("%s is a copy of the run %s. If it trains further, it gets a new id.", folder, origin or "")
-        copied = {"run_id": None, "copy_of": {"run_id": origin, "checkpoint": newest}}
-    return {
-        **record,
-        **({"changed": changed} if changed else {}),
-        **({"resumed_on": machines} if machines else {}),
-        **copied,
-    }
-
-
-def training_result(trainer: Trainer, start_record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `result.json` records of the training. The throughput of a run shorter than the warm-up is null."""
-    state, unit = trainer.state, trainer.task.unit
-    device, ranks = trainer.compute.device, trainer.compute.ranks
-    parameters = list(trainer.model.parameters())
-    return {
-        "format": RESULT_FORMAT,
-        "status": "finished" if trainer.divergence is None else "diverged",
-        "num_parameters": sum(parameter.numel() for parameter in parameters),
-        "num_trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
-        "best_checkpoint": state.best,
-        "monitor": trainer.settings.monitor,
-        **({"lost_checkpoints": state.lost} if state.lost else {}),
-        "steps": state.step,
-        "train/skipped_steps": state.skipped,
-        "unit": unit,
-        f"train/{unit}_per_second": round(state.units_per_second, 1) or None,
-        "train/seconds": round(state.seconds, 1),
-        "val/seconds": round(state.validation_seconds, 1),
-        "peak_memory_mib": round(max(ranks.gather(peak_memory(device))) / 2**20),
-        "device": device.type,
-        "precision": trainer.compute.precision.value,
-        "test_precision": start_record["test_precision"],
-        "ranks": ranks.size,
-        "provenance": {name: value for name, value in start_record.items() if name not in NO_PROVENANCE},
-    }
-
-
-def best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the validation metrics of the best checkpoint as `best/…`; a logger's summary uses `val/…` for curves."""
-    return {
-        f"best/{name.removeprefix('val/')}": value
-        for name, value in result.items()
-        if name.startswith("val/") and name != "val/seconds"
-    }
-
-
-def summary(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the summary of a run for a logger."""
-    others = {
-        name: value
-        for name, value in result.items()
-        if not name.startswith("val/")
-        and name not in ("provenance", "metrics", "page")
-        and not name.endswith(f"/{WORST_OUTPUTS}")
-    }
-    return {**others, "val_seconds": result["val/seconds"], **best_scores(result)}
-
-
-def write_record(job: Job, start_record: Mapping[str, Any], run_id: str | None) -> None:
-    """Write `run.json` before the training. A finished run that is not trained longer keeps its own.
-
-    Args:
-        start_record: what it records, besides choices, overrides and run id.
-    """
+    own = not job.resume or foreign.is_own(job.folder)
+    remove_result(job.folder)
+    write_config(job)
     given = {} if job.overrides is None else {"overrides": job.overrides}
     known = {"run_id": run_id, "folder": folder_marks(job.folder)}
     record = {"format": RUN_FORMAT, "choices": job.choices, **start_record, **given, **known}
     write_covered(job.folder, "run", "run.json", json.dumps(record, indent=2) + "\n")
+    if own:
+        foreign.remember(job.folder)
 
 
 def write_config(job: Job) -> None:
     """Write `config.yaml`. For a resumed run this is done after its checkpoint and its settings have been accepted."""
     write_covered(job.folder, "run", "config.yaml", OmegaConf.to_yaml(OmegaConf.create(job.plain)))
-
-
-def remove_result(folder: Path) -> None:
-    """Remove the `result.json` of a run that continues or starts again; a damaged one is set aside."""
-    result = read_result(folder)
-    if result.get("status") == "damaged":
-        set_file_aside(folder / "result.json", f"is not used ({result['error']})")
-    (folder / "result.json").unlink(missing_ok=True)
-
-
-def write_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """Write `result.json`. Infinities and NaN are written as null."""
-    text = json.dumps(finite(result), indent=2, ensure_ascii=False, allow_nan=False)
-    found = [*folder.glob("*.jsonl"), *folder.glob("attention/*.jsonl")]
-    tables = [str(path.relative_to(folder)) for path in found if path.name != METRICS_FILE]
-    cover(folder, "result", ["result.json", "scored", *tables])
-    write_covered(folder, "result", "result.json", text + "\n")

@@ -192,7 +192,7 @@ def animate(folder: Path, sample: int, path: Path) -> None:
     if not pictures:
         raise UserError(
             f"{folder}: no pictures attention/{pattern}. The run has no attention, or fewer than {sample} samples "
-            f"(trainer.samples)."
+            f"(task.samples)."
         )
     first, *others = [Image.open(picture).convert("RGB") for picture in pictures]
     path.parent.mkdir(parents=True, exist_ok=True)

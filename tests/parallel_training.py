@@ -43,7 +43,7 @@ GRAMMAR = Grammar(
 )
 SETTINGS = (
     *("logger=none", "trainer.device=cpu", "optimizer=sgd", "optimizer.lr=0.5", "schedule=constant"),
-    "trainer.label_smoothing=0.1",
+    "task.label_smoothing=0.1",
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
 )
 
@@ -110,8 +110,8 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
         data=TrainingExamples(
             lambda epoch: tokenized.train,
             BatchMaker,
-            settings.trainer.batch_size,
-            settings.trainer.batch_unit.value,
+            settings.task["batch_size"],
+            settings.task["batch_unit"],
             seed=1,
         ),
         validate=lambda step, counted: {},
@@ -128,10 +128,11 @@ def train(case: Any, ranks: Ranks, spoiled: int | None = None) -> Trained:
     )
     losses, norms = [], []
     for number in range(trainer.epoch_steps):
-        total, norm, tokens = trainer.step(number)
-        trainer.state.step += 1
-        losses.append(float(total) / tokens)
-        norms.append(float(norm))
+        assert trainer.plan is not None
+        trainer.state.step = trainer.state.position = number
+        result = trainer.step(trainer.plan, trainer.state)
+        losses.append(float(result.loss_sum) / result.units)
+        norms.append(float(result.norm))
     split = TranslationSplit("val", corpus.validation, tokenized.validation)
     search = GreedySearch(min_length_factor=0.0, max_length_factor=1.0, max_length_extra=3)
     evaluate = TranslationEvaluator(

@@ -40,8 +40,8 @@ TINY = [
     "model.encoder_hidden_size=32",
     "model.hidden_size=32",
     "trainer.max_epochs=3",
-    "trainer.batch_size=16",
-    "trainer.samples=0",
+    "task.batch_size=16",
+    "task.samples=0",
     "trainer.device=cpu",
     "trainer.precision=fp32",
     "logger=none",
@@ -159,7 +159,9 @@ def test_greedy_translations_are_those_of_the_runs_test(run: LoadedTranslation) 
     assert [row["hypothesis"] for row in rows] == [t.text for t in again.predict([r["source"] for r in rows])]
 
 
-def test_many_sentences_keep_their_order_and_scores(run: LoadedTranslation) -> None:
+def test_many_sentences_keep_their_order_and_scores(
+    run: LoadedTranslation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sentences = [
         "Mary sleeps .",
         "John gave Mary a red book .",
@@ -168,12 +170,12 @@ def test_many_sentences_keep_their_order_and_scores(run: LoadedTranslation) -> N
         "",
         "the cat sees John .",
     ]
-    batched = replace(run, config=replace(run.config, trainer=replace(run.config.trainer, eval_batch_size=2)))
-    for loaded in (run, batched):
-        translations = loaded.predict(sentences, join_subwords=False)
+    for size in (run.task.eval_batch_size, 2):
+        monkeypatch.setattr(run.task, "eval_batch_size", size)
+        translations = run.predict(sentences, join_subwords=False)
         assert [translation.source for translation in translations] == sentences
         for translation in translations[:3] + translations[5:]:
-            (alone,) = loaded.predict([translation.source], join_subwords=False)
+            (alone,) = run.predict([translation.source], join_subwords=False)
             assert alone.text == translation.text
             assert alone.log_prob == pytest.approx(translation.log_prob, abs=1e-3)
             assert translation.log_prob < 0

@@ -14,8 +14,8 @@ from seq2seq_lab.reporting.runs import find_runs
 SETTINGS = (
     *("dataset=grammar", "dataset.train=32", "dataset.validation=4", "dataset.test=4", "logger.mode=offline"),
     *("dataset.test_compositional=0", "model.embedding_size=8", "model.hidden_size=8"),
-    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0"),
-    *("trainer.batch_size=16", "trainer.max_epochs=1"),
+    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "task.samples=0"),
+    *("task.batch_size=16", "trainer.max_epochs=1"),
 )
 LONGER = "trainer.max_epochs=2"
 

@@ -35,9 +35,9 @@ SETTINGS = [
         "schedule=constant",
         "trainer.max_epochs=4",
         "trainer.keep_checkpoints=2",
-        "trainer.batch_size=16",
+        "task.batch_size=16",
     ),
-    *("trainer.samples=0", "logger=none", "tokenizer.min_frequency=12"),  # many words are unknown
+    *("task.samples=0", "logger=none", "tokenizer.min_frequency=12"),  # many words are unknown
     "trainer.precision=bf16",
 ]
 
@@ -63,7 +63,7 @@ def test_several_processes_return_the_scores_of_one(
     folders = [tmp_path / "one", tmp_path / "two"]
     for number, folder in enumerate(folders, start=1):
         evaluate.main(
-            [str(run.folder), "trainer.eval_batch_size=8", f"--devices={number}", f"--output={folder}"]
+            [str(run.folder), "task.eval_batch_size=8", f"--devices={number}", f"--output={folder}"]
         )
     # The tests draw fewer bootstrap samples in this process.
     one, two = (
@@ -200,7 +200,7 @@ def test_pairs_of_one_source_are_scored_once_against_all_their_references(
         ("I sing.", "je chante."),
     ]
     (tmp_path / "own.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-    own = ("dataset=parallel", f"dataset.test={tmp_path / 'own.tsv'}", "trainer.multi_reference=true")
+    own = ("dataset=parallel", f"dataset.test={tmp_path / 'own.tsv'}", "task.multi_reference=true")
     result = scored(str(run.folder), *own)
     assert result["test/bleu_signature"].startswith("nrefs:var|")
     assert sum(row["count"] for row in result["test/bleu_by_length"]) == 2
@@ -243,8 +243,8 @@ def test_another_search_checkpoint_and_test_set(run: seq2seq_lab.LoadedTranslati
         (["search=beam", "search.sise=3"], "search.sise"),
         (["~search"], "~search"),
         (["--checkpoint", "step_1"], "step_1 does not exist"),
-        (["trainer.eval_batch_size=-1"], "trainer.eval_batch_size=-1"),
-        (["trainer.length_bounds=[6,3]"], "trainer.length_bounds"),
+        (["task.eval_batch_size=-1"], "task.eval_batch_size=-1"),
+        (["task.length_bounds=[6,3]"], "task.length_bounds"),
         (["search=beam", "search._target_=os.system"], "os.system"),
         (["dataset._target_=os.system"], "os.system"),
     ],

@@ -23,7 +23,7 @@ SETTINGS = (
     *("dataset.train=100", "dataset.validation=10", "dataset.test=30", "dataset.test_compositional=0"),
     *("dataset.max_depth=1", "model.embedding_size=8", "model.encoder_hidden_size=8", "model.hidden_size=8"),
     *("trainer.monitor=val/similar_length", "trainer.patience=1", "trainer.max_epochs=9", "optimizer.lr=0"),
-    *("trainer.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
+    *("task.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
     *("logger.mode=offline", "logger.log_artifact=false"),
 )
 

@@ -17,9 +17,10 @@ import seq2seq_lab
 from seq2seq_lab import evaluate, predict
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_result
-from seq2seq_lab.tasks.base import Task
+from seq2seq_lab.tasks.base import EpochPlan, Task
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_task"
 LINE = (
@@ -32,7 +33,7 @@ LINE = (
         "trainer.precision=fp32",
     ),
     *("task.train=200", "task.validation=20", "task.test=20", "model.encoder_hidden_size=12"),
-    *("trainer.batch_size=20", "optimizer=adam_slow", "trainer.max_epochs=2", "trainer.log_every_steps=1"),
+    *("task.batch_size=20", "optimizer=adam_slow", "trainer.max_epochs=2", "trainer.log_every_steps=1"),
 )
 STEPS = 10  # of an epoch
 
@@ -76,16 +77,16 @@ def test_its_metric_is_in_the_summary_of_the_record(run: Path) -> None:
 def test_a_killed_run_resumes_with_identical_losses(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Trainer.step
+    step = TrainingStep.__call__
 
-    def killed(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == STEPS + 3:
+    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == STEPS + 3:
             raise KeyboardInterrupt
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", killed)
+        patch.setattr(TrainingStep, "__call__", killed)
         assert command_line.run(*LINE, "logger=none", f"hydra.run.dir={folder}") == 130
     assert command_line.run("--config-dir", str(EXAMPLE), f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
@@ -111,14 +112,12 @@ def test_an_unused_group_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "decoder=" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "setting", ["trainer.r_drop=5.0", "trainer.batch_unit=tokens", "trainer.length_bounds=[3]"]
-)
+@pytest.mark.parametrize("setting", ["task.r_drop=5.0", "task.batch_unit=tokens", "task.length_bounds=[3]"])
 def test_an_unused_setting_is_refused(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run(*LINE, "logger=none", setting) == 2
     error = capsys.readouterr().err
-    assert setting in error
-    assert "RepeatTagging" in error
+    assert f"{setting}: " in error
+    assert "Settings in task: batch_size, eval_batch_size, train" in error
 
 
 def test_it_is_opened_and_scored_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,8 +25,8 @@ SETTINGS = [
         "model.hidden_size=16",
         "model.encoder_hidden_size=8",
     ),
-    *("optimizer.lr=0.02", "schedule=constant", "trainer.max_epochs=1", "trainer.batch_size=16"),
-    *("trainer.eval_batch_size=2", "trainer.device=cpu", "trainer.samples=0", "logger=none"),
+    *("optimizer.lr=0.02", "schedule=constant", "trainer.max_epochs=1", "task.batch_size=16"),
+    *("task.eval_batch_size=2", "trainer.device=cpu", "task.samples=0", "logger=none"),
 ]
 ODD = [
     "the king sleeps.",
@@ -102,7 +102,7 @@ def test_a_line_is_drawn_by_its_number_alone(
     data = "\n".join(["the king sleeps.", "", "the cat sees the king."] * 20).encode()
     sampling = (run.folder, "--precision=fp32", "search=sampling")
     _, out, _ = translated(monkeypatch, capsys, data, *sampling)
-    _, together, _ = translated(monkeypatch, capsys, data, *sampling, "trainer.eval_batch_size=100")
+    _, together, _ = translated(monkeypatch, capsys, data, *sampling, "task.eval_batch_size=100")
     assert out == together
     assert len(set(out)) > 10  # equal sentences are sampled independently
     _, behind, _ = translated(monkeypatch, capsys, b"a b\n" * 3 + data, *sampling)
@@ -130,7 +130,7 @@ def test_a_line_that_would_take_without_bound_is_refused_and_a_key_allows_it(
     assert (status, len(out)) == (2, 1)
     assert "standard input, line 2 has 8,100 tokens; the limit is 1,000." in err
     assert "--max-tokens=8100" in err
-    limit = "trainer.max_eval_length=2"
+    limit = "task.max_eval_length=2"
     assert translated(monkeypatch, capsys, b"the cat\n", run.folder, limit)[0] == 0
     assert "the limit is 2" in translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder, limit)[2]
     assert translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder, limit, "--max-tokens=4")[0] == 0

@@ -161,7 +161,7 @@ values = st.sampled_from(
 keys = st.sampled_from(
     [
         *(
-            "trainer.batch_size",
+            "task.batch_size",
             "trainer.max_epochs",
             "trainer.threads",
             "trainer.precision",

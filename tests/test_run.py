@@ -25,7 +25,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from programs import compare
 from reports import full_reports
-from rewriting import crash_at_replacement, rewrite
+from rewriting import crash_at_replacement
 from rich.console import Console
 from safetensors.torch import load_file
 from tracking.offline_record import OfflineRun, read_offline_run
@@ -33,7 +33,7 @@ from tracking.offline_record import OfflineRun, read_offline_run
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict, run
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import compose_resumed, composer
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.grammar import Grammar
@@ -47,10 +47,14 @@ from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.runtime.device import DTYPES
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.splits import prefixes_of_tests
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.records import write_result
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.threads import restored_threads
 from seq2seq_lab.training.trainer import Trainer
 
@@ -65,10 +69,10 @@ TINY = (
     "model.hidden_size=16",
     "model.encoder_hidden_size=8",
     "trainer.max_epochs=2",
-    "trainer.batch_size=32",
+    "task.batch_size=32",
     "trainer.device=cpu",
     "trainer.precision=fp32",
-    "trainer.samples=0",
+    "task.samples=0",
     "logger=none",
 )
 STEPS = 5  # of an epoch of a tiny run
@@ -96,25 +100,30 @@ def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     return run.Job(configuration.typed(typed), plain, choices, folder, resume)
 
 
+def run_job(job: run.Job) -> dict[str, Any]:
+    with run.recorded(job, Ranks()) as stop:
+        return run.experiment(job, Ranks(), stop)
+
+
 def start(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides), Ranks())
+    return run_job(job(folder, *overrides))
 
 
 def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
-    return run.run(job(folder, *overrides, resume=True), Ranks())
+    return run_job(job(folder, *overrides, resume=True))
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, stop: int, error: BaseException) -> None:
     """Make training raise an error before the step of this number, once."""
-    step = Trainer.step
+    step = TrainingStep.__call__
 
-    def stopping(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == stop:
-            monkeypatch.setattr(Trainer, "step", step)
+    def stopping(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == stop:
+            monkeypatch.setattr(TrainingStep, "__call__", step)
             raise error
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
-    monkeypatch.setattr(Trainer, "step", stopping)
+    monkeypatch.setattr(TrainingStep, "__call__", stopping)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -172,7 +181,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, O
             "logger=wandb",
             "logger.mode=offline",
             "attention=linear",
-            "trainer.samples=2",
+            "task.samples=2",
             "trainer.log_every_steps=2",
             "trainer.fast_dev_run=false",
             f"hydra.run.dir={folder}",
@@ -340,7 +349,7 @@ class TestFolder:
         assert read_record(tmp_path)["resumed_on"] == [other]
 
     def test_without_attention_there_are_no_pictures_and_no_aer(self, tmp_path: Path) -> None:
-        result = start(tmp_path, "model=vanilla", "trainer.samples=1", "trainer.fast_dev_run=true")
+        result = start(tmp_path, "model=vanilla", "task.samples=1", "trainer.fast_dev_run=true")
         assert not (tmp_path / "attention").exists()
         assert {"test/bleu", "test/bleu_lowercased_tokenised"} <= set(result)
         assert not [name for name in result if "aer" in name or "alignment" in name]
@@ -349,7 +358,7 @@ class TestFolder:
 class TestWandb:
     def test_config(self, recorded: tuple[Path, OfflineRun]) -> None:
         config = recorded[1].config
-        assert config["config"]["trainer"]["batch_size"] == 32
+        assert config["config"]["task"]["batch_size"] == 32
         expected = {
             "attention": "additive",
             "encoder": "bigru",
@@ -482,12 +491,6 @@ class TestResume:
         with pytest.raises(UserError, match=r"completed 2 steps.*trainer\.max_steps"):
             go_on(tmp_path, "trainer.checkpoint_every_steps=2", "trainer.max_steps=1")
         assert go_on(tmp_path, "trainer.checkpoint_every_steps=2")["status"] == "finished"
-
-    def test_a_run_without_a_setting_that_was_added_later_is_opened(self, ended: Path) -> None:
-        config = (ended / "config.yaml").read_text("utf-8")
-        assert "  pad_to: null\n" in config
-        rewrite(ended / "config.yaml", config.replace("  pad_to: null\n", ""))
-        assert compose_resumed(ended, ["trainer.max_epochs=3"]).config.trainer.pad_to is None
 
     def test_a_finished_run_cannot_be_made_shorter(self, ended: Path) -> None:
         with pytest.raises(UserError, match=rf"completed {2 * STEPS} steps.*end at step {STEPS}"):
@@ -692,7 +695,7 @@ class TestResume:
 
         def losing(trainer: Trainer) -> None:
             fit(trainer)
-            shutil.rmtree(trainer.folder / str(trainer.state.best))
+            shutil.rmtree(trainer.checkpoints.folder / str(trainer.state.best))
 
         monkeypatch.setattr(Trainer, "fit", losing)
         result = start(tmp_path, *self.WORST)
@@ -805,9 +808,9 @@ class TestEnd:
     def test_a_crash_while_the_result_is_replaced_leaves_a_valid_one(self, tmp_path: Path) -> None:
         seen = []
         for number in range(5):
-            run.write_result(tmp_path, {"status": "failed"})
+            write_result(tmp_path, {"status": "failed"})
             with suppress(KeyboardInterrupt), crash_at_replacement(number):
-                run.write_result(tmp_path, {"status": "finished"})
+                write_result(tmp_path, {"status": "finished"})
             seen.append(read_result(tmp_path)["status"])
         assert seen == ["failed"] * 3 + ["finished"] * 2
 
@@ -826,19 +829,19 @@ class TestEnd:
     def test_diverged_training_is_an_error_and_not_saved(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        step = Trainer.step
+        step = TrainingStep.__call__
 
-        def diverging(trainer: Trainer, plan: Any) -> Any:
-            loss, norm, tokens = step(trainer, plan)
-            return loss * math.nan, norm, tokens
+        def diverging(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+            result = step(training_step, plan, state)
+            return result._replace(loss_sum=result.loss_sum * math.nan)
 
-        monkeypatch.setattr(Trainer, "step", diverging)
+        monkeypatch.setattr(TrainingStep, "__call__", diverging)
         with pytest.raises(UserError, match=r"max_skipped_steps=3.*optimizer\.lr.*clip_norm.*precision=fp32"):
             start(tmp_path, "trainer.max_skipped_steps=3")
         assert not (tmp_path / "checkpoints").exists()
 
     def test_infinite_metrics_are_null_in_the_result(self, tmp_path: Path) -> None:
-        run.write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
+        write_result(tmp_path, {"a": math.inf, "b": math.nan, "c": 1.5})
         assert result_of(tmp_path) == {"a": None, "b": None, "c": 1.5}
 
 
@@ -850,7 +853,7 @@ class TestSettings:
         monkeypatch.setattr(
             run_report.console, "time_table", lambda title, what, rows: tables.append(rows) or title
         )
-        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "trainer.batch_size=2")
+        start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "task.batch_size=2")
         parts, operations = tables
         names = {name.strip(): time for name, time, _ in parts}
         for part in (
@@ -912,7 +915,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("precision", ["fp16", "bf16"])
     def test_half_precision_runs_on_a_cpu(self, precision: str, tmp_path: Path) -> None:
-        half = (f"trainer.precision={precision}", "trainer.fast_dev_run=true", "trainer.samples=1")
+        half = (f"trainer.precision={precision}", "trainer.fast_dev_run=true", "task.samples=1")
         result = start(tmp_path, *half)
         assert result["precision"] == precision
         (tmp_path / "result.json").unlink()
@@ -944,14 +947,14 @@ class TestSettings:
         )
         error = capsys.readouterr().err
         assert f"validation: the target of {tmp_path / 'validation.tsv'} line 3 has 10,000 tokens" in error
-        assert "trainer.max_eval_length=1000" in error
+        assert "task.max_eval_length=1000" in error
 
     def test_too_long_pairs_are_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "seq2seq_lab")
-        start(tmp_path, "trainer.max_length=12", "trainer.fast_dev_run=true")
+        start(tmp_path, "task.max_length=12", "trainer.fast_dev_run=true")
         assert "training pairs of more than 12 tokens are left out" in caplog.text
-        with pytest.raises(UserError, match=r"trainer\.max_length=2\b"):
-            start(tmp_path / "none", "trainer.max_length=2")
+        with pytest.raises(UserError, match=r"task\.max_length=2\b"):
+            start(tmp_path / "none", "task.max_length=2")
 
 
 def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(

@@ -22,7 +22,7 @@ from seq2seq_lab.training import checkpoint
 
 SETTINGS = (
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none"),
-    *("trainer.max_epochs=1", "trainer.batch_size=16", "trainer.samples=1"),
+    *("trainer.max_epochs=1", "task.batch_size=16", "task.samples=1"),
 )
 PAIRS = "".join(f"a small word{n}\tun petit mot{n}\n" for n in range(30))
 
@@ -222,7 +222,7 @@ def test_a_model_of_another_size_than_the_weights_takes_no_memory(stranger: Path
 @pytest.mark.parametrize(
     ("old", "new", "key", "change"),
     [
-        ("eval_batch_size: ", "eval_batch_size: 1000000000 # ", "trainer.eval_batch_size", "2"),
+        ("eval_batch_size: ", "eval_batch_size: 1000000000 # ", "task.eval_batch_size", "2"),
         ("max_length_extra: ", "max_length_extra: 1000000000 # ", "search.max_length_extra", "10"),
         ("max_length_factor: ", "max_length_factor: 1.0e+300 # ", "search.max_length_factor", "2"),
     ],
@@ -234,7 +234,7 @@ def test_settings_that_need_much_memory_or_time_are_named(
     with pytest.raises(UserError, match=rf"{key}=1.*{key}="):
         api.load(stranger)
     assert api.load(stranger, changes=[f"{key}={change}"]).predict(["a small word1"])
-    assert api.load(stranger, changes=["search=greedy", "trainer.eval_batch_size=2"])
+    assert api.load(stranger, changes=["search=greedy", "task.eval_batch_size=2"])
     foreign.remember(stranger)
     assert api.load(stranger)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +15,11 @@ from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.base import Parts, StepInfo
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.examples import TensorExamples, TensorTask
 from seq2seq_lab.tasks.loaded import Prediction
+from seq2seq_lab.tasks.settings import BatchSettings
 
 TAGS = ("new", "repeated")
 
@@ -108,6 +108,8 @@ class RepeatTagging(TensorTask):
     """Tags each token with whether it occurred earlier in the sequence.
 
     Args:
+        parts, seed: passed by the program.
+        settings: `batch_size` and `eval_batch_size` of the group `task`.
         train, validation, test: the number of sequences of each split.
         symbols: size of the vocabulary.
         length: tokens of a sequence.
@@ -122,17 +124,21 @@ class RepeatTagging(TensorTask):
 
     def __init__(
         self,
+        *,
+        parts: Parts,
+        seed: int,
+        settings: BatchSettings,
         train: int,
         validation: int,
         test: int,
         symbols: int,
         length: int,
         data_seed: int,
-        **settings: Any,
     ) -> None:
         rng, self.symbols = np.random.default_rng(data_seed), symbols
         sizes = {"train": train, "val": validation, "test": test}
-        super().__init__({name: draw(name, rng, n, symbols, length) for name, n in sizes.items()}, **settings)
+        splits = {name: draw(name, rng, n, symbols, length) for name, n in sizes.items()}
+        super().__init__(splits, parts=parts, seed=seed, settings=settings)
 
     def model(self) -> Tagger:
         model = Tagger(nn.Embedding(self.symbols, 16), self.parts.encoder(input_size=16))

@@ -23,7 +23,7 @@ def choices_of(path: Path) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for item in items:
         if isinstance(item, str):
-            chosen |= choices_of(path.with_name(f"{item}.yaml"))
+            chosen |= choices_of(path.parent / f"{item.partition('@')[0]}.yaml")
         else:
             for key, value in item.items():
                 group = key.removeprefix("override ").removeprefix("/").partition("@")[0]

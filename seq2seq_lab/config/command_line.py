@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 
 from seq2seq_lab.config.hydra_adapter import find_config_loader, make_argument_parser
+from seq2seq_lab.config.renamed import RENAMED, renamed_settings
 from seq2seq_lab.config.schema import group_values, groups
 from seq2seq_lab.config.secrets import MASK, URL_CREDENTIALS, mask_secrets
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -66,13 +67,17 @@ def parse_overrides(lines: Sequence[str]) -> list[Override]:
     """Return parsed settings.
 
     Raises:
-        UserError: a setting does not follow Hydra's grammar, or gives a group something other than one of its values.
+        UserError: a setting does not follow Hydra's grammar, has a key of an earlier version, or gives a group something
+            other than one of its values.
     """
     try:
         overrides = OverridesParser.create(config_loader=find_config_loader()).parse_overrides(list(lines))
     except OverrideParseException as error:
         raise UserError(explain_syntax(str(error.override))) from error
     for override in overrides:
+        if (key := override.key_or_group) in RENAMED:
+            (current,) = renamed_settings([str(override.input_line)])
+            raise UserError(f"{override.input_line}: {key} is now {RENAMED[key]}. Write {current}.")
         if override.key_or_group in groups() and not override.is_sweep_override():
             check_choice(override)
     return overrides
@@ -111,9 +116,9 @@ def check_choice(override: Override) -> None:
 
 
 def mask_overrides(lines: Sequence[str]) -> list[str]:
-    """Return settings of a command line with secrets masked; see `mask_secrets`."""
+    """Return settings of a command line with secrets masked; see `mask_secrets`. They may be of an earlier version."""
     masked = []
-    for line in lines:
+    for line in renamed_settings(lines):
         (override,) = parse_overrides([URL_CREDENTIALS.sub(MASK, line)])
         nested: Any = override.value()
         for name in reversed(override.key_or_group.split(".")):

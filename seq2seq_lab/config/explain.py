@@ -16,6 +16,7 @@ from omegaconf.errors import (
 )
 
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.config.upgrade import renamed_key
 from seq2seq_lab.errors import UserError, did_you_mean
@@ -89,6 +90,8 @@ def refuse_keys_of_null(node: DictConfig, overrides: Sequence[Override]) -> None
 
 def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -> str:
     """Return an error message for a key that does not exist: the nearest keys and the keys of its section."""
+    if key in RENAMED:
+        return f"{setting}: {key} is now {RENAMED[key]}. Change it there."
     kept = (*configuration.groups(), "hydra.searchpath")
     choices = [str(override.input_line) for override in overrides if override.key_or_group in kept]
     node = hydra.compose("config", choices, return_hydra_config=True)

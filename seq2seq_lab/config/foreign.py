@@ -19,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.renamed import bring_up_to_date
 from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.config.upgrade import upgraded
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
@@ -31,7 +32,7 @@ MAX_FOLDER_DEPTH = 16  # of a run folder
 OPENED_BOUNDS = {
     **{"search.size": 1000, "search.nbest": 1000},
     **{"search.max_length_factor": 100, "search.max_length_extra": 10_000},
-    **{"trainer.eval_batch_size": 10_000, "task.generated_length": 10_000},
+    **{"task.eval_batch_size": 10_000, "task.generated_length": 10_000},
 }
 INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
 DATASET = ("dataset",)
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def load_config(path: Path) -> DictConfig:
-    """Return a recorded configuration, `upgraded`, after a check of its form only.
+    """Return a recorded configuration in the form of this version, after a check of its form only.
 
     Raises:
         UserError: the file is not YAML, too large or too deep, or contains an alias, a reference or a resolver.
@@ -56,7 +57,8 @@ def load_config(path: Path) -> DictConfig:
         if (found := _find_foreign_form(text)) is not None:
             problem = f"contains {found}, which no run records"
         elif isinstance(node := OmegaConf.create(text.decode()), DictConfig):
-            return upgraded(node)
+            plain: Any = OmegaConf.to_container(node)
+            return OmegaConf.create(upgraded(bring_up_to_date(plain)))
         else:
             problem = "has no keys and values"
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a number of thousands of digits

@@ -17,15 +17,18 @@ VARIABLES = ("SEQ2SEQ_LAB_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "HF_HOME")
 NAMES_OR_PATHS = frozenset(("hub", "url"))
 
 
-def make_absolute(node: DictConfig) -> None:
-    """Make the relative input paths of a configuration and of the environment absolute, if Hydra has changed the directory.
+def make_absolute(node: DictConfig) -> bool:
+    """Make the input paths of a configuration and of the environment absolute if Hydra has changed the directory.
 
     Must be called in a job of Hydra. These are the paths of the package's own settings, and other texts that are the path
     of an existing file or folder.
+
+    Returns:
+        whether Hydra has changed the directory.
     """
     start = Path(HydraConfig.get().runtime.cwd)
     if Path.cwd() == start:
-        return
+        return False
     with contextlib.chdir(start), read_write(node):
         for variable in VARIABLES:
             if value := os.environ.get(variable):
@@ -38,6 +41,7 @@ def make_absolute(node: DictConfig) -> None:
             is_custom = bool(target) and not target.startswith("seq2seq_lab.")
             if _is_input(names, value, is_custom):
                 OmegaConf.update(node, key, str(_absolute(value)))
+    return True
 
 
 def _absolute(value: str) -> Path:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.renamed import recorded_form
 from seq2seq_lab.config.upgrade import earlier
 
 RESOLVER = "job_hash"
@@ -49,7 +50,7 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[str, Any]:
-    """Return the sections that determine what a run computes.
+    """Return the sections that determine what a run computes, with the keys of earlier versions; see `config.renamed`.
 
     Their form is that of `upgrade.earlier`, so that runs and studies of earlier versions continue. `RESULT_NEUTRAL` settings
     have their defaults.
@@ -57,7 +58,8 @@ def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[s
     Args:
         varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
-    sections = {key: value for key, value in earlier(config).items() if key not in NOT_COMPUTED}
+    form = recorded_form(earlier(config))
+    sections = {key: value for key, value in form.items() if key not in NOT_COMPUTED}
     if "trainer" in sections and not any(map(_can_set_trainer, varies)):
         replaced = {name for name in RESULT_NEUTRAL if f"trainer.{name}" not in varies}
         defaults = configuration.trainer_defaults()

@@ -5,19 +5,18 @@ checks them against its constructor.
 """
 
 import functools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Above, Count, Share, Within, fits, wrong_type
+from seq2seq_lab.errors import UserError, require
 
 _PACKAGED = Path(__file__).parents[1] / "conf"
 CONF_DIR = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
@@ -41,13 +40,6 @@ class Bridge(Enum):
     tanh = "tanh"
     mean = "mean"
     zero = "zero"
-
-
-class BatchUnit(Enum):
-    """What `trainer.batch_size` counts."""
-
-    sentences = "sentences"
-    tokens = "tokens"
 
 
 class ValidateUnit(Enum):
@@ -108,16 +100,16 @@ class ModelConfig:
     """Sizes that several parts of the model share. Meanings: conf/config.yaml and conf/model/attn.yaml."""
 
     name: str
-    embedding_size: int
-    encoder_hidden_size: int
-    hidden_size: int
-    num_layers: int
-    attentional_size: int
+    embedding_size: Count
+    encoder_hidden_size: Count
+    hidden_size: Count
+    num_layers: Count
+    attentional_size: Count
     cell: str
-    num_heads: int
-    feedforward_size: int
-    dropout: float
-    state_dropout: float
+    num_heads: Count
+    feedforward_size: Count
+    dropout: Share
+    state_dropout: Share
     locked_dropout: bool
     tied_embeddings: TiedEmbeddings
     scale_embeddings: bool
@@ -131,9 +123,9 @@ class TableConfig:
     """The embedding table of one side. Meanings: conf/config.yaml."""
 
     path: str | None
-    size: int
+    size: Count
     frozen: bool
-    dropout: float
+    dropout: Share
 
 
 @dataclass
@@ -146,49 +138,35 @@ class EmbeddingConfig:
 
 @dataclass
 class TrainerConfig:
-    """How to train. Meanings: conf/trainer/default.yaml."""
+    """How to train. Meanings: conf/trainer/default.yaml. What depends on the kind of problem is in the group `task`."""
 
-    max_epochs: int
-    max_steps: int | None
-    batch_size: int
-    batch_unit: BatchUnit
-    micro_batches: int
-    max_length: int
-    pad_to: int | None
-    label_smoothing: float
-    r_drop: float
-    stop_at_eos: bool
-    clip_norm: float | None
-    max_skipped_steps: int
-    validate_every: float
+    max_epochs: Count
+    max_steps: Count | None
+    micro_batches: Count
+    clip_norm: Annotated[float, Above(0)] | None
+    max_skipped_steps: Count
+    validate_every: Annotated[float, Above(0)]
     validate_unit: ValidateUnit
-    eval_batch_size: int
-    max_eval_length: int
     monitor: str | None
     monitor_mode: MonitorMode
-    patience: int | None
-    samples: int
-    join_subwords: bool
-    length_bounds: list[int]
-    multi_reference: bool
-    bleu_tokenizer: str
+    patience: Count | None
     device: Device
-    devices: int
+    devices: Count
     threads: Any  # int | "auto": OmegaConf cannot merge a union
     backend: Backend
-    start_timeout_seconds: float
-    timeout_seconds: float
-    max_restarts: int
+    start_timeout_seconds: Annotated[float, Above(0)]
+    timeout_seconds: Annotated[float, Above(0)]
+    max_restarts: Annotated[int, Within(0)]
     precision: Precision
     test_precision: Precision
     deterministic: bool
-    checkpoint_every_steps: int | None
-    checkpoint_every_minutes: float | None
-    keep_checkpoints: int
-    log_every_steps: int
+    checkpoint_every_steps: Count | None
+    checkpoint_every_minutes: Annotated[float, Above(0)] | None
+    keep_checkpoints: Count
+    log_every_steps: Count
     profile: bool
     fast_dev_run: bool
-    overfit_batches: int
+    overfit_batches: Annotated[int, Within(0)]
 
 
 @dataclass
@@ -205,7 +183,7 @@ class StudyConfig:
 class Config:
     """One run. Meanings: conf/config.yaml."""
 
-    seed: int
+    seed: Annotated[int, Within(0, 2**32)]
     init_from: str | None
     cache_dir: str | None
     study: StudyConfig
@@ -250,8 +228,8 @@ MAY_CHANGE = (
 # Settings that may change when a trained run is loaded.
 OPENED_GROUPS = ("search", "dataset", "metric")
 OPENED_KEYS = (
-    *("trainer.eval_batch_size", "trainer.max_eval_length", "trainer.length_bounds"),
-    *("trainer.multi_reference", "trainer.bleu_tokenizer"),
+    *("task.eval_batch_size", "task.max_eval_length", "task.length_bounds"),
+    *("task.multi_reference", "task.bleu_tokenizer"),
 )
 
 SLOTS = tuple(
@@ -259,22 +237,6 @@ SLOTS = tuple(
 )
 # Groups of components that a task uses or not.
 TASK_GROUPS = tuple(name for name, kind in Config.__annotations__.items() if kind == OptionalSlot)
-# Settings of the trainer section that a task uses or not.
-TASK_SETTINGS = (
-    *(
-        "batch_size",
-        "batch_unit",
-        "max_length",
-        "pad_to",
-        "label_smoothing",
-        "r_drop",
-        "stop_at_eos",
-        "eval_batch_size",
-        "max_eval_length",
-    ),
-    *("samples", "join_subwords", "length_bounds", "multi_reference"),
-    "bleu_tokenizer",
-)
 
 # Not "schema": the store belongs to the process, and the user's own program may have a schema.
 ConfigStore.instance().store(name="seq2seq_lab_schema", node=Config, provider="seq2seq_lab")
@@ -299,63 +261,36 @@ def plain(node: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
-# Keys whose values are numbers in a range; null is allowed where the type allows it.
-ABOVE_ZERO = (
-    *("model.embedding_size", "model.encoder_hidden_size", "model.hidden_size", "model.num_layers"),
-    *("model.num_heads", "model.feedforward_size"),
-    *("model.attentional_size", "embedding.source.size", "embedding.target.size", "trainer.max_epochs"),
-    *("trainer.max_steps", "trainer.batch_size", "trainer.micro_batches", "trainer.max_length"),
-    "trainer.pad_to",
-    *("trainer.clip_norm", "trainer.validate_every", "trainer.eval_batch_size", "trainer.devices"),
-    *("trainer.patience", "trainer.checkpoint_every_steps", "trainer.keep_checkpoints"),
-    *("trainer.log_every_steps", "trainer.max_skipped_steps", "trainer.max_eval_length"),
-    *("trainer.checkpoint_every_minutes", "trainer.start_timeout_seconds", "trainer.timeout_seconds"),
-)
-BELOW_ONE = (
-    *("model.dropout", "model.state_dropout", "embedding.source.dropout", "embedding.target.dropout"),
-    "trainer.label_smoothing",
-)
-NOT_NEGATIVE = ("trainer.r_drop", "trainer.samples", "trainer.overfit_batches", "trainer.max_restarts")
-
-
 def check(config: Config) -> None:
     """Refuse values of the closed sections that are out of range.
 
     Raises:
         UserError: names the key, the value and what is allowed.
     """
-    trainer = config.trainer
-    for key in (*ABOVE_ZERO, *BELOW_ONE, *NOT_NEGATIVE):
-        value = attrgetter(key)(config)
-        if value is None:
-            continue
-        if key in ABOVE_ZERO:
-            require(0 < value < math.inf, key, value, "a finite number above 0")
-        elif key in BELOW_ONE:
-            require(0 <= value < 1, key, value, "a number of at least 0 and less than 1")
-        else:
-            require(value >= 0, key, value, "0 or more")
+    _check_ranges(config)
+    trainer, threads = config.trainer, config.trainer.threads
     require(
         trainer.validate_unit is ValidateUnit.epoch or trainer.validate_every == int(trainer.validate_every),
         "trainer.validate_every",
         trainer.validate_every,
         "a whole number of steps, or a part of an epoch with trainer.validate_unit=epoch",
     )
-    threads = trainer.threads
     require(
         threads == "auto" or (type(threads) is int and threads > 0),
         "trainer.threads",
         threads,
         "auto, or a number above 0",
     )
-    require(0 <= config.seed < 2**32, "seed", config.seed, "a whole number from 0 to 4294967295")
-    bounds = trainer.length_bounds
-    require(
-        bounds == sorted(set(bounds)) and all(bound > 0 for bound in bounds),
-        "trainer.length_bounds",
-        bounds,
-        "increasing numbers above 0",
-    )
+
+
+def _check_ranges(section: Any, prefix: str = "") -> None:
+    """Refuse numbers outside the ranges of their fields, in a section and those in it."""
+    for name, hint in get_type_hints(type(section), include_extras=True).items():
+        value = getattr(section, name)
+        if is_dataclass(value):
+            _check_ranges(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not fits(value, hint):
+            raise UserError(wrong_type(f"{prefix}{name}={value}", value, hint))
 
 
 # Groups of parts by which runs are grouped and filtered.
@@ -440,20 +375,20 @@ def values_with(group: str, key: str, kinds: type | tuple[type, ...] = object) -
     """Return the values of a group in conf/ whose files set a key to a value of one of these types."""
     values = []
     for path in sorted((CONF_DIR / group).glob("*.yaml")):
-        node = _with_included(group, path.stem)
+        node = file_keys(group, path.stem)
         if key in node and isinstance(node[key], kinds):
             values.append(path.stem)
     return values
 
 
-def _with_included(group: str, choice: str) -> dict[str, Any]:
-    """Return the keys of a file and of the files of its group that it includes."""
+def file_keys(group: str, choice: str) -> dict[str, Any]:
+    """Return the dotted keys of a file of a group, with its values, and of the files of its group that it includes."""
     node: Any = OmegaConf.to_container(_value_node(group, choice), resolve=False)
     values: dict[str, Any] = {}
     for item in node.get("defaults", []):
         if isinstance(item, str) and item != "_self_":
-            values |= _with_included(group, item)
-    return values | node
+            values |= file_keys(group, item.partition("@")[0])
+    return values | dict(dotted_settings(node))
 
 
 def groups() -> list[str]:
@@ -482,5 +417,5 @@ def annotation(key: str) -> Any:
     """Return the annotated type of a dotted key in a closed section, or None for any other key."""
     node: Any = Config
     for name in key.split("."):
-        node = get_type_hints(node).get(name) if is_dataclass(node) else None
+        node = get_type_hints(node, include_extras=True).get(name) if is_dataclass(node) else None
     return node

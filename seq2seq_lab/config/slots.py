@@ -18,7 +18,7 @@ from typing import Any
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import SLOTS, Config, OptionalSlot, Slot, values_with
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
-from seq2seq_lab.config.type_checks import fits, wrong_type
+from seq2seq_lab.config.type_checks import choices, fits, wrong_type
 from seq2seq_lab.errors import UserError, did_you_mean
 
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
@@ -105,7 +105,8 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
                 f"Allowed: {', '.join(allowed) or 'none'}."
             )
         if not fits(value, hints[key]):
-            others = values_with(name, key, (str, type(None))) if isinstance(value, str) else []
+            misplaced = isinstance(value, str) and not choices(hints[key])
+            others = values_with(name, key, (str, type(None))) if misplaced else []
             remedy = f" It may be meant for {name}={others[0]}." if others else ""
             raise UserError(wrong_type(f"{name}.{key}={value}", value, hints[key]) + remedy)
     missing = [
@@ -155,7 +156,7 @@ def specifications(hints: Mapping[str, Any], runtime: Collection[str]) -> dict[s
 def annotations(target: type) -> dict[str, Any]:
     """Return the annotated types of a constructor's arguments, by name."""
     try:
-        return typing.get_type_hints(target.__init__)  # type: ignore[misc]  # the constructor of this very class
+        return typing.get_type_hints(target.__init__, include_extras=True)  # type: ignore[misc]  # the constructor of this very class
     except NameError:
         # A library may annotate with names that only type checkers import; its constructor then checks the values.
         return {}

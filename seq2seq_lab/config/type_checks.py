@@ -1,10 +1,12 @@
 """Check plain values of a configuration against annotated types."""
 
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from seq2seq_lab.errors import did_you_mean
 
@@ -13,8 +15,44 @@ _LISTS = (list, tuple, Sequence, Iterable)
 _MAPPINGS = (dict, Mapping)
 
 
+@dataclass(frozen=True)
+class Above:
+    """A number is finite and above a bound: `Annotated[int, Above(0)]`."""
+
+    bound: float
+
+    def allows(self, number: float) -> bool:
+        """Return whether a number is in the range."""
+        return self.bound < number < math.inf
+
+    def __str__(self) -> str:
+        return f"above {self.bound}"
+
+
+@dataclass(frozen=True)
+class Within:
+    """A number is finite, at least `least` and below `limit`: `Annotated[float, Within(0, 1)]`."""
+
+    least: float
+    limit: float = math.inf
+
+    def allows(self, number: float) -> bool:
+        """Return whether a number is in the range."""
+        return self.least <= number < self.limit
+
+    def __str__(self) -> str:
+        return f"of at least {self.least}" + (f" and below {self.limit}" if self.limit < math.inf else "")
+
+
+Count = Annotated[int, Above(0)]
+Share = Annotated[float, Within(0, 1)]
+
+
 def fits(value: object, hint: Any) -> bool:
-    """Return whether a plain value has an annotated type; an integer is a number, a boolean is not."""
+    """Return whether a plain value has an annotated type and range; an integer is a number, a boolean is not."""
+    if typing.get_origin(hint) is Annotated:
+        base, *ranges = typing.get_args(hint)
+        return fits(value, base) and all(one.allows(value) for one in ranges)
     origin, arguments = _parts(hint)
     if hint is Any or isinstance(hint, typing.TypeVar):
         return True
@@ -39,6 +77,9 @@ def fits(value: object, hint: Any) -> bool:
 
 def describe(hint: Any) -> str:
     """Describe an annotated type in words, without the members of a union that a configuration cannot contain."""
+    if typing.get_origin(hint) is Annotated:
+        base, *ranges = typing.get_args(hint)
+        return " ".join(map(str, (describe(base), *ranges)))
     origin, arguments = _parts(hint)
     if origin is Literal or _is_enum(hint):
         return ", ".join(choices(hint))

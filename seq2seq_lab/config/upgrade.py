@@ -8,13 +8,9 @@ hash or checkpoint has the form of earlier versions.
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from seq2seq_lab.config.schema import SLOTS
 
-# Settings that a later version added without a new format of runs, with the values that do what earlier runs did.
-ADDED: dict[str, Any] = {"trainer": {"pad_to": None, "bleu_tokenizer": "auto"}}
-# The same for the settings of a class that an open slot names.
+# Settings of classes that a later version added without a new format of runs, with the values that do what earlier runs did.
 ADDED_TO_CLASS: dict[str, dict[str, Any]] = {
     "seq2seq_lab.tasks.classification.task.ClassificationTask": {"class_weights": "none"},
     "seq2seq_lab.data.captions.ImageFolder": {"encoding": None},
@@ -46,9 +42,8 @@ NO_ATTENTION = {"_target_": "seq2seq_lab.models.attention.NoAttention"}
 CHOICES = {"encoder": "None", "decoder": "plain", "attention": "none"}
 
 
-def upgraded(saved: DictConfig) -> DictConfig:
-    """Return a recorded configuration, unchecked, in the form of this version."""
-    config: Any = OmegaConf.to_container(saved)
+def upgraded(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded configuration, unchecked, in the form of this version; its sections are changed."""
     decoder = _renamed(config.get("encoder"), ENCODER, DECODER, TO_DECODER)
     if decoder is not None and _is_language_model(config):
         config |= {"encoder": None, "decoder": decoder, "attention": NO_ATTENTION}
@@ -56,7 +51,7 @@ def upgraded(saved: DictConfig) -> DictConfig:
     for section, added in added_settings(config).items():
         if isinstance(config.get(section), dict):
             config[section] |= added | config[section]  # in the order of the file
-    return OmegaConf.create(config)
+    return config
 
 
 def upgraded_choices(choices: Mapping[str, str]) -> dict[str, str]:
@@ -92,14 +87,14 @@ def earlier(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def added_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of `ADDED` and `ADDED_TO_CLASS` that apply to a configuration, by section.
+    """Return the settings of `ADDED_TO_CLASS` that apply to a configuration, by section.
 
     Args:
         config: the plain configuration, unchecked.
     """
     slots = {name: slot for name in SLOTS if isinstance(slot := config.get(name), Mapping)}
     found = {name: ADDED_TO_CLASS.get(str(slot.get("_target_")), {}) for name, slot in slots.items()}
-    return ADDED | {"model": {"cell": slots.get("encoder", {}).get("cell", "gru")}} | found
+    return {"model": {"cell": slots.get("encoder", {}).get("cell", "gru")}} | found
 
 
 def _is_language_model(config: Mapping[str, Any]) -> bool:

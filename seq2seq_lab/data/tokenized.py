@@ -83,11 +83,11 @@ class TrainingText:
         self.left_out = len(tokens) - int(fitting.sum())
         if self.left_out == len(tokens):
             raise UserError(
-                f"trainer.max_length={max_length}: all training pairs have more tokens. Increase it."
+                f"task.max_length={max_length}: all training pairs have more tokens. Increase it."
             )
         if self.left_out:
             logger.info(
-                "%s training pairs of more than %s tokens are left out (trainer.max_length).",
+                "%s training pairs of more than %s tokens are left out (task.max_length).",
                 f"{self.left_out:,}",
                 max_length,
             )

@@ -20,7 +20,6 @@ def check_slots(config: Config) -> None:
     """
     check_slot("task", config.task, KINDS)
     task_parts.check_groups(config)
-    task_parts.check_trainer(config)
     for name in SLOTS:
         if (slot := getattr(config, name)) is not None and name != "task":
             check_slot(name, slot, KINDS)

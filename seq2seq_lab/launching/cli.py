@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -106,7 +107,11 @@ def run_command(arguments: Sequence[str]) -> None:
                 if request.multirun:
                     run_study(request, arguments, full)
                 else:
-                    run_single(request.jobs[0], resume_auto)
+                    (composed,) = request.jobs
+                    check_single(composed, resume_auto)
+                    with composer():
+                        run = partial(run_single, composed, resume_auto)
+                        hydra_adapter.run_composed(composed.node, run)
         if is_external_rank():
             from seq2seq_lab.launching.launch import leave
 
@@ -142,37 +147,41 @@ def check_auto(request: Request, overrides: Sequence[str]) -> None:
         raise UserError(f"{AUTO} needs the folder of the run: hydra.run.dir=FOLDER.")
 
 
-def run_single(composed: Composed, resume_auto: bool = False) -> None:
+def check_single(composed: Composed, resume_auto: bool) -> None:
+    """Check one configuration and its run folder, before Hydra writes to the folder.
+
+    Raises:
+        UserError: the configuration is invalid, or the folder cannot be used.
+    """
+    from seq2seq_lab.launching import start
+
+    # With hydra.job.chdir the paths of `composed` are not yet those of the recorded run.
+    if resume_auto and not composed.node.hydra.job.chdir:
+        start.check_existing_run(composed, composed.run_folder)
+    elif composed.config.study.number is None and not resume_auto:
+        start.refuse_existing_run(composed.run_folder)
+        start.check_run(composed.config)
+
+
+def run_single(composed: Composed, resume_auto: bool, node: DictConfig) -> None:
     """Run one configuration: a run, or a job that a launcher of a study has started as a command.
 
     Args:
         resume_auto: whether to resume the run that the folder contains.
+        node: what Hydra passes: its copy of `composed.node`, without Hydra's section.
     """
     from seq2seq_lab.launching import start
 
-    folder, chosen, number = composed.run_folder, composed.choices, composed.config.study.number
-
-    def run(node: DictConfig) -> None:
-        if number is None:
-            moved = composed
-            if composed.node.hydra.job.chdir:
-                make_absolute(composed.node)
-                moved = replace(composed, config=to_config(without_hydra(composed.node), ()))
-            begin = start.start_or_resume_run if resume_auto else start.start_run
-            begin(moved, folder)
-        else:
-            entry = study.make_entry(node, chosen, folder, number)
-            make_absolute(node)
-            start.start_job(node, chosen, folder, entry, composed.overrides)
-
-    # Before Hydra writes to the folder. With hydra.job.chdir the paths of `composed` are not yet those of the recorded run.
-    if resume_auto and not composed.node.hydra.job.chdir:
-        start.check_existing_run(composed, folder)
-    elif number is None and not resume_auto:
-        start.refuse_existing_run(folder)
-        start.check_run(composed.config)
-    with composer():
-        hydra_adapter.run_composed(composed.node, run)
+    folder, number = Path(HydraConfig.get().runtime.output_dir), composed.config.study.number
+    if number is not None:
+        entry = study.make_entry(node, composed.choices, folder, number)
+        make_absolute(node)
+        start.start_job(node, composed.choices, folder, entry, composed.overrides)
+        return
+    if make_absolute(composed.node):
+        composed = replace(composed, config=to_config(without_hydra(composed.node), ()))
+    begin = start.start_or_resume_run if resume_auto else start.start_run
+    begin(composed, folder)
 
 
 def run_study(request: Request, arguments: Sequence[str], full: Sequence[str]) -> None:

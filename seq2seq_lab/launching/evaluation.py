@@ -21,7 +21,6 @@ from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, wri
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import baselines, run_report
-from seq2seq_lab.run import RESULT_FORMAT, write_result
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.tasks.base import EvaluationData
@@ -29,6 +28,7 @@ from seq2seq_lab.tasks.loaded import Loaded
 from seq2seq_lab.tasks.parts import KINDS, build_metrics
 from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training.provenance import provenance
+from seq2seq_lab.training.records import RESULT_FORMAT, write_result
 
 
 def evaluate(

@@ -16,8 +16,8 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -28,22 +28,26 @@ from torch import distributed
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
+from seq2seq_lab import run
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import Backend, Config
-from seq2seq_lab.errors import Preempted, UserError
-from seq2seq_lab.files import read_result
+from seq2seq_lab.errors import Preempted, UserError, storage_errors
+from seq2seq_lab.files import MANIFEST, read_result
 from seq2seq_lab.launching.side_by_side import cores
-from seq2seq_lab.run import Job, record_end, run
+from seq2seq_lab.run import Job, record_end
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_device, gpu_of_rank
 from seq2seq_lab.runtime.ranks import NO_TIMEOUT, Ranks
-from seq2seq_lab.runtime.signals import SIGNALS, is_ignored
+from seq2seq_lab.runtime.signals import SIGNALS, StopSignals, is_ignored
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.runtime.watch import Limits, watched
 from seq2seq_lab.streams import optional_output
+from seq2seq_lab.training import checkpoint
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -63,36 +67,65 @@ def launch(job: Job) -> dict[str, Any]:
     """Run a job in this process, or in the number of ranks that it requests, and return its result.
 
     Raises:
-        UserError: `run` raised it on any rank, or a rank made no progress.
-        RankKilledError: a rank of this machine was killed.
+        UserError: `run.experiment` raised it on any rank, or a rank made no progress.
+        RankKilledError: a rank of this machine was killed, also after `trainer.max_restarts` restarts.
     """
-    with optional_output():
-        return _launch(job)
-
-
-def _launch(job: Job) -> dict[str, Any]:
     count = job.config.trainer.devices
-    if is_external_rank():
-        if count != 1 and not job.resume:
-            raise UserError(
-                f"trainer.devices={count}: a launcher has already started {os.environ['WORLD_SIZE']} processes. Leave "
-                f"trainer.devices out."
+    with optional_output():
+        _prepare_folder(job)
+        if is_external_rank():
+            if count != 1 and not job.resume:
+                raise UserError(
+                    f"trainer.devices={count}: a launcher has already started {os.environ['WORLD_SIZE']} processes. Leave "
+                    f"trainer.devices out."
+                )
+            with join_ranks() as ranks:
+                share_job(ranks, job)
+                return _run_external_rank(job, ranks)
+        if count == 1:
+            with _running(job, Ranks()) as stop:
+                return run.experiment(job, Ranks(), stop)
+        return _spawn_ranks(job)
+
+
+def _prepare_folder(job: Job) -> None:
+    """Write the config.yaml of a new run. A resumed run writes its own after its checkpoint has been accepted."""
+    if job.resume:
+        return
+    for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
+        (job.folder / name).unlink(missing_ok=True)
+    with storage_errors(job.folder):
+        run.write_config(job)
+
+
+def _spawn_ranks(job: Job) -> dict[str, Any]:
+    """Run a job in ranks on this machine. After one was killed, resume it at most `trainer.max_restarts` times."""
+    settings, restarts = job.config.trainer, 0
+    while True:
+        try:
+            return spawn(settings.devices, _enter_rank, job, extensions.folder())[0]
+        except (UserError, RuntimeError, KeyboardInterrupt) as error:
+            recorded = read_result(job.folder)
+            # Rank 0 was killed, or has recorded how the error of another rank ended it.
+            own_error = str(recorded.get("error", "")).partition(": ")[2]
+            another = not isinstance(error, KeyboardInterrupt) and (
+                not own_error or own_error not in str(error)
             )
-        with join_ranks() as ranks:
-            share_job(ranks, job)
-            return _run_external_rank(job, ranks)
-    if count == 1:
-        return _run_rank(job, Ranks())
-    try:
-        return spawn(count, _enter_rank, job, extensions.folder())[0]
-    except (UserError, RuntimeError, KeyboardInterrupt) as error:
-        recorded = read_result(job.folder)
-        # Rank 0 was killed, or has recorded how the error of another rank ended it.
-        own_error = str(recorded.get("error", "")).partition(": ")[2]
-        another = not isinstance(error, KeyboardInterrupt) and (not own_error or own_error not in str(error))
-        if not recorded or another:
-            record_failure(job.folder, error)
-        raise
+            if not recorded or another:
+                record_failure(job.folder, error)
+            if not isinstance(error, RankKilledError) or restarts == settings.max_restarts:
+                raise
+            restarts += 1
+            job = replace(job, resume=checkpoint.any_in(job.folder / "checkpoints"))
+            with console.setup_logging(job.folder / "run.log"):
+                log.warning(
+                    "%s. Restart %s of %s (trainer.max_restarts), from %s.",
+                    error,
+                    restarts,
+                    settings.max_restarts,
+                    "the newest checkpoint" if job.resume else "the beginning",
+                )
+            _prepare_folder(job)
 
 
 def follow() -> Path:
@@ -104,7 +137,7 @@ def follow() -> Path:
 
 
 def record_failure(folder: Path, error: BaseException) -> None:
-    """Record in `run.log` and `result.json` an error that `run` has not recorded."""
+    """Record in `run.log` and `result.json` an error that `run.recorded` has not recorded."""
     with console.setup_logging(folder / "run.log"):
         record_end(folder, error)
 
@@ -316,22 +349,29 @@ def _has_lost_rank(error: BaseException) -> bool:
 
 def _enter_rank(job: Job, config_dir: Path | None) -> dict[str, Any]:
     """Entry point of a spawned rank."""
-    with extensions.using(config_dir), join_ranks() as ranks:
-        return _run_rank(job, ranks, _pass_to_parent)
+    with (
+        extensions.using(config_dir),
+        join_ranks() as ranks,
+        _running(job, ranks, _pass_to_parent) as stop,
+    ):
+        return run.experiment(job, ranks, stop)
 
 
-def _run_rank(job: Job, ranks: Ranks, report: Callable[[str], None] = print) -> dict[str, Any]:
-    """Run a job on this rank. Only rank 0 logs, to the console and to run.log.
+@contextmanager
+def _running(job: Job, ranks: Ranks, report: Callable[[str], None] = print) -> Iterator[StopSignals]:
+    """Watch a run on this rank and record how it ends. Only rank 0 logs, to the console and to run.log.
 
     Args:
         report: called with a message if a rank makes no progress.
     """
     settings = job.config.trainer
-    with watched(ranks, Limits(settings.start_timeout_seconds, settings.timeout_seconds), report):
-        if not ranks.main:
-            return run(job, ranks)
-        with optional_output(), console.setup_logging(job.folder / "run.log"):
-            return run(job, ranks)
+    with ExitStack() as stack:
+        limits = Limits(settings.start_timeout_seconds, settings.timeout_seconds)
+        stack.enter_context(watched(ranks, limits, report))
+        if ranks.main:
+            stack.enter_context(optional_output())
+            stack.enter_context(console.setup_logging(job.folder / "run.log"))
+        yield stack.enter_context(run.recorded(job, ranks))
 
 
 def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
@@ -345,12 +385,13 @@ def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
         record_failure(job.folder, UserError(message))
 
     try:
-        return _run_rank(job, ranks, report)
+        with _running(job, ranks, report) as stop:
+            return run.experiment(job, ranks, stop)
     except (Exception, Preempted) as error:
         first = _first_error(ranks, error)
         if isinstance(first, Preempted):
             leave(first.exit_status)
-        # Rank 0 records its own errors in `run`. Another rank that has lost rank 0 keeps what that one has recorded.
+        # `run.recorded` records the errors of rank 0. Another rank that has lost rank 0 keeps what that one has recorded.
         if ranks.main == (first is not error) and not (_has_lost_rank(first) and read_result(job.folder)):
             record_failure(job.folder, first)
         if first is error:

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import changed_choices
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
+from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.run_folders import RUNS, named_folder, run_folders
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.files import SCORED, find_damage, read_result, read_run_json
@@ -113,7 +114,7 @@ def listed(folder: Path, label: str | None) -> ListedRun:
         label: the label of a job of a study.
     """
     result, record = read_result(folder), read_valid_record(folder)
-    overrides = record.get("overrides")
+    overrides = renamed_settings(record["overrides"]) if "overrides" in record else None
     seconds = [result[key] for key in ("train/seconds", "val/seconds") if key in result]
     try:
         scores, problem = study.primary_values(folder), record.get("error")

@@ -1,6 +1,5 @@
 """Start a run or a job of a study, or resume a run: shared by the command line and the Python API."""
 
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,8 @@ from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
 from seq2seq_lab.config.upgrade import upgraded_choices
-from seq2seq_lab.errors import UserError, storage_errors
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
-    MANIFEST,
     FolderInUseError,
     check_run_files,
     lock_folder,
@@ -23,15 +21,13 @@ from seq2seq_lab.files import (
     read_record,
 )
 from seq2seq_lab.launching import checks, study, warm_start
-from seq2seq_lab.launching.launch import RankKilledError, check_devices, launch, record_failure
+from seq2seq_lab.launching.launch import check_devices, launch, record_failure
 from seq2seq_lab.models.tables import check_vectors
-from seq2seq_lab.run import Job, remove_result, write_config
-from seq2seq_lab.runtime import console
+from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.torchrun import is_external_rank
 from seq2seq_lab.tasks.parts import data_record
 from seq2seq_lab.training import checkpoint, provenance
-
-log = logging.getLogger(__name__)
+from seq2seq_lab.training.records import remove_result
 
 
 def check_parts(config: configuration.Config, resumed: bool = False) -> None:
@@ -75,12 +71,12 @@ def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
         folder: created if it does not exist.
 
     Raises:
-        UserError: the folder already contains a run or is in use by another process, or what `run.run` raises.
+        UserError: the folder already contains a run or is in use by another process, or what `launch` raises.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         refuse_existing_run(folder)
-        return _launch(composed.plain, composed.config, composed.choices, folder, composed.overrides)
+        return launch(_job(composed.plain, composed.config, composed.choices, folder, composed.overrides))
 
 
 def start_job(
@@ -115,7 +111,7 @@ def start_job(
                 except UserError as error:
                     record_failure(folder, error)
                     raise
-                _launch(plain, config, chosen, folder, select_given(overrides, node), resume)
+                launch(_job(plain, config, chosen, folder, select_given(overrides, node), resume))
     except FolderInUseError:
         print(f"{entry.label}: another process is running it, in {folder}", flush=True)
         return None
@@ -130,15 +126,15 @@ def start_or_resume_run(composed: Composed, folder: Path) -> dict[str, Any]:
         folder: created if it does not exist.
 
     Raises:
-        UserError: the folder contains a run with other settings or is in use by another process, or what `run.run` raises.
+        UserError: the folder contains a run with other settings or is in use by another process, or what `launch` raises.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         found = check_existing_run(composed, folder)
         what = "resuming from the newest checkpoint" if found else "no checkpoint, starting the run"
         print(f"resume=auto: {what}, in {folder}", flush=True)
-        return _launch(
-            composed.plain, composed.config, composed.choices, folder, composed.overrides, resume=found
+        return launch(
+            _job(composed.plain, composed.config, composed.choices, folder, composed.overrides, found)
         )
 
 
@@ -181,14 +177,8 @@ def resume_run(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
         if overrides is not None:
             given = {line.partition("=")[0]: line for line in (*overrides, *changes)}
             overrides = [*given.values()]
-        return _launch(
-            composed.plain,
-            composed.config,
-            upgraded_choices(record["choices"]),
-            folder.resolve(),
-            overrides,
-            resume=True,
-        )
+        choices = upgraded_choices(record["choices"])
+        return launch(_job(composed.plain, composed.config, choices, folder.resolve(), overrides, True))
 
 
 def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
@@ -225,44 +215,17 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
     with lock_folder(target):
         refuse_existing_run(target)
         chosen = upgraded_choices(record["choices"]) | {"logger": "none"}
-        return _launch(composed.plain, composed.config, chosen, target, record.get("overrides"))
+        return launch(_job(composed.plain, composed.config, chosen, target, record.get("overrides")))
 
 
-def _launch(
+def _job(
     plain: dict[str, Any],
     config: configuration.Config,
     chosen: Mapping[str, str],
     folder: Path,
     overrides: Sequence[str] | None,
     resume: bool = False,
-) -> dict[str, Any]:
-    """Run a job in the number of processes that it requests. A resumed run writes its config.yaml itself.
-
-    After a rank was killed, the run is resumed at most `trainer.max_restarts` times.
-
-    Args:
-        overrides: the settings of the command line; None if they are unknown.
-    """
-    restarts = 0
+) -> Job:
+    """Return a job, with secrets masked in the settings of its command line."""
     masked = None if overrides is None else tuple(mask_overrides(overrides))
-    while True:
-        if not resume:
-            for name in ("run.json", MANIFEST):  # of a job that failed before its first checkpoint
-                (folder / name).unlink(missing_ok=True)
-            with storage_errors(folder):
-                write_config(Job(config, plain, dict(chosen), folder, resume, masked))
-        try:
-            return launch(Job(config, plain, dict(chosen), folder, resume, masked))
-        except RankKilledError as error:
-            if restarts == config.trainer.max_restarts:
-                raise
-            restarts += 1
-            resume = checkpoint.any_in(folder / "checkpoints")
-            with console.setup_logging(folder / "run.log"):
-                log.warning(
-                    "%s. Restart %s of %s (trainer.max_restarts), from %s.",
-                    error,
-                    restarts,
-                    config.trainer.max_restarts,
-                    "the newest checkpoint" if resume else "the beginning",
-                )
+    return Job(config, plain, dict(chosen), folder, resume, masked)

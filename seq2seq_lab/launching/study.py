@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Request
 from seq2seq_lab.config.job_hash import STALE, computed_settings
+from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
@@ -152,7 +153,8 @@ def read_index(folder: Path, first: int = 0) -> list[Entry]:
             entry = Entry(**parse_checked_line(line))
         except (ValueError, TypeError):
             continue  # truncated by a crash, or damaged: the job adds its entry again when it starts
-        entries[entry.hash] = entry
+        varies = {RENAMED.get(key, key): value for key, value in entry.varies.items()}
+        entries[entry.hash] = replace(entry, varies=varies)
     return sorted(entries.values(), key=lambda entry: entry.number)
 
 

@@ -8,13 +8,15 @@ from typing import Literal
 
 from seq2seq_lab.data.languages import UNSPACED, language_code
 from seq2seq_lab.data.words import is_divided, is_unspaced
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.sacrebleu_adapter import BLEU
 
 log = logging.getLogger(__name__)
 
-KEY = "trainer.bleu_tokenizer"
-BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "none")
+KEY = "task.bleu_tokenizer"
+BleuTokenizer = Literal[
+    "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "none"
+]
 _BY_SPACES = ("13a", "intl", "none")  # those that leave text without spaces in one piece
 _OF_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 _INSTALL = {"ja-mecab": "'seq2seq_lab[ja]'", "ko-mecab": "'seq2seq_lab[ko]'"}
@@ -26,7 +28,7 @@ class Segmentation:
     """How texts are cut into words.
 
     Attributes:
-        bleu: sacreBLEU's tokenizer, one of `BLEU_TOKENIZERS`.
+        bleu: sacreBLEU's tokenizer, one of `BleuTokenizer` but auto.
         ter: `spaces`: words are separated by spaces; `asian`: sacreBLEU's options `normalized` and `asian_support`, which
             cut ideographs apart; `letters`: as `data.words.words` cuts them, without shifts, for other scripts without
             spaces; `divided`: the same with shifts, for words between signs such as the Ethiopic wordspace.
@@ -39,17 +41,8 @@ class Segmentation:
 SPACED = Segmentation()
 
 
-def check_setting(setting: str) -> None:
-    """Raise `UserError` for a value of `trainer.bleu_tokenizer` that is not allowed."""
-    allowed = ("auto", *BLEU_TOKENIZERS)
-    if setting not in allowed:
-        raise UserError(
-            f"{KEY}={setting} is not a tokenizer of sacreBLEU.{did_you_mean(setting, allowed)} Values: {', '.join(allowed)}."
-        )
-
-
 def choose_segmentation(
-    setting: str, language: str | None, references: Iterable[Sequence[str]]
+    setting: BleuTokenizer, language: str | None, references: Iterable[Sequence[str]]
 ) -> Segmentation:
     """Return how the references of a data set, and the outputs that are compared with them, are cut into words.
 
@@ -57,7 +50,7 @@ def choose_segmentation(
     tokenizer that was set does not cut such text.
 
     Args:
-        setting: the value of `trainer.bleu_tokenizer`; `auto` lets the language decide.
+        setting: the value of `task.bleu_tokenizer`; `auto` lets the language decide.
         language: the label that the data set gives to the language.
         references: those of each split.
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from seq2seq_lab.errors import visible_line
 from seq2seq_lab.plots.fonts import SANS_SERIF, Font, font_for
 from seq2seq_lab.plots.labels import COLORS, GAP, LONGEST_LABEL, fitted_labels, text_style
-from seq2seq_lab.runtime.console import ShadedText
 from seq2seq_lab.runtime.direction import direction_of_words, visual_order
+from seq2seq_lab.runtime.shades import ShadedText
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,6 +12,7 @@ import torch
 
 from seq2seq_lab.config.schema import Config
 from seq2seq_lab.config.slots import custom_components, named_components
+from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting.run_report import report_evaluations
 from seq2seq_lab.runtime import console
@@ -22,15 +23,10 @@ from seq2seq_lab.tracking import Trackers
 EXAMPLES = 2  # of the validation split
 
 
-def check_components(
-    config: Config, task: Task, model: Any, compute: Compute, cache: Path, saved: Path | None
-) -> None:
+def check_components(config: Config, task: Task, model: Any, compute: Compute) -> None:
     """Evaluate two validation examples and report them, if the run uses a file of `--config-dir`.
 
     The generator of random numbers and the attributes of the task do not change.
-
-    Args:
-        cache, saved: see `Task.load`.
 
     Raises:
         UserError: the code of the user raises an exception: names the component, the file and the line.
@@ -38,8 +34,9 @@ def check_components(
     if not custom_components(config):
         return
     tried = copy.copy(task)  # `load` sets attributes
+    saved = None if config.init_from is None else Path(config.init_from)
     with named_components(config), quiet(), torch.random.fork_rng(), tempfile.TemporaryDirectory() as folder:
-        data = tried.load(cache, saved, EXAMPLES)
+        data = tried.load(cache_folder(config.cache_dir), saved, EXAMPLES)
         alone = Compute(compute.device, compute.precision)
         evaluator = tried.evaluator(data.validation, model, alone)
         evaluation = evaluator(final=True)

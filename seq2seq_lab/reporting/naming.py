@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq_lab.config import compose
 from seq2seq_lab.config.choices import NOT_CHOSEN, changed_choices
 from seq2seq_lab.config.job_hash import RESULT_NEUTRAL, without_hydra
+from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.schema import SLOTS, dotted_settings, group_values
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _recorded_keys(runs: Sequence["Run"]) -> dict[Any, set[str]] | None:
         return None
     found = {}
     for run in runs:
-        keys = {line.lstrip("+~").partition("=")[0] for line in run.record["overrides"]}
+        keys = {line.lstrip("+~").partition("=")[0] for line in renamed_settings(run.record["overrides"])}
         found[run.folder] = {key for key in keys if key not in SLOTS and key != "model"}
     return found
 

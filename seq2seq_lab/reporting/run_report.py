@@ -17,11 +17,13 @@ from seq2seq_lab.reporting import baselines, score_tables
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Report, Task, TaskData
-from seq2seq_lab.tracking import METRICS_FILE, Tracker
+from seq2seq_lab.tracking import METRICS_FILE, Tracker, logger_errors
 from seq2seq_lab.tracking.files import read_sound_metrics
 from seq2seq_lab.training.profiling import components
 
 log = logging.getLogger(__name__)
+
+RECORDS = ("run.json", "result.json", METRICS_FILE)  # uploaded with the best checkpoint
 
 
 def describe(model: nn.Module, task: Task, compute: Compute) -> None:
@@ -99,6 +101,35 @@ class RunReport:
         curves = plots.draw_curves(losses, scores, self.unit)
         plots.save_for_print(curves, self.folder / "curves.png")
         return result
+
+    def log_result(self, result: Mapping[str, Any], best: Path, run_id: str | None) -> None:
+        """Log the summary of a run, and its best checkpoint with the files that open it."""
+        files = [best, *(self.folder / name for name in (*self.task.files, *RECORDS))]
+        about = {"step": result["steps"], **_best_scores(result)}
+        with logger_errors():
+            self.tracker.log_artifact(f"checkpoint-{run_id}", "model", files, about)
+            self.tracker.record_summary(_summary(result))
+
+
+def _best_scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the validation metrics of the best checkpoint as `best/…`; a logger's summary uses `val/…` for curves."""
+    return {
+        f"best/{name.removeprefix('val/')}": value
+        for name, value in result.items()
+        if name.startswith("val/") and name != "val/seconds"
+    }
+
+
+def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the summary of a run for a logger."""
+    others = {
+        name: value
+        for name, value in result.items()
+        if not name.startswith("val/")
+        and name not in ("provenance", "metrics", "page")
+        and not name.endswith(f"/{score_tables.WORST_OUTPUTS}")
+    }
+    return {**others, "val_seconds": result["val/seconds"], **_best_scores(result)}
 
 
 def report_evaluations(

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
+from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.run_folders import run_folders
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
 from seq2seq_lab.config.upgrade import upgraded_choices
@@ -100,7 +101,9 @@ class Run:
             "code": ", ".join(code),
             "custom components": ", ".join(components) or "none",
             "precision": record["test_precision"],
-            "overrides": shlex.join(record["overrides"]) or "none" if "overrides" in record else "unknown",
+            "overrides": shlex.join(renamed_settings(record["overrides"])) or "none"
+            if "overrides" in record
+            else "unknown",
             "machine": "; then ".join(
                 f"{one['device_name']}, {one['threads']} threads, torch {one['torch']}" for one in machines
             ),

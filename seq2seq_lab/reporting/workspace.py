@@ -12,7 +12,7 @@ from seq2seq_lab.tracking.wandb import STEP, has_api_key
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
-SAMPLES = 4  # pictures of attention, as trainer.samples
+SAMPLES = 4  # pictures of attention, as task.samples
 
 
 def save_workspace(table: Table, path: str) -> str:

@@ -13,10 +13,10 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.device import autocast
 
 TRAINING = (
-    "Set a smaller trainer.batch_size or trainer.max_length, or a greater trainer.micro_batches (parts of a step that are "
+    "Set a smaller task.batch_size or task.max_length, or a greater trainer.micro_batches (parts of a step that are "
     "computed one after another)."
 )
-EVALUATION = "Set a smaller trainer.eval_batch_size, search.size or trainer.max_eval_length."
+EVALUATION = "Set a smaller task.eval_batch_size, search.size or task.max_eval_length."
 
 # In the messages of errors that are not `torch.OutOfMemoryError`: of the CPU's allocator, and of CUDA's libraries.
 MARKS = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")

@@ -196,18 +196,18 @@ def refuse_dropout(tokenizer: Tokenizer, task: str) -> None:
 class Task(ABC):
     """A kind of problem: its data, model, loss, metrics and report. A run has one instance.
 
-    The constructor takes `parts` (`Parts`), `seed`, the settings of the `trainer` section that `settings` names, and the
-    settings of the config group `task`.
+    The constructor takes `parts` (`Parts`), `seed`, and the settings of the config group `task`.
 
     Attributes:
         uses: the config groups that describe the task's parts; the others are null.
-        settings: the settings of the `trainer` section that the constructor takes.
         sources: what an encoder of the task may encode; see `Encoder.source`.
         metrics: the metrics of an evaluation.
         groupings: the metrics by group of examples.
         primary: the name of the metric that the comparison sorts and tests by.
         default_monitor: the name of the metric that `trainer.monitor=null` means; None for the primary one. `load` can set
             it, if it depends on the data.
+        monitor: the value of `trainer.monitor`, which the program sets after the constructor.
+        eval_batch_size: the number of inputs that `python -m seq2seq_lab.predict` processes at once is a multiple of it.
         unit: the name of what `EpochPlan.count` counts, as in `train/UNIT_per_second`.
         files: names of the files and folders of a run folder that `save` writes.
         loaded: what `seq2seq_lab.load` returns for a run of the task.
@@ -216,12 +216,13 @@ class Task(ABC):
     """
 
     uses: ClassVar[frozenset[str]]
-    settings: ClassVar[tuple[str, ...]] = ()
     sources: ClassVar[tuple[str, ...]] = ("tokens",)
     metrics: Sequence[Metric]
     groupings: Sequence[Grouping] = ()
     primary: str
     default_monitor: str | None = None
+    monitor: str | None = None
+    eval_batch_size: int = 1
     unit: str = "examples"
     files: tuple[str, ...] = ()
     loaded: ClassVar[type[Loaded]] = Loaded

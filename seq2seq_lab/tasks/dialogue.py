@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from seq2seq_lab.config.slots import Part
 from seq2seq_lab.data.corpus import ParallelText
@@ -15,6 +14,7 @@ from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.loss import MeanLoss, Perplexity
 from seq2seq_lab.metrics.registry import DECODING_METRICS
 from seq2seq_lab.tasks.base import Baseline, Parts, TaskData
+from seq2seq_lab.tasks.settings import TextPairSettings, TranslationSettings
 from seq2seq_lab.tasks.translation.evaluation import BY_PHENOMENON, TranslationOutputs, TranslationSplit
 from seq2seq_lab.tasks.translation.task import TranslationTask
 
@@ -44,12 +44,10 @@ class DialogueTask(TranslationTask):
 
     Args:
         parts: see `TranslationTask`.
-        settings: those of `TranslationTask` that `settings` names, and the seed.
+        seed: see `TranslationTask`.
+        settings: see `TextPairSettings`.
     """
 
-    settings = tuple(
-        name for name in TranslationTask.settings if name not in ("length_bounds", "join_subwords")
-    )
     name, corpus_type = "dialogue", DialogueCorpus
     sources = ("tokens", "turns")
     metrics = (
@@ -64,13 +62,15 @@ class DialogueTask(TranslationTask):
         "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 
-    def __init__(self, *, parts: Parts, **settings: Any) -> None:
+    def __init__(self, *, parts: Parts, seed: int, settings: TextPairSettings) -> None:
         tokenizer = parts.tokenizer
         of_turns = Part(
             "tokenizer", lambda: TurnTokenizer.of(tokenizer()), {**tokenizer.settings, "turns": True}
         )
         super().__init__(
-            parts=replace(parts, tokenizer=of_turns), length_bounds=[], join_subwords=True, **settings
+            parts=replace(parts, tokenizer=of_turns),
+            seed=seed,
+            settings=TranslationSettings(**vars(settings), length_bounds=[], join_subwords=True),
         )
         self.groupings = (
             Grouping("distance", "distance of the deciding turn", ExactMatch(), _by_distance),

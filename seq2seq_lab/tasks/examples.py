@@ -13,6 +13,7 @@ from seq2seq_lab.metrics.base import digest
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import EpochPlan, Parts, Task, TaskData
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.settings import BatchSettings
 
 MakeBatch = Callable[[Index], Any]
 
@@ -128,9 +129,9 @@ class TensorTask(Task):
 
     Args:
         splits: the examples of "train", "val" and "test", by prefix.
+        settings: see `BatchSettings`.
     """
 
-    settings = ("batch_size", "eval_batch_size")
     evaluator_type: ClassVar[type[SplitEvaluator[Any]]]
 
     def __init__(
@@ -139,11 +140,10 @@ class TensorTask(Task):
         *,
         parts: Parts,
         seed: int,
-        batch_size: int,
-        eval_batch_size: int,
+        settings: BatchSettings,
     ) -> None:
-        self.splits, self.parts, self.seed = splits, parts, seed
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        self.splits, self.parts, self.seed, self.settings = splits, parts, seed, settings
+        self.eval_batch_size = settings.eval_batch_size
 
     def data_record(self) -> dict[str, Any]:
         hashes = {name: split.hash for name, split in self.splits.items()}
@@ -158,7 +158,7 @@ class TensorTask(Task):
         train, record = self.splits["train"], self.data_record()
         return TaskData(
             train=TrainingExamples(
-                lambda epoch: train, TensorExamples.batches, self.batch_size, "sentences", self.seed
+                lambda epoch: train, TensorExamples.batches, self.settings.batch_size, "sentences", self.seed
             ),
             validation=self.splits["val"][:limit],
             tests=[self.splits["test"][:limit]],

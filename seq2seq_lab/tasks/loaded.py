@@ -186,7 +186,7 @@ class Loaded:
         """Return all outputs for each input, the best first.
 
         Args:
-            inputs: lines of text, or paths of files (`reads`), processed in batches of `trainer.eval_batch_size`.
+            inputs: lines of text, or paths of files (`reads`), processed in batches of `task.eval_batch_size`.
             first: the number of the first input in its file.
 
         Raises:

@@ -1,13 +1,11 @@
 """The task of a configuration, and the slots of its parts."""
 
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.config.schema import TASK_GROUPS, TASK_SETTINGS, Config, TrainerConfig, trainer_defaults
+from seq2seq_lab.config.schema import TASK_GROUPS, Config
 from seq2seq_lab.config.slots import Kind, check_slot, locate, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
@@ -23,7 +21,7 @@ from seq2seq_lab.tasks.base import Parts, Task
 from seq2seq_lab.tasks.translation.teacher_forcing import TeacherForcing
 
 KINDS = {
-    "task": Kind(Task, frozenset({"parts", "seed"}), attrgetter("settings")),
+    "task": Kind(Task, frozenset({"parts", "seed"})),
     **model_parts.KINDS,
     "dataset": Kind(Dataset),
     "tokenizer": Kind(Tokenizer),
@@ -72,28 +70,6 @@ def check_groups(config: Config) -> None:
             )
 
 
-def check_trainer(config: Config) -> None:
-    """Check that the settings of the trainer that the task does not use have their default values.
-
-    Raises:
-        UserError: names the setting and the task.
-    """
-    target: type[Task] = locate("task", config.task, KINDS)
-    defaults, settings = trainer_defaults(), trainer_values(config.trainer)
-    for name in TASK_SETTINGS:
-        if name not in target.settings and settings[name] != defaults[name]:
-            used = [f"trainer.{one}" for one in target.settings]
-            raise UserError(
-                f"trainer.{name}={settings[name]} is not allowed: {target.__name__} does not use this setting. Leave "
-                f"it out. Used: {', '.join(used) or 'none'}, and the settings that do not depend on the task."
-            )
-
-
-def trainer_values(trainer: TrainerConfig) -> dict[str, Any]:
-    """Return the settings of the trainer as plain values."""
-    return {name: value.value if isinstance(value, Enum) else value for name, value in vars(trainer).items()}
-
-
 def build_parts(config: Config) -> Parts:
     """Return the constructors of the parts that a task uses."""
     return Parts(
@@ -109,10 +85,8 @@ def build_parts(config: Config) -> Parts:
 
 def build_task(config: Config) -> Task:
     """Return the task of a run."""
-    target: type[Task] = locate("task", config.task, KINDS)
-    values = trainer_values(config.trainer)
-    settings = {name: values[name] for name in target.settings}
-    built: Task = part("task", config.task, KINDS)(parts=build_parts(config), seed=config.seed, **settings)
+    built: Task = part("task", config.task, KINDS)(parts=build_parts(config), seed=config.seed)
+    built.monitor = config.trainer.monitor
     built.metrics = (*built.metrics, *build_metrics(config))
     return built
 

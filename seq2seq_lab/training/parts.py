@@ -11,7 +11,7 @@ from seq2seq_lab.models.encoders.base import Encoder
 from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tasks.parts import monitored
 from seq2seq_lab.training.schedules import Schedule
-from seq2seq_lab.training.trainer import TrainerSettings
+from seq2seq_lab.training.state import TrainerSettings
 
 KINDS = {
     "optimizer": Kind(torch.optim.Optimizer, frozenset({"params"})),

@@ -27,7 +27,7 @@ LINES = results.read_lines(results.RESULTS)
 CURRENT = results.current(LINES)
 SETTINGS = (
     "dataset.train=20 dataset.validation=4 dataset.test=4 dataset.test_compositional=0 trainer.max_epochs=1 "
-    "trainer.samples=0 trainer.device=cpu model.embedding_size=8 model.hidden_size=8 model.encoder_hidden_size=4"
+    "task.samples=0 trainer.device=cpu model.embedding_size=8 model.hidden_size=8 model.encoder_hidden_size=4"
 )
 COMMAND = f"python -m seq2seq_lab {SETTINGS} tokenizer=char"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -313,7 +313,7 @@ def test_similarity_has_a_row_for_one_and_for_all_references() -> None:
     )
     every = replace(
         one,
-        evaluation="python -m seq2seq_lab.evaluate RUN trainer.multi_reference=true",
+        evaluation="python -m seq2seq_lab.evaluate RUN task.multi_reference=true",
         scores={"test/bleu": 55.0, "test/bleu_confidence": 1.5},
     )
     beam = replace(one, evaluation="python -m seq2seq_lab.evaluate RUN search=beam")
@@ -336,7 +336,7 @@ def test_the_runs_of_the_readme_have_the_same_test_sets() -> None:
         result_tables.readme_runs([attn])
 
 
-SMALL = "trainer.max_epochs=1 trainer.samples=0 trainer.device=cpu"
+SMALL = "trainer.max_epochs=1 task.samples=0 trainer.device=cpu"
 TINY = f"{SMALL} model.encoder_hidden_size=8"
 SPLITS = "dataset.train=20 dataset.validation=8 dataset.test=8"
 OTHER_TASKS = {  # the task: the settings of a small run, and a score that is kept for each example

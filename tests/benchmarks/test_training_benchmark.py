@@ -142,7 +142,7 @@ def test_a_turn_counts_real_target_tokens_and_trains() -> None:
     assert turn.tokens == int((data.text.target.lengths[torch.from_numpy(index)] - 1).sum())
     assert turn.operations == 14
     assert turn.seconds > 0
-    assert learner.trainer.state.step == 3  # one is not measured
+    assert learner.state.step == 3  # one is not measured
     assert not torch.equal(before, learner.model.target_embedding.weight)
 
 

@@ -1,9 +1,10 @@
 """The typed configuration and its checks, and types in words."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Literal
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
@@ -12,9 +13,7 @@ from torch import Tensor
 
 from seq2seq_lab.config.compose import composer, hydra
 from seq2seq_lab.config.schema import (
-    ABOVE_ZERO,
-    BELOW_ONE,
-    NOT_NEGATIVE,
+    SET_BY_STUDIES,
     SLOTS,
     Config,
     Precision,
@@ -27,7 +26,7 @@ from seq2seq_lab.config.schema import (
     typed,
 )
 from seq2seq_lab.config.trust import trusted_modules
-from seq2seq_lab.config.type_checks import choices, describe, fits, wrong_type
+from seq2seq_lab.config.type_checks import Above, choices, describe, fits, wrong_type
 from seq2seq_lab.errors import UserError
 
 
@@ -92,16 +91,32 @@ def test_every_field_has_a_default_in_the_files(node: DictConfig) -> None:
     assert not OmegaConf.missing_keys(node)
 
 
+def numbers(section: type = Config, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """The keys of the closed sections whose values are numbers, with their types."""
+    for name, hint in get_type_hints(section).items():
+        kinds = [int, float] if hint in (int | None, float | None) else [hint]
+        if is_dataclass(hint):
+            yield from numbers(hint, f"{prefix}{name}.")
+        elif kinds[0] in (int, float) and f"{prefix}{name}" not in SET_BY_STUDIES:
+            yield f"{prefix}{name}", kinds[0]
+
+
+@pytest.mark.parametrize("key", [key for key, _ in numbers()])
+def test_every_number_of_the_closed_sections_has_a_range(node: DictConfig, key: str) -> None:
+    OmegaConf.update(node, key, -1)
+    with pytest.raises(UserError, match=rf"{re.escape(key)}=-1(\.0)? is not allowed"):
+        check(typed(node))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        *((key, 0, "above 0") for key in ABOVE_ZERO),
-        *((key, value, "less than 1") for key in BELOW_ONE for value in (-0.1, 1.0)),
-        *((key, -1, "0 or more") for key in NOT_NEGATIVE),
-        ("trainer.length_bounds", [2, 2], "increasing"),
-        ("trainer.length_bounds", [0, 2], "above 0"),
-        ("seed", -1, "from 0"),
-        ("seed", 2**32, "from 0"),
+        ("model.num_layers", 0, "a whole number above 0"),
+        ("model.dropout", 1.0, "at least 0 and below 1"),
+        ("trainer.max_restarts", -1, "at least 0"),
+        ("trainer.clip_norm", math.inf, "above 0"),
+        ("trainer.patience", 0, "a whole number above 0 or null"),
+        ("seed", 2**32, "below 4294967296"),
     ],
 )
 def test_check_names_key_value_and_what_is_allowed(
@@ -135,8 +150,8 @@ def test_the_number_of_threads_is_no_truth_value(node: DictConfig) -> None:
 
 
 def test_annotation_of_a_dotted_key() -> None:
-    assert annotation("seed") is int
-    assert annotation("trainer.clip_norm") == float | None
+    assert annotation("trainer.profile") is bool
+    assert annotation("trainer.clip_norm") == Annotated[float, Above(0)] | None
     assert annotation("trainer.foo") is None
     assert annotation("encoder.hidden_size") is None
     assert annotation("seed.x") is None

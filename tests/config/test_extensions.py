@@ -287,7 +287,7 @@ def test_resuming_a_run_of_ones_own_needs_the_folder_again(
 def test_the_examples_are_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = "attention=mine encoder=convolution decoder.cell=gru dataset=reversal dataset.train=300 schedule=triangle"
     sizes = [f"model.{name}=8" for name in ("embedding_size", "encoder_hidden_size", "hidden_size")]
-    settings = [*parts.split(), *sizes, "logger=none", "trainer.fast_dev_run=true", "trainer.samples=1"]
+    settings = [*parts.split(), *sizes, "logger=none", "trainer.fast_dev_run=true", "task.samples=1"]
     monkeypatch.chdir(tmp_path)
     relative = os.path.relpath(EXAMPLES, tmp_path)
     assert command_line.run("--config-dir", relative, *settings, "hydra.run.dir=run") == 0

@@ -38,11 +38,11 @@ MULTI30K = ADAM | {
     "teacher_forcing._target_": "seq2seq_lab.tasks.translation.teacher_forcing.Constant",
     "teacher_forcing.ratio": 0.5,
     "teacher_forcing.scope": "step",
-    "trainer.batch_size": 128,
+    "task.batch_size": 128,
     "trainer.clip_norm": 1.0,
     "trainer.max_epochs": 10,
-    "trainer.label_smoothing": 0.0,
-    "trainer.r_drop": 0.0,
+    "task.label_smoothing": 0.0,
+    "task.r_drop": 0.0,
     "trainer.monitor": "val/loss_free_running",
 }
 PRESETS: dict[str, dict[str, Any]] = {
@@ -136,7 +136,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "encoder.encoder_output_dropout": 0.5,
         "decoder.state_dropout": 0.5,
         "model.tied_embeddings": "none",
-        "trainer.batch_size": 32,
+        "task.batch_size": 32,
         "trainer.clip_norm": 0.38,
         "trainer.monitor": "val/bleu_lowercased_tokenised",
     },

@@ -13,7 +13,7 @@ import torch
 from hydra import compose
 
 from seq2seq_lab.config.compose import composer
-from seq2seq_lab.config.schema import SLOTS, TASK_SETTINGS, Config, Precision, typed
+from seq2seq_lab.config.schema import SLOTS, Config, Precision, typed
 from seq2seq_lab.config.slots import INSTRUCTIONS, Kind, annotations, check_slot, missing_methods, part
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenized import tokenize_corpus
@@ -24,7 +24,6 @@ from seq2seq_lab.models.seq2seq import build_seq2seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.parts import build_dataset, build_search, build_task, build_tokenizer, check_model
 from seq2seq_lab.tasks.translation.evaluation import METRICS, TranslationEvaluator, TranslationSplit
-from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 
@@ -207,8 +206,18 @@ def test_tied_tables_need_one_vocabulary(config: Config) -> None:
     assert model.source_embedding is model.target_embedding
 
 
-def test_every_setting_that_translation_reads_is_refused_for_other_tasks() -> None:
-    assert set(TASK_SETTINGS) == set(TranslationTask.settings) - {"monitor"}
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("task.batch_size=0", "task.batch_unit=token", "task.max_length=0", "task.pad_to=0"),
+        *("task.label_smoothing=1.0", "task.r_drop=-1", "task.eval_batch_size=0", "task.max_eval_length=0"),
+        *("task.samples=-1", "task.length_bounds=[2, 2]", "task.length_bounds=[0, 2]"),
+        *("task.bleu_tokenizer=zhh", "task.stop_at_eos=1"),
+    ],
+)
+def test_settings_of_tasks_have_types_and_ranges(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(setting) == 2
+    assert f"{setting} is not allowed." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -356,7 +356,7 @@ def test_long_pairs_are_left_out_of_every_epoch(make: Callable[[], Tokenizer]) -
     assert text.left_out == 1  # "the cat sleeps"
     assert len(text.epoch(0)) == len(text.epoch(1)) == 2
     assert text.epoch(0).source.lengths[0] == 2  # the empty line: <sos> and <eos>
-    with pytest.raises(UserError, match=r"trainer\.max_length=0"):
+    with pytest.raises(UserError, match=r"task\.max_length=0"):
         training_text(make, 0)
 
 

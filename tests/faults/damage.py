@@ -196,7 +196,7 @@ def changed_on_resume(rig: Rig) -> Seen:
         "dropout: 0.3": ("dropout: 0.0", "dropout was 0.3 and is now 0"),
         "validation: 4": ("validation: 3", "other data"),
         "lowercase: false": ("lowercase: true", "data or the tokenizer"),
-        "label_smoothing: 0.0": ("label_smoothing: 0.1", "trainer.label_smoothing was 0 and is now 0.1"),
+        "label_smoothing: 0.0": ("label_smoothing: 0.1", "task.label_smoothing was 0 and is now 0.1"),
     }
     for old, (new, named) in edits.items():
         folder = interrupted(rig)

@@ -32,8 +32,8 @@ EVALUATIONS = 4  # of a run: two validations, then the scores of validation and 
 VARIANTS = (
     (),
     ("tokenizer=bpe_dropout", "tokenizer.vocab_size=270"),
-    ("trainer.r_drop=5",),
-    ("trainer.batch_unit=tokens", "trainer.batch_size=150"),
+    ("task.r_drop=5",),
+    ("task.batch_unit=tokens", "task.batch_size=150"),
     ("schedule=plateau", "schedule.patience=0", "trainer.validate_every=0.4"),
     ("trainer.patience=1", "trainer.validate_every=2", "trainer.validate_unit=step", "optimizer.lr=1e-9"),
 )

@@ -27,7 +27,7 @@ from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator
 from seq2seq_lab.training import checkpoint
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.step import TrainingStep
 
 SETTINGS = (
     *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
@@ -39,8 +39,8 @@ SETTINGS = (
         "model.hidden_size=8",
     ),
     *("model.encoder_hidden_size=4", "model.dropout=0.3", "teacher_forcing.ratio=0.5", "trainer.device=cpu"),
-    *("trainer.precision=fp32", "trainer.samples=0", "trainer.log_every_steps=1", "trainer.batch_size=16"),
-    *("trainer.max_epochs=2", "trainer.eval_batch_size=2", "trainer.checkpoint_every_steps=2", "logger=none"),
+    *("trainer.precision=fp32", "task.samples=0", "trainer.log_every_steps=1", "task.batch_size=16"),
+    *("trainer.max_epochs=2", "task.eval_batch_size=2", "trainer.checkpoint_every_steps=2", "logger=none"),
 )
 STEPS = 10  # of a run with these settings, 5 in an epoch
 RANKS = "trainer.devices=2"
@@ -256,14 +256,14 @@ def at_step(place: int, action: Action, rank: int = 0) -> Hook:
     """Call an action between the backward pass and the update of a step, counted from 0."""
 
     def hook() -> None:
-        update = Trainer._update_weights
+        update = TrainingStep._update_weights
 
-        def updating(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-            if trainer.state.step == place and trainer.compute.ranks.rank == rank:
+        def updating(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+            if current == place and training_step.compute.ranks.rank == rank:
                 action()
-            return update(trainer, loss_sum)
+            return update(training_step, loss_sum, current)
 
-        Trainer._update_weights = updating  # type: ignore[method-assign]
+        TrainingStep._update_weights = updating  # type: ignore[method-assign]
 
     return hook
 

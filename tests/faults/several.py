@@ -35,8 +35,10 @@ from seq2seq_lab.files import read_json_object
 from seq2seq_lab.runtime import watch
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.greedy import GreedySearch
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.translation.task import TranslationTask
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 TIMEOUT = 4  # trainer.timeout_seconds of a rank that hangs
 SLACK = 10  # seconds more on a busy machine
@@ -47,23 +49,23 @@ def change_in_step(step: int, rank: int, what: str) -> Hook:
     """Multiply the loss or a gradient by NaN in a step of a rank, or add 1e-3 to a weight after it."""
 
     def hook() -> None:
-        update = Trainer._update_weights
+        update = TrainingStep._update_weights
 
-        def updating(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-            if trainer.state.step != step or trainer.compute.ranks.rank != rank:
-                return update(trainer, loss_sum)
-            weight = next(trainer.model.parameters())
+        def updating(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+            if current != step or training_step.compute.ranks.rank != rank:
+                return update(training_step, loss_sum, current)
+            weight = next(training_step.model.parameters())
             if what == "loss":
                 loss_sum = loss_sum * math.nan
             elif what == "gradient":
                 assert weight.grad is not None
                 weight.grad *= math.nan
-            updated = update(trainer, loss_sum)
+            updated = update(training_step, loss_sum, current)
             if what == "weight":
                 weight.data[0, 0] += 1e-3
             return updated
 
-        Trainer._update_weights = updating  # type: ignore[method-assign]
+        TrainingStep._update_weights = updating  # type: ignore[method-assign]
 
     return hook
 
@@ -255,14 +257,14 @@ def crashing_job(rig: Rig) -> Seen:
     statuses: dict[str, str] = {}
 
     def hook() -> None:
-        step = Trainer.step
+        step = TrainingStep.__call__
 
-        def failing(trainer: Trainer, number: int) -> Any:
-            if trainer.seed == 2:
+        def failing(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+            if training_step.seed == 2:
                 raise ZeroDivisionError("injected")
-            return step(trainer, number)
+            return step(training_step, plan, state)
 
-        Trainer.step = failing  # type: ignore[method-assign]
+        TrainingStep.__call__ = failing  # type: ignore[method-assign]
 
     ended = rig.program(folder.parent, *_study(), hooks=[hook])
     for path in _results(folder.parent):

@@ -18,7 +18,7 @@ SETTINGS = [
     *("dataset.train=48", "dataset.validation=8", "dataset.test=8", "dataset.test_compositional=0"),
     # The weights are the largest file: the limits of the tests refuse it, and not the log.
     *("model.embedding_size=32", "model.hidden_size=32", "model.encoder_hidden_size=16", "logger=none"),
-    *("trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0", "trainer.log_every_steps=1"),
+    *("trainer.device=cpu", "trainer.precision=fp32", "task.samples=0", "trainer.log_every_steps=1"),
 ]
 
 

@@ -17,14 +17,16 @@ import seq2seq_lab
 from seq2seq_lab.errors import Preempted, UserError
 from seq2seq_lab.launching import launch
 from seq2seq_lab.runtime import watch
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.training import checkpoint
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 SETTINGS = [
     *("dataset.train=80", "dataset.validation=8", "dataset.test=8", "dataset.test_compositional=0"),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0.3"),
-    *("trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0", "trainer.log_every_steps=1"),
-    *("trainer.batch_size=16", "trainer.max_epochs=2", "trainer.eval_batch_size=2", "logger=none"),
+    *("trainer.device=cpu", "trainer.precision=fp32", "task.samples=0", "trainer.log_every_steps=1"),
+    *("task.batch_size=16", "trainer.max_epochs=2", "task.eval_batch_size=2", "logger=none"),
 ]
 STEPS = 10
 
@@ -70,14 +72,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def send_in_step(monkeypatch: pytest.MonkeyPatch, step: int, number: int, rank: int = 1) -> None:
     """Send a rank a signal in a step."""
-    update = Trainer._update_weights
+    update = TrainingStep._update_weights
 
-    def send(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-        if trainer.state.step == step and trainer.compute.ranks.rank == rank:
+    def send(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+        if current == step and training_step.compute.ranks.rank == rank:
             os.kill(os.getpid(), number)
-        return update(trainer, loss_sum)
+        return update(training_step, loss_sum, current)
 
-    monkeypatch.setattr(Trainer, "_update_weights", send)
+    monkeypatch.setattr(TrainingStep, "_update_weights", send)
 
 
 def test_a_signal_to_one_rank_stops_both_at_the_same_step(
@@ -115,16 +117,16 @@ SHORT = ("trainer.start_timeout_seconds=30", "trainer.timeout_seconds=4")
 def test_a_rank_that_hangs_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "cores", lambda: [0, 1])
     marker = tmp_path / "hung"
-    update = Trainer._update_weights
+    update = TrainingStep._update_weights
 
-    def hang(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-        if trainer.state.step == 6 and trainer.compute.ranks.rank == 0:
+    def hang(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+        if current == 6 and training_step.compute.ranks.rank == 0:
             time.sleep(2 * watch.INTERVAL)  # until the other rank has read what this one does
             marker.write_text(f"{os.getpid()} {time.time()}")
             os.kill(os.getpid(), signal.SIGSTOP)
-        return update(trainer, loss_sum)
+        return update(training_step, loss_sum, current)
 
-    monkeypatch.setattr(Trainer, "_update_weights", hang)
+    monkeypatch.setattr(TrainingStep, "_update_weights", hang)
     with pytest.raises(UserError, match=r"timeout_seconds=4: .* on rank 0 \(step 7, backward\)"):
         train_on_ranks(tmp_path / "run", *SHORT)
     process, since = marker.read_text().split()
@@ -137,12 +139,12 @@ def test_a_rank_that_hangs_ends_the_run(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_traceback_of_a_rank_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "cores", lambda: [0, 1])
 
-    def broken(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-        if trainer.compute.ranks.rank == 1:
+    def broken(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+        if training_step.compute.ranks.rank == 1:
             raise ZeroDivisionError("of rank 1")
-        trainer.compute.ranks.barrier()
+        training_step.compute.ranks.barrier()
 
-    monkeypatch.setattr(Trainer, "_update_weights", broken)
+    monkeypatch.setattr(TrainingStep, "_update_weights", broken)
     with pytest.raises(
         RuntimeError, match=r"(?s)Rank 1 failed.*Traceback.*in broken.*ZeroDivisionError: of rank 1"
     ):
@@ -156,16 +158,16 @@ def test_ranks_that_drift_apart_are_refused_at_the_next_validation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "cores", lambda: [0, 1])
-    step = Trainer.step
+    step = TrainingStep.__call__
 
-    def drifting(trainer: Trainer, number: int) -> Any:
-        done = step(trainer, number)
-        if trainer.state.step == 6 and trainer.compute.ranks.rank == 1:
-            weight = next(trainer.model.parameters())
-            trainer.optimizer.state[weight]["exp_avg_sq"].data[0, 0] += 1e-3
+    def drifting(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        done = step(training_step, plan, state)
+        if state.step == 6 and training_step.compute.ranks.rank == 1:
+            weight = next(training_step.model.parameters())
+            training_step.optimizer.state[weight]["exp_avg_sq"].data[0, 0] += 1e-3
         return done
 
-    monkeypatch.setattr(Trainer, "step", drifting)
+    monkeypatch.setattr(TrainingStep, "__call__", drifting)
     with pytest.raises(UserError, match=r"rank 1 differ from those of rank 0 at step 10.*resume="):
         train_on_ranks(tmp_path / "run")
     assert status_of(tmp_path / "run") == "failed"

@@ -131,16 +131,16 @@ def test_bfloat16_is_near_float32(gpu: torch.device) -> None:
 
 def test_float16_skips_a_step_that_overflows_and_trains(gpu: torch.device) -> None:
     learner, plan = package("bahdanau", gpu)
-    learner.trainer.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**40)
+    learner.step.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**40)
     before = nn.utils.parameters_to_vector(learner.model.parameters()).detach().clone()
     learner.train_step(plan[0], 1.0, Precision.fp16)
     assert torch.equal(nn.utils.parameters_to_vector(learner.model.parameters()), before)
-    assert learner.trainer.scaler.get_scale() == 2.0**39
-    learner.trainer.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**10)
+    assert learner.step.scaler.get_scale() == 2.0**39
+    learner.step.scaler = torch.amp.GradScaler(gpu.type, init_scale=2.0**10)
     losses = [float(learner.train_step(plan[0], 1.0, Precision.fp16)) for _ in range(30)]
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0]
-    assert learner.trainer.scaler.get_scale() == 2.0**10
+    assert learner.step.scaler.get_scale() == 2.0**10
 
 
 def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_a_checkpoint_moves_to_a_cpu_and_back(gpu: torch.device, tmp_path: Path)
         here.train_step(step, 1.0, Precision.fp32)
     for number, (written, read) in enumerate(((here, there), (there, back))):
         path = checkpoint.save(
-            tmp_path, f"step_{number}", written.model, written.trainer.optimizer, {}, best=None, task_state={}
+            tmp_path, f"step_{number}", written.model, written.step.optimizer, {}, best=None, task_state={}
         )
         checkpoint.load_weights(path, read.model)
-        checkpoint.load_optimizer(path, read.trainer.optimizer)
-        read.trainer.state.step = 3
+        checkpoint.load_optimizer(path, read.step.optimizer)
+        read.state.step = 3
     for (name, weight), other in zip(here.model.named_parameters(), back.model.parameters(), strict=True):
         assert other.device.type == gpu.type
         assert torch.equal(weight, other), name
@@ -196,7 +196,7 @@ RUN = [
         "logger=none",
     ),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8", "schedule=constant"),
-    *("trainer.batch_size=16", "trainer.samples=0", "trainer.log_every_steps=1", "teacher_forcing.ratio=0.5"),
+    *("task.batch_size=16", "task.samples=0", "trainer.log_every_steps=1", "teacher_forcing.ratio=0.5"),
     *("trainer.validate_every=3", "trainer.validate_unit=step"),
 ]
 

@@ -66,7 +66,7 @@ class MyAttention(Attention):
         ("trainer.max_epochs.x=3", ["trainer.max_epochs.x=3", "a whole number"]),
         ("trainer.clip_norm=abc", ["trainer.clip_norm=abc", "a number or null"]),
         ("trainer.precision=bf17", ["trainer.precision=bf17", "'bf16'", "auto, fp32, tf32, bf16, fp16"]),
-        ("trainer.length_bounds=[1,x]", ["trainer.length_bounds=[1,x]", "a list, each a whole number"]),
+        ("task.length_bounds=[1,x]", ["task.length_bounds=[1,x]", "a list, each a whole number"]),
         ("seed=[1,2]", ["seed=[1,2]", "a whole number"]),
         # wrong types in slots
         ("encoder.hidden_size=big", ["encoder.hidden_size=big", "a whole number"]),

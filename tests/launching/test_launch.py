@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import launch, start
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.runtime.torchrun import is_external_rank, is_secondary_rank
 
 SETTINGS = [
@@ -34,10 +35,10 @@ SETTINGS = [
     *(
         "schedule=constant",
         "trainer.max_epochs=2",
-        "trainer.batch_size=16",
+        "task.batch_size=16",
         "trainer.device=cpu",
         "trainer.precision=fp32",
-        "trainer.samples=0",
+        "task.samples=0",
     ),
     "logger=none",
 ]
@@ -149,10 +150,11 @@ def test_a_port_that_is_in_use_is_refused(
 def test_a_rank_that_has_lost_rank_0_keeps_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(job: Job, ranks: Ranks, report: Callable[[str], None]) -> dict[str, Any]:
+    def lost(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
         raise RuntimeError("gloo/transport/tcp/pair.cc: Connection closed by peer")
 
-    monkeypatch.setattr(launch, "_run_rank", lost)
+    monkeypatch.setattr("seq2seq_lab.run.experiment", lost)
+    monkeypatch.setattr(launch, "watched", lambda *_: nullcontext())
     monkeypatch.setattr(launch, "LOST_SECONDS", 0.0)
     job = Job(compose_run(SETTINGS).config, {}, {}, tmp_path, resume=False)
     ranks = Ranks(1, 2, 1, store=distributed.HashStore())  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ SETTINGS = (
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none"),
     *(
         "trainer.max_epochs=1",
-        "trainer.batch_size=8",
+        "task.batch_size=8",
         "trainer.log_every_steps=1",
         "trainer.deterministic=true",
     ),

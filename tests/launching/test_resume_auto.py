@@ -13,13 +13,14 @@ import torch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import lock_folder, read_result, read_run_json
 from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.trainer import Trainer
 
 SETTINGS = (
     *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
     *("dataset.test_compositional=0", "model.embedding_size=8", "model.hidden_size=8"),
-    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0"),
-    *("trainer.batch_size=16", "trainer.max_epochs=2", "trainer.log_every_steps=1", "logger=none"),
+    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "task.samples=0"),
+    *("task.batch_size=16", "trainer.max_epochs=2", "trainer.log_every_steps=1", "logger=none"),
     "model.dropout=0.3",
 )
 STARTS, RESUMES = "no checkpoint, starting the run", "resuming from the newest checkpoint"
@@ -30,14 +31,14 @@ def line(folder: Path, *others: str) -> list[str]:
 
 
 def stop_in(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    update = Trainer._update_weights
+    update = TrainingStep._update_weights
 
-    def stopping(trainer: Trainer, loss_sum: torch.Tensor) -> Any:
-        if trainer.state.step == step:
+    def stopping(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
+        if current == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return update(trainer, loss_sum)
+        return update(training_step, loss_sum, current)
 
-    monkeypatch.setattr(Trainer, "_update_weights", stopping)
+    monkeypatch.setattr(TrainingStep, "_update_weights", stopping)
 
 
 def fail(trainer: Trainer) -> None:

@@ -628,7 +628,7 @@ def test_jobs_side_by_side_in_processes_of_their_own(
         ),
         *(
             "trainer.fast_dev_run=true",
-            "trainer.samples=0",
+            "task.samples=0",
             "study.name=side",
             "hydra/launcher=local",
             "hydra.launcher.jobs=2",
@@ -636,25 +636,25 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     ]
 
     # No pair is as short as the first.
-    assert command_line.run(*settings, "-m", "trainer.max_length=1,50") == 2
+    assert command_line.run(*settings, "-m", "task.max_length=1,50") == 2
     assert program.jobs == []
     said = capsys.readouterr()
     assert "Jobs: 2, 0 of them finished before." in said.out
-    assert "] trainer.max_length=50: val BLEU " in said.out
-    assert "] trainer.max_length=1: failed: UserError: " in said.out
-    assert "Jobs without a result:\n  trainer.max_length=1 in sweeps/side/" in said.err
+    assert "] task.max_length=50: val BLEU " in said.out
+    assert "] task.max_length=1: failed: UserError: " in said.out
+    assert "Jobs without a result:\n  task.max_length=1 in sweeps/side/" in said.err
     (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
     assert "results" in (folder / "console.log").read_text("utf-8")
     record = json.loads((folder / "run.json").read_text("utf-8"))
     assert record["choices"]["logger"] == "none"
     kept = [word for word in settings if not word.startswith("hydra")]
-    assert sorted(record["overrides"]) == sorted([*kept, "trainer.max_length=50"])
+    assert sorted(record["overrides"]) == sorted([*kept, "task.max_length=50"])
     assert "overrides" not in json.loads((folder / "result.json").read_text("utf-8"))["provenance"]
     assert [entry.number for entry in read_index(tmp_path / "sweeps" / "side")] == [0, 1]
-    assert program(*settings, "-m", "trainer.max_length=50") == []
+    assert program(*settings, "-m", "task.max_length=50") == []
     again = capsys.readouterr().out
     assert "Jobs: 1, 1 of them finished before." in again
-    assert "] trainer.max_length=" not in again
+    assert "] task.max_length=" not in again
 
 
 @pytest.mark.parametrize("name", [(), ("study.name=mine",)])

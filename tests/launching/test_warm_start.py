@@ -30,11 +30,11 @@ DATA = (
     "dataset.test=16",
     "dataset.test_compositional=0",
     "dataset.max_depth=2",
-    "trainer.batch_size=32",
+    "task.batch_size=32",
     "trainer.fast_dev_run=true",
     "trainer.device=cpu",
     "trainer.precision=fp32",
-    "trainer.samples=0",
+    "task.samples=0",
     "logger=none",
 )
 MODEL = (

@@ -37,7 +37,7 @@ class Known(Metric):
 """
 TINY = (
     *("model.embedding_size=8", "model.encoder_hidden_size=8", "model.hidden_size=8", "trainer.max_epochs=1"),
-    *("trainer.batch_size=16", "trainer.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
+    *("task.batch_size=16", "task.samples=0", "trainer.device=cpu", "trainer.precision=fp32"),
     *("trainer.threads=1", "logger=none", "hydra.job.chdir=true"),
 )
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -101,7 +101,7 @@ def test_a_run_reads_the_files_of_the_first_directory(start: Path, first: str) -
 @pytest.mark.slow
 def test_the_commands_that_it_prints_work_in_the_first_directory(start: Path, first: str) -> None:
     commands = " ".join(first.replace("\\\n", "").split())  # a long command is folded
-    assert f"seq2seq_lab.translate {start / 'first'}" in commands
+    assert f"seq2seq_lab.predict {start / 'first'}" in commands
 
 
 @pytest.mark.slow

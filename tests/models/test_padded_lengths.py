@@ -1,4 +1,4 @@
-"""`trainer.pad_to`: batches of rounded lengths have the loss and the gradients of batches of exact lengths."""
+"""`task.pad_to`: batches of rounded lengths have the loss and the gradients of batches of exact lengths."""
 
 import pytest
 import torch

@@ -26,10 +26,12 @@ from seq2seq_lab.errors import UserError  # noqa: E402
 from seq2seq_lab.models.classifier import build_classifier  # noqa: E402
 from seq2seq_lab.models.encoders import PretrainedEncoder  # noqa: E402
 from seq2seq_lab.models.initialization import Xavier  # noqa: E402
+from seq2seq_lab.tasks.base import EpochPlan  # noqa: E402
 from seq2seq_lab.tracking import read_metrics  # noqa: E402
 from seq2seq_lab.training import checkpoint  # noqa: E402
 from seq2seq_lab.training.parts import build_optimizer  # noqa: E402
-from seq2seq_lab.training.trainer import Trainer  # noqa: E402
+from seq2seq_lab.training.state import TrainState  # noqa: E402
+from seq2seq_lab.training.step import TrainingStep  # noqa: E402
 
 TEXTS = ("a dog sleeps.", "Rain", "the old man's hat")
 MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "logger=none")
@@ -38,11 +40,11 @@ LINE = (
     *("encoder=pretrained", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
     *(
         "dataset.test_compositional=0",
-        "trainer.batch_size=20",
+        "task.batch_size=20",
         "trainer.checkpoint_every_steps=1",
         "trainer.micro_batches=2",
         "trainer.max_epochs=1",
-        "trainer.samples=1",
+        "task.samples=1",
     ),
     *(
         "search=beam",
@@ -185,15 +187,15 @@ def test_a_run_with_a_frozen_encoder_can_be_opened(folder: Path, tmp_path: Path)
 def test_a_killed_run_resumes_with_identical_losses(
     run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, target = Trainer.step, tmp_path / "run"
+    step, target = TrainingStep.__call__, tmp_path / "run"
 
-    def killed(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == 2:
+    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == 2:
             raise KeyboardInterrupt
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", killed)
+        patch.setattr(TrainingStep, "__call__", killed)
         line = (*LINE, f"encoder.path={folder}", "encoder.lr=0.01")
         assert command_line.run(*line, f"hydra.run.dir={target}") == 130
     assert command_line.run(f"resume={target}") == 0
@@ -285,7 +287,7 @@ def test_folders_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -
 def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int], tmp_path: Path) -> None:
     """RoBERTa has no text at its positions 0 and 1."""
     encoder = encoder_of(save_tiny_bert(tmp_path, kind, **settings))
-    with pytest.raises(UserError, match=r"reads 6 at most.*trainer\.max_length=4"):
+    with pytest.raises(UserError, match=r"reads 6 at most.*task\.max_length=4"):
         encoder.encode(batch_of([[4] * 5], [[4]]), no_table)
     encoder.encode(batch_of([[4] * 4], [[4]]), no_table)
 

@@ -307,7 +307,7 @@ def test_a_run(value: str, decoder: str, tmp_path: Path) -> None:
             "model.embedding_size=8",
             "model.encoder_hidden_size=8",
             "model.hidden_size=8",
-            "trainer.samples=0",
+            "task.samples=0",
         ),
         f"cache_dir={tmp_path / 'cache'}",
     ]

@@ -26,7 +26,7 @@ from seq2seq_lab.plots import (
     save_figure,
 )
 from seq2seq_lab.plots.fonts import font_for, missing_glyphs_as_boxes
-from seq2seq_lab.runtime.console import ShadedText
+from seq2seq_lab.runtime.shades import ShadedText
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -31,7 +31,7 @@ from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.significance import compare_means, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
-from seq2seq_lab.reporting import comparison, figures, group_tests, page
+from seq2seq_lab.reporting import comparison, figures, group_tests, page, table_files
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
 from seq2seq_lab.tasks.translation.report import PAGE
@@ -242,20 +242,20 @@ def test_settings_that_vary_together_are_all_named(tmp_path: Path) -> None:
         rewrite(path, json.dumps({**json.loads(path.read_text()), "trainer": {"batch_size": 4 * size}}))
     groups = group_runs(find_runs([tmp_path])[0])
     assert [group.varies for group in groups] == [
-        {"model.hidden_size": "16", "trainer.batch_size": "64"},
-        {"model.hidden_size": "8", "trainer.batch_size": "32"},
+        {"model.hidden_size": "16", "task.batch_size": "64"},
+        {"model.hidden_size": "8", "task.batch_size": "32"},
     ]
     table = comparison.compare(groups, None)
     heads, rows, _ = comparison.cells(table)
-    assert heads[:2] == ["model.hidden_size, trainer.batch_size", "runs"]
+    assert heads[:2] == ["model.hidden_size, task.batch_size", "runs"]
     assert sorted(row[0] for row in rows) == ["16, 64", "8, 32"]
-    warned = "model.hidden_size and trainer.batch_size vary together"
-    csv_text, latex, data = comparison.as_csv(table), comparison.as_latex(table), page.page_data(table)
+    warned = "model.hidden_size and task.batch_size vary together"
+    csv_text, latex, data = table_files.as_csv(table), table_files.as_latex(table), page.page_data(table)
     for text in ("\n".join(table.warnings), csv_text, latex.replace("\\_", "_"), page.page(table, "two")):
         assert warned in text
-    assert csv_text.startswith("model.hidden_size,trainer.batch_size,runs,")
-    assert {"model.hidden_size", "trainer.batch_size"} <= {one["label"] for one in data["columns"]}
-    assert all("trainer.batch_size=" in name for name in data["runs"])
+    assert csv_text.startswith("model.hidden_size,task.batch_size,runs,")
+    assert {"model.hidden_size", "task.batch_size"} <= {one["label"] for one in data["columns"]}
+    assert all("task.batch_size=" in name for name in data["runs"])
 
 
 def test_many_settings_that_vary_together_are_one_narrow_column(
@@ -275,11 +275,11 @@ def test_many_settings_that_vary_together_are_one_narrow_column(
     main([str(tmp_path)])
     printed = capsys.readouterr().out
     assert all(text in printed for text in texts)
-    assert all(text.replace("_", "\\_") in comparison.as_latex(table) for text in texts)
+    assert all(text.replace("_", "\\_") in table_files.as_latex(table) for text in texts)
     assert all(text in page.page(table, "two") for text in texts)
     # A setting that is left out by --by is named too.
     main([str(tmp_path), "--by", "trainer.max_steps"])
-    assert "the runs also differ in model.hidden_size, trainer.batch_size" in capsys.readouterr().out
+    assert "the runs also differ in model.hidden_size, task.batch_size" in capsys.readouterr().out
 
 
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_the_note_states_the_bounds_of_a_metric_on_one_test_set(tmp_path: Path) 
     heads, *_ = comparison.cells(one)
     assert any(head.startswith("AER") for head in heads)
     assert "AER, oracle" not in heads
-    assert "test/aer_oracle mean" in comparison.as_csv(one)
+    assert "test/aer_oracle mean" in table_files.as_csv(one)
     several = comparison.compare(group_runs(find_runs([tmp_path])[0]), None)
     assert "oracle" not in comparison.note(several)
 
@@ -584,7 +584,7 @@ def test_signatures_are_shown_and_compared(tmp_path: Path) -> None:
     (run, _) = found.groups[0].runs
     signature = run.result["test/bleu_signature"]
     assert f"BLEU: {signature}." in comparison.note(found)
-    (row,) = csv.DictReader(io.StringIO(comparison.as_csv(found)))
+    (row,) = csv.DictReader(io.StringIO(table_files.as_csv(found)))
     assert row["test/bleu signature"] == signature
     assert found.warnings == ()
     change(run.folder / "result.json", **{"test/bleu_signature": "nrefs:1|version:2.4.0"})

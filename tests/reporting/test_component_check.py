@@ -8,7 +8,7 @@ import pytest
 SETTINGS = (
     *("dataset.train=60", "dataset.validation=10", "dataset.test=6", "dataset.test_compositional=0"),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "logger=none"),
-    *("trainer.max_steps=2", "trainer.batch_size=8", "trainer.device=cpu", "trainer.precision=fp32"),
+    *("trainer.max_steps=2", "task.batch_size=8", "trainer.device=cpu", "trainer.precision=fp32"),
 )
 METRIC = """
 from seq2seq_lab.metrics.base import Metric

@@ -79,23 +79,23 @@ def test_every_setting_that_was_set_is_named(
 def test_runs_with_equal_settings_are_one_group_whoever_set_them(tmp_path: Path) -> None:
     first = make_run(tmp_path / "1", ["experiment=luong2015", "dataset.path=a"])
     by_hand = ["dataset=multi30k", "dataset.path=a", "tokenizer=spacy_lowercase", "model=luong"]
-    by_hand += ["optimizer=adam_slow", "trainer.max_epochs=10", "trainer.batch_size=128"]
+    by_hand += ["optimizer=adam_slow", "trainer.max_epochs=10", "task.batch_size=128"]
     second = make_run(tmp_path / "2", by_hand)
     third = make_run(tmp_path / "3", [EPOCHS])
     one, other = group_runs([first, second, third])
     assert len(one.runs) == 2
     assert "experiment" not in one.varies
-    assert {"model", "dataset", "trainer.max_epochs", "trainer.batch_size"} <= one.varies.keys()
+    assert {"model", "dataset", "trainer.max_epochs", "task.batch_size"} <= one.varies.keys()
     assert other.varies["trainer.max_epochs"] == "2"
 
 
 def test_a_default_of_other_code_is_named(tmp_path: Path) -> None:
-    old = make_run(tmp_path / "1", [], source="old", config={"trainer.batch_size": 7})
+    old = make_run(tmp_path / "1", [], source="old", config={"task.batch_size": 7})
     new = make_run(tmp_path / "2", ["attention=multiplicative"])
-    assert [*group_runs([old, new])[0].varies] == ["attention", "trainer.batch_size"]
+    assert [*group_runs([old, new])[0].varies] == ["attention", "task.batch_size"]
     # Without a difference of the code too, although nothing set it.
-    old = make_run(tmp_path / "1", [], config={"trainer.batch_size": 7})
-    assert "trainer.batch_size" in group_runs([old, make_run(tmp_path / "2", [])])[0].varies
+    old = make_run(tmp_path / "1", [], config={"task.batch_size": 7})
+    assert "task.batch_size" in group_runs([old, make_run(tmp_path / "2", [])])[0].varies
 
 
 def test_settings_of_a_component_that_is_not_there_follow_from_it_unless_they_vary(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SETTINGS = (
         "dataset.test=pairs.tsv",
     ),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=8", "trainer.device=cpu"),
-    *("trainer.max_epochs=1", "trainer.samples=0", "trainer.precision=fp32", "optimizer.lr=0.05"),
+    *("trainer.max_epochs=1", "task.samples=0", "trainer.precision=fp32", "optimizer.lr=0.05"),
 )
 
 

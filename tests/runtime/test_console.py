@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime import console, shades
 
 
 class Clock:
@@ -350,9 +350,7 @@ def test_a_column_from_right_to_left_does_not_move_the_columns_beside_it() -> No
 
 
 def test_a_matrix_has_columns_from_right_to_left() -> None:
-    lines = console.shade_matrix(
-        ["<sos>", *HEBREW], ["a", "bb"], [[0, 0.9, 0, 0.3], [0.9, 0, 0, 0]], [(1, 0)]
-    )
+    lines = shades.shade_matrix(["<sos>", *HEBREW], ["a", "bb"], [[0, 0.9, 0, 0.3], [0.9, 0, 0, 0]], [(1, 0)])
     head, first, second = (line.replace("\u2067", "").replace("\u2069", "") for line in lines)
     assert head == "   טוב  ספר  זה  <sos>"
     assert first == " a ▒▒▒  ··· [██] ·····"
@@ -361,15 +359,15 @@ def test_a_matrix_has_columns_from_right_to_left() -> None:
 
 
 def test_shaded_words_from_right_to_left_begin_at_the_right() -> None:
-    text = console.ShadedText([*HEBREW, "GPU"], [1.0, 0.5, 0.0, 0.25], "סוג", [])
-    words, shades, caption = rendered(console.shade_texts([text])).splitlines()
+    text = shades.ShadedText([*HEBREW, "GPU"], [1.0, 0.5, 0.0, 0.25], "סוג", [])
+    words, below, caption = rendered(shades.shade_texts([text])).splitlines()
     words = words.replace("\u2067", "").replace("\u2069", "")
-    assert (words, shades) == ("GPU טוב ספר זה".rjust(100), "▒▒▒ ··· ▓▓▓ ██".rjust(100))
+    assert (words, below) == ("GPU טוב ספר זה".rjust(100), "▒▒▒ ··· ▓▓▓ ██".rjust(100))
     assert caption == "  → \u2067סוג\u2069"
 
 
 def test_lines_of_shades_fit_on_the_console() -> None:
-    text = console.ShadedText(["书" * 6] * 30, [0.5] * 30, "class", [])
-    lines = rendered(console.shade_texts([text])).splitlines()
+    text = shades.ShadedText(["书" * 6] * 30, [0.5] * 30, "class", [])
+    lines = rendered(shades.shade_texts([text])).splitlines()
     assert max(map(cell_len, lines)) <= console.PLAIN_WIDTH
     assert [cell_len(line) for line in lines[:-1:2]] == [cell_len(line) for line in lines[1::2]]

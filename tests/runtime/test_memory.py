@@ -21,7 +21,7 @@ def test_a_refused_allocation_names_the_batch_and_the_keys() -> None:
 
 def test_an_evaluation_names_its_keys() -> None:
     with (
-        pytest.raises(UserError, match=r"evaluation.*trainer\.eval_batch_size.*search\.size"),
+        pytest.raises(UserError, match=r"evaluation.*task\.eval_batch_size.*search\.size"),
         evaluation_context(None, Precision.fp32, torch.device("cpu")),
     ):
         raise MemoryError("32 GiB")

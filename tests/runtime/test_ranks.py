@@ -23,22 +23,22 @@ from seq2seq_lab.runtime.ranks import Ranks
 
 FORCED = "teacher_forcing.ratio=0.5"
 CASES = [
-    ("trainer.batch_size=8",),
-    ("trainer.batch_size=1",),  # only one rank has a sentence
+    ("task.batch_size=8",),
+    ("task.batch_size=1",),  # only one rank has a sentence
     (
-        "trainer.batch_size=60",
-        "trainer.batch_unit=tokens",
+        "task.batch_size=60",
+        "task.batch_unit=tokens",
         "decoder=bahdanau",
         FORCED,
         "teacher_forcing.scope=token",
     ),
     (
-        *("trainer.batch_size=8", "trainer.micro_batches=4", "attention=multiplicative", "encoder=bilstm"),
+        *("task.batch_size=8", "trainer.micro_batches=4", "attention=multiplicative", "encoder=bilstm"),
         *(FORCED, "teacher_forcing.scope=sequence"),
     ),
-    ("trainer.batch_size=8", FORCED, "teacher_forcing.scope=batch"),
-    ("trainer.batch_size=8", FORCED, "teacher_forcing.scope=step", "trainer.r_drop=1"),
-    ("trainer.batch_size=8", "teacher_forcing.ratio=0", "trainer.stop_at_eos=true"),
+    ("task.batch_size=8", FORCED, "teacher_forcing.scope=batch"),
+    ("task.batch_size=8", FORCED, "teacher_forcing.scope=step", "task.r_drop=1"),
+    ("task.batch_size=8", "teacher_forcing.ratio=0", "task.stop_at_eos=true"),
 ]
 
 
@@ -71,7 +71,7 @@ def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[li
 
 
 def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() -> None:
-    case = ("trainer.batch_size=30", "model.dropout=0.3", "teacher_forcing.ratio=0.5")
+    case = ("task.batch_size=30", "model.dropout=0.3", "teacher_forcing.ratio=0.5")
     with forked_ranks():
         ranks = spawn(2, on_a_rank, [composed(case)])
     alone = train(composed((*case, "trainer.micro_batches=2")), Ranks())
@@ -84,7 +84,7 @@ def test_two_ranks_are_one_process_that_computes_in_two_parts_to_the_last_bit() 
 
 def test_all_ranks_skip_a_step_that_is_not_finite_on_one() -> None:
     with forked_ranks():
-        ranks = spawn(2, not_finite_on_rank_1, composed(("trainer.batch_size=16",)), 1)
+        ranks = spawn(2, not_finite_on_rank_1, composed(("task.batch_size=16",)), 1)
     for rank in ranks:
         assert [math.isfinite(loss) for loss in rank.losses] == [True, False, True]
         assert rank.weights.isfinite().all()

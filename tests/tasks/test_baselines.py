@@ -31,10 +31,10 @@ from seq2seq_lab.tasks.classification.data import LabelledTokens
 from seq2seq_lab.tasks.language_model.ngrams import FALLBACK, KneserNey, discounts
 from seq2seq_lab.tasks.parts import build_dataset
 
-MACHINE = ("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=1")
+MACHINE = ("logger=none", "trainer.device=cpu", "trainer.precision=fp32", "task.samples=1")
 SMALL = (
     *("dataset.train=60", "dataset.validation=12", "dataset.test=20", "trainer.max_epochs=1"),
-    *("model.embedding_size=8", "trainer.batch_size=20"),
+    *("model.embedding_size=8", "task.batch_size=20"),
 )
 GRAMMAR = (
     *("dataset.test_compositional=12", "dataset.max_depth=2", "model.encoder_hidden_size=8"),
@@ -250,7 +250,7 @@ def test_translation_records_the_copy_of_the_source_on_every_test_set(tmp_path: 
 
 def test_a_development_run_with_several_references_has_baselines(tmp_path: Path) -> None:
     settings = [word for word in GRAMMAR if not word.startswith("dataset.test_comp")]
-    several = ("dataset.test_compositional=0", "trainer.multi_reference=true", "trainer.fast_dev_run=true")
+    several = ("dataset.test_compositional=0", "task.multi_reference=true", "trainer.fast_dev_run=true")
     result = run(tmp_path / "run", *settings, *several)
     assert result["baseline/copy/test/examples"] == result["test/examples"]
     assert result["test/examples"].endswith("(multi-reference)")
@@ -293,7 +293,7 @@ def test_captioning_records_the_most_frequent_caption(tmp_path: Path) -> None:
     corpus = corpus_of(*settings)
     ((caption, _),) = Counter(corpus.train.captions).most_common(1)
     test = next(iter(corpus.tests.values()))
-    references = References(test.captions, test.names, compose_run(settings).config.trainer.multi_reference)
+    references = References(test.captions, test.names, compose_run(settings).config.task["multi_reference"])
     outputs = TextOutputs([caption] * len(test), references)
     for metric in (Bleu(), ExactMatch()):
         expected = metric.value(metric.rows(outputs).sum(0))

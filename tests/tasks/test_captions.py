@@ -28,13 +28,14 @@ from seq2seq_lab.models.encoders import ConvolutionalEncoder
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.base import EpochPlan, StepInfo
 from seq2seq_lab.tasks.captions.data import CaptionBatches, CaptionExamples, region_shares
 from seq2seq_lab.tasks.captions.evaluation import caption_of, word_attention
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.translation.teacher_forcing import Constant
 from seq2seq_lab.training.parts import build_optimizer
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -46,7 +47,7 @@ SMALL = (
         "encoder.channels=[4,6]",
         "encoder.strides=[2,2]",
     ),
-    *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("task.batch_size=8", "trainer.precision=fp32", "task.samples=1", "trainer.log_every_steps=1"),
     *("search.max_length_factor=1.0", "search.max_length_extra=1"),  # untrained models generate long captions
     *("task.doubly_stochastic=0.1", "teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0"),
 )
@@ -286,15 +287,15 @@ def test_missing_and_unreadable_images_are_refused(
 def test_a_killed_run_resumes_with_identical_losses(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Trainer.step
+    step = TrainingStep.__call__
 
-    def killed(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == 4:
+    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == 4:
             raise KeyboardInterrupt
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", killed)
+        patch.setattr(TrainingStep, "__call__", killed)
         assert command_line.run(*SMALL, f"hydra.run.dir={tmp_path}") == 130
     assert command_line.run(f"resume={tmp_path}") == 0
     assert losses(tmp_path) == losses(whole)

@@ -27,20 +27,22 @@ from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import score_tables
-from seq2seq_lab.runtime.console import ShadedText
+from seq2seq_lab.runtime.shades import ShadedText
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.classification.report import shaded_page
 from seq2seq_lab.tasks.classification.task import balanced_weights, load_vocabulary, weighted_cross_entropy
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
-MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "trainer.samples=1")
+MACHINE = ("trainer.device=cpu", "trainer.precision=fp32", "trainer.log_every_steps=1", "task.samples=1")
 LINE = (
     *("experiment=names", "dataset.names=240", "model.encoder_hidden_size=8", "model.embedding_size=8"),
-    *("trainer.batch_size=48", "trainer.max_epochs=2", "optimizer.lr=0.02", *MACHINE),
+    *("task.batch_size=48", "trainer.max_epochs=2", "optimizer.lr=0.02", *MACHINE),
 )
 SENTIMENT = (
     *("experiment=sentiment", "dataset.reviews=120", "model.encoder_hidden_size=6", "model.embedding_size=6"),
-    *("trainer.batch_size=32", "trainer.max_epochs=1", *MACHINE),
+    *("task.batch_size=32", "trainer.max_epochs=1", *MACHINE),
 )
 
 
@@ -178,16 +180,16 @@ def test_the_record_has_its_metrics_tables_and_pictures(run: Path) -> None:
 def test_a_killed_run_resumes_with_identical_losses(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, end = Trainer.step, len(losses_of(run)) - 2
+    step, end = TrainingStep.__call__, len(losses_of(run)) - 2
 
-    def killed(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == end:
+    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == end:
             raise KeyboardInterrupt
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", killed)
+        patch.setattr(TrainingStep, "__call__", killed)
         assert command_line.run(*LINE, "logger=none", f"hydra.run.dir={folder}") == 130
     assert command_line.run(f"resume={folder}") == 0
     assert losses_of(folder) == losses_of(run)
@@ -309,7 +311,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
     [
         ("decoder=luong", "decoder="),
         ("pooling=null", "pooling"),
-        ("trainer.r_drop=5.0", "trainer.r_drop"),
+        ("task.r_drop=5.0", "task.r_drop"),
         ("pooling=attention attention=none", "pooling=attention"),
         ("pooling=last attention=additive", "pooling=last"),
         ("dataset=grammar", "task=classification"),

@@ -18,9 +18,11 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import study
 from seq2seq_lab.reporting.score_tables import CLUSTERS, read_statistics
 from seq2seq_lab.runtime.console import Progress
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.dialogue import DialogueTask
 from seq2seq_lab.tasks.translation.task import TranslationTask
-from seq2seq_lab.training.trainer import Trainer
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 
 SMALL = (
     *("experiment=dialogue", "dataset.train=24", "dataset.validation=4", "dataset.test=9", "logger=none"),
@@ -30,12 +32,12 @@ SMALL = (
         "model.hidden_size=8",
         "dataset.max_distance=3",
     ),
-    *("trainer.batch_size=8", "trainer.precision=fp32", "trainer.samples=1", "trainer.log_every_steps=1"),
+    *("task.batch_size=8", "trainer.precision=fp32", "task.samples=1", "trainer.log_every_steps=1"),
     *("teacher_forcing.ratio=0.5", "trainer.max_epochs=2", "model.dropout=0.0", "search.max_length_factor=0"),
 )
 
 BOTH = ("encoder.outputs=both",)
-SHORT = (*SMALL, "trainer.max_epochs=1", "trainer.samples=0")
+SHORT = (*SMALL, "trainer.max_epochs=1", "task.samples=0")
 
 
 @pytest.fixture(scope="module")
@@ -156,15 +158,15 @@ def test_intervals_resample_the_dialogues_of_a_file(of_turns: Path, tmp_path: Pa
 def test_a_killed_run_resumes_with_identical_losses(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Trainer.step
+    step = TrainingStep.__call__
 
-    def killed(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == 4:
+    def killed(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == 4:
             raise KeyboardInterrupt
-        return step(trainer, number)
+        return step(training_step, plan, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", killed)
+        patch.setattr(TrainingStep, "__call__", killed)
         assert command_line.run(*SMALL, *BOTH, f"hydra.run.dir={tmp_path}") == 130
     assert command_line.run(f"resume={tmp_path}") == 0
     assert losses(tmp_path) == losses(whole)
@@ -224,7 +226,7 @@ def test_programs_open_a_run_of_dialogues(
         ("dataset=grammar", "task=dialogue"),
         ("encoder=convolutional model.bridge=mean", "encoder._target_"),
         ("encoder.outputs=utterances", "encoder.outputs=utterances"),
-        ("trainer.length_bounds=[3]", "trainer.length_bounds"),
+        ("task.length_bounds=[3]", "task.length_bounds"),
         ("+task.samples=3", "task.samples"),
     ],
 )

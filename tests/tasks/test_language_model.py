@@ -32,22 +32,23 @@ from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenom
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.runtime.ranks import Ranks
-from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.base import EpochPlan, StepInfo
 from seq2seq_lab.tasks.language_model.carry import CarriedState, ChunkPlan
 from seq2seq_lab.tasks.language_model.data import SentenceTokens, streams
 from seq2seq_lab.tasks.language_model.evaluation import LanguageModelOutputs
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tracking import read_metrics
+from seq2seq_lab.training.state import TrainState
+from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.threads import restored_threads
-from seq2seq_lab.training.trainer import Trainer
 
 LINE = (
     *("task=language_model", "logger=none", "trainer.device=cpu", "trainer.precision=fp32"),
     *("dataset.train=120", "dataset.validation=10", "dataset.test=40", "dataset.max_depth=2"),
-    *("model.embedding_size=12", "model.hidden_size=12", "trainer.batch_size=20"),
-    *("trainer.max_epochs=2", "trainer.log_every_steps=1", "trainer.samples=2", "optimizer.lr=0.02"),
+    *("model.embedding_size=12", "model.hidden_size=12", "task.batch_size=20"),
+    *("trainer.max_epochs=2", "trainer.log_every_steps=1", "task.samples=2", "optimizer.lr=0.02"),
 )
-CARRY = ("task.carry_state=true", "task.chunk_length=5", "trainer.batch_size=6", "trainer.max_epochs=1")
+CARRY = ("task.carry_state=true", "task.chunk_length=5", "task.batch_size=6", "trainer.max_epochs=1")
 CPU = torch.device("cpu")
 
 
@@ -119,15 +120,15 @@ def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> Non
 
 def killed(settings: tuple[str, ...], step: int, folder: Path) -> None:
     """Run until a step, and interrupt the run."""
-    trainer_step = Trainer.step
+    trainer_step = TrainingStep.__call__
 
-    def stopped(trainer: Trainer, number: int) -> Any:
-        if trainer.state.step == step:
+    def stopped(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:
+        if state.step == step:
             raise KeyboardInterrupt
-        return trainer_step(trainer, number)
+        return trainer_step(training_step, plan, state)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "step", stopped)
+        patch.setattr(TrainingStep, "__call__", stopped)
         assert command_line.run(*settings, f"hydra.run.dir={folder}") == 130
 
 
@@ -455,7 +456,7 @@ def test_an_option_of_another_task_is_refused_by_name(run: Path, capsys: pytest.
         ("task.chunk_length=0", "task.chunk_length=0"),
         ("dataset.language=de", "dataset.language=de"),
         ("embedding.source.frozen=true", "embedding.source"),
-        ("trainer.r_drop=1.0", "trainer.r_drop"),
+        ("task.r_drop=1.0", "task.r_drop"),
     ],
 )
 def test_settings_that_do_not_apply_are_refused(
@@ -466,8 +467,8 @@ def test_settings_that_do_not_apply_are_refused(
 
 
 def test_streams_are_not_counted_in_tokens(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.run(*LINE, "task.carry_state=true", "trainer.batch_unit=tokens") == 2
-    assert "trainer.batch_unit=tokens" in capsys.readouterr().err
+    assert command_line.run(*LINE, "task.carry_state=true", "task.batch_unit=tokens") == 2
+    assert "task.batch_unit=tokens" in capsys.readouterr().err
 
 
 def test_a_parallel_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

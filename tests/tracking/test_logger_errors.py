@@ -15,7 +15,7 @@ from seq2seq_lab.training.trainer import Trainer
 SETTINGS = (
     *("dataset=grammar", "dataset.train=16", "dataset.validation=4", "dataset.test=4", "logger=none"),
     *("dataset.test_compositional=0", "model.embedding_size=8", "model.hidden_size=8"),
-    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0"),
+    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "task.samples=0"),
     "trainer.max_epochs=1",
 )
 

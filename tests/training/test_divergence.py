@@ -11,13 +11,13 @@ from seq2seq_lab.files import read_result
 from seq2seq_lab.launching import study
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.divergence import LAST_STEPS, LossRecord
-from seq2seq_lab.training.trainer import TrainState
+from seq2seq_lab.training.state import TrainState
 
 SETTINGS = (
     *("dataset=grammar", "dataset.train=80", "dataset.validation=4", "dataset.test=4"),
     *("dataset.test_compositional=0", "model.embedding_size=8", "model.hidden_size=8"),
-    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "trainer.samples=0"),
-    *("trainer.batch_size=16", "trainer.max_epochs=2", "logger=none"),
+    *("model.encoder_hidden_size=4", "trainer.device=cpu", "trainer.precision=fp32", "task.samples=0"),
+    *("task.batch_size=16", "trainer.max_epochs=2", "logger=none"),
 )
 UNIFORM = math.log(50)
 
@@ -119,7 +119,7 @@ def test_a_study_does_not_repeat_a_job_that_has_diverged(
         ("trainer.fast_dev_run=true",),
         ("trainer.fast_dev_run=true", "model=transformer"),
         ("trainer.max_steps=1",),
-        ("trainer.batch_size=1", "trainer.max_steps=40", "optimizer.lr=0.05"),
+        ("task.batch_size=1", "trainer.max_steps=40", "optimizer.lr=0.05"),
         ("teacher_forcing.ratio=0", "optimizer.lr=0.02"),
         ("initialization=normal", "initialization.std=1", "trainer.max_steps=3"),
     ],

@@ -29,18 +29,19 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.console import Progress
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
-from seq2seq_lab.tasks.base import StepInfo
+from seq2seq_lab.tasks.base import EpochPlan, StepInfo
 from seq2seq_lab.tasks.evaluation import Counted
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.parts import build_task
 from seq2seq_lab.tracking import Tracker
 from seq2seq_lab.training import checkpoint
-from seq2seq_lab.training import trainer as trainer_module
+from seq2seq_lab.training import step as step_module
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
 from seq2seq_lab.training.schedules import Plateau
-from seq2seq_lab.training.trainer import Trainer, TrainState
-from seq2seq_lab.training.update import start_momentum
+from seq2seq_lab.training.state import StepResult, TrainState
+from seq2seq_lab.training.step import start_momentum
+from seq2seq_lab.training.trainer import Trainer
 
 PAIRS, BATCH = 70, 16
 STEPS = 5  # of an epoch
@@ -76,9 +77,9 @@ def text() -> TokenizedText:
 @pytest.fixture(scope="module")
 def composed() -> Config:
     overrides = [
-        *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", f"trainer.batch_size={BATCH}"),
+        *("logger=none", "trainer.device=cpu", "trainer.precision=fp32", f"task.batch_size={BATCH}"),
         *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4", "model.dropout=0"),
-        *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "trainer.samples=0"),
+        *("schedule=constant", "trainer.log_every_steps=1", "trainer.max_epochs=2", "task.samples=0"),
     ]
     with composer():
         return config.typed(hydra.compose("config", overrides))
@@ -115,7 +116,7 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
             task=task,
             model=model,
             data=TrainingExamples(
-                lambda epoch: text, BatchMaker, whole.trainer.batch_size, "sentences", seed=1
+                lambda epoch: text, BatchMaker, whole.task["batch_size"], "sentences", seed=1
             ),
             validate=validate,
             optimizer=build_optimizer(whole, model),
@@ -132,6 +133,13 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         return trainer
 
     return made
+
+
+def take_step(trainer: Trainer, number: int = 0) -> StepResult:
+    """Perform one step of the first epoch, without the loop."""
+    trainer.state.step = trainer.state.position = number
+    assert trainer.plan is not None
+    return trainer.step(trainer.plan, trainer.state)
 
 
 def weights(trainer: Trainer) -> torch.Tensor:
@@ -158,7 +166,7 @@ def validations(trainer: Trainer) -> list[int]:
 
 
 def saved(trainer: Trainer) -> list[int]:
-    return [int(path.name[5:]) for path in sorted(trainer.folder.iterdir())]
+    return [int(path.name[5:]) for path in sorted(trainer.checkpoints.folder.iterdir())]
 
 
 def test_golden_step(make: Callable[..., Trainer]) -> None:
@@ -168,7 +176,7 @@ def test_golden_step(make: Callable[..., Trainer]) -> None:
     with a change that claims to keep the arithmetic.
     """
     trainer = make()
-    loss, norm, tokens = trainer.step(0)
+    loss, norm, tokens, _ = take_step(trainer)
     assert (float(loss) / tokens, float(norm), tokens) == pytest.approx(GOLDEN, rel=1e-5)
 
 
@@ -188,13 +196,10 @@ def test_training_lowers_the_loss_and_logs_it(make: Callable[..., Trainer]) -> N
 def test_logged_loss_is_the_mean_over_tokens_since_the_last_line(make: Callable[..., Trainer]) -> None:
     trainer, other = make(log_every_steps=3, max_epochs=1), make(folder="b", max_epochs=1)
     trainer.fit()
-    sums = [other.step(0)]
-    for number in range(1, STEPS):
-        other.state.step += 1
-        sums.append(other.step(number))
+    sums = [take_step(other, number) for number in range(STEPS)]
     assert [step for step, _ in rows(trainer)] == [3, 5]
     for (_, row), part in zip(rows(trainer), (sums[:3], sums[3:]), strict=True):
-        expected = sum(float(loss) for loss, _, _ in part) / sum(tokens for _, _, tokens in part)
+        expected = sum(float(result.loss_sum) for result in part) / sum(result.units for result in part)
         assert row["train/loss"] == pytest.approx(expected, rel=1e-6)
 
 
@@ -231,7 +236,7 @@ def test_clip_norm(make: Callable[..., Trainer]) -> None:
             seen.append(float(torch.cat([g.flatten() for g in grads if g is not None]).norm()))
 
         trainer.optimizer.register_step_pre_hook(look)
-        _, norm, _ = trainer.step(0)
+        norm = take_step(trainer).norm
         return float(norm), seen[0]
 
     norm, used = gradient(None)
@@ -243,7 +248,7 @@ def test_label_smoothing_is_in_the_training_loss(make: Callable[..., Trainer]) -
     losses = []
     for smoothing in (0.0, 0.2):
         trainer = make(label_smoothing=smoothing)
-        losses.append(float(trainer.step(0)[0]))
+        losses.append(float(take_step(trainer).loss_sum))
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 
 
@@ -313,7 +318,7 @@ def test_the_loss_decides_between_equal_values_of_the_monitored_metric(
     trainer.fit()
     assert trainer.state.best == f"step_{best:08d}"
     assert saved(trainer) == sorted({best, 20})
-    assert checkpoint.best(trainer.folder).name == trainer.state.best
+    assert checkpoint.best(trainer.checkpoints.folder).name == trainer.state.best
 
 
 def test_patience_and_plateau_count_a_lower_loss_as_an_improvement(make: Callable[..., Trainer]) -> None:
@@ -322,12 +327,12 @@ def test_patience_and_plateau_count_a_lower_loss_as_an_improvement(make: Callabl
     assert validations(make(scores, losses=losses, max_epochs=5, patience=1, folder="b")) == [5, 10, 15, 20]
     assert validations(make(scores, max_epochs=5, patience=2, folder="c")) == [5, 10, 15]
     trainer = make(scores, losses=losses, max_epochs=5, folder="d")
-    trainer.schedule = Plateau(factor=0.5, patience=1)
+    trainer.step.schedule = Plateau(factor=0.5, patience=1)
     trainer.fit()
     rates = [row["train/learning_rate"] for _, row in rows(trainer)]
     assert rates == pytest.approx([3e-3] * 5 * STEPS)
     trainer = make(scores, losses=losses, max_epochs=5, folder="e")
-    trainer.schedule = Plateau(factor=0.5, patience=0)
+    trainer.step.schedule = Plateau(factor=0.5, patience=0)
     trainer.fit()
     assert [row["train/learning_rate"] for _, row in rows(trainer)][::STEPS] == pytest.approx(
         [3e-3] * 4 + [1.5e-3]
@@ -339,14 +344,14 @@ def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Tr
     interrupt(stopped, "step", 2 * STEPS)
     with pytest.raises(Preempted):
         stopped.fit()
-    path = checkpoint.newest(stopped.folder)
+    path = checkpoint.newest(stopped.checkpoints.folder)
     state = json.loads((path / "state.json").read_text("utf-8"))
     del state["train_state"]["losses"], state["train_state"]["best_loss"]
     (path / "state.json").write_text(json.dumps(state), "utf-8")
     manifest = json.loads((path / "manifest.json").read_text("utf-8"))
     manifest["files"]["state.json"] = sha256(path / "state.json")
     (path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-    resumed.load(checkpoint.newest(stopped.folder))
+    resumed.load(checkpoint.newest(stopped.checkpoints.folder))
     resumed.fit()
     assert resumed.state.losses == [None, None, 2.5]
     assert resumed.state.best == "step_00000015"
@@ -355,8 +360,8 @@ def test_a_checkpoint_of_an_earlier_version_has_no_losses(make: Callable[..., Tr
 def test_a_lost_best_checkpoint_is_replaced_by_that_of_the_lowest_loss(make: Callable[..., Trainer]) -> None:
     trainer = make((0.0,) * 4, losses=(2.0, 1.0, 1.5, 3.0), max_epochs=4, keep_checkpoints=9)
     trainer.fit()
-    (trainer.folder / "step_00000010" / "model.safetensors").unlink()
-    trainer.replace_lost_best()
+    (trainer.checkpoints.folder / "step_00000010" / "model.safetensors").unlink()
+    trainer.checkpoints.replace_lost_best(trainer.state)
     assert (trainer.state.best, trainer.state.best_loss) == ("step_00000015", 1.5)
 
 
@@ -391,10 +396,10 @@ def test_patience(make: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
     assert validations(trainer) == [5, 10, 15, 20]
     assert "Stopped early: val/bleu has not improved for 2 validations" in caplog.text
     again = make((1.0, 5.0, 4.0, 5.0, 6.0), max_epochs=5, patience=2)
-    again.load(checkpoint.newest(trainer.folder))
+    again.load(checkpoint.newest(trainer.checkpoints.folder))
     assert validations(again) == []
     patient = make((1.0, 5.0, 4.0, 5.0, 6.0), max_epochs=5, patience=3)
-    patient.load(checkpoint.newest(trainer.folder))
+    patient.load(checkpoint.newest(trainer.checkpoints.folder))
     assert validations(patient) == [25]
 
 
@@ -448,7 +453,7 @@ def test_a_signal_stops_the_training_without_a_loss(
         stopped.fit()
     assert preempted.value.exit_status == 143
     assert saved(stopped) == left
-    resumed.load(checkpoint.newest(stopped.folder))
+    resumed.load(checkpoint.newest(stopped.checkpoints.folder))
     assert resumed.state.step == left[-1]
     steps = validations(resumed)
     assert steps == [at for at in (5, 10) if at > left[-1] or at == left[-1] != stopped.state.validated]
@@ -456,13 +461,14 @@ def test_a_signal_stops_the_training_without_a_loss(
     assert losses == [(at, row["train/loss"].hex()) for at, row in rows(whole)]
     assert all(map(torch.equal, tensors(resumed), tensors(whole)))
     assert resumed.state.scores == whole.state.scores
-    assert checkpoint.best(resumed.folder).name == checkpoint.best(whole.folder).name == "step_00000010"
+    for trainer in (resumed, whole):
+        assert checkpoint.best(trainer.checkpoints.folder).name == "step_00000010"
 
 
 def test_checkpoints_by_time(make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make(checkpoint_every_minutes=2.0, keep_checkpoints=9)
     now = 1000.0
-    monkeypatch.setattr("seq2seq_lab.training.trainer.time.monotonic", lambda: now)
+    monkeypatch.setattr("seq2seq_lab.training.checkpointer.time.monotonic", lambda: now)
 
     def wait(*_: object) -> None:
         nonlocal now
@@ -525,7 +531,7 @@ def tensors(trainer: Trainer) -> list[torch.Tensor]:
 
 def skip_on_device(trainer: Trainer) -> None:
     """Skip steps in the fused kernel, as on a GPU."""
-    trainer._skips_on_device = True
+    trainer.step._skips_on_device = True
     start_momentum(trainer.optimizer)
 
 
@@ -548,19 +554,16 @@ def test_a_step_that_is_not_finite_changes_nothing(
         skip_on_device(trainer)
     spoil(trainer, where, 0, 2)
     before = weights(trainer)
-    trainer.step(0)
+    take_step(trainer, 0)
     assert torch.equal(weights(trainer), before)
-    trainer.state.step = 1
-    trainer.step(1)
+    take_step(trainer, 1)
     after_one = tensors(trainer)
     assert not torch.equal(after_one[0], before)
-    trainer.state.step = 2
-    trainer.step(2)
+    take_step(trainer, 2)
     assert all(map(torch.equal, tensors(trainer), after_one))
     # The step after the skipped one is the first of the optimizer.
     other = make(optimizer=optimizer_settings(name), folder="b")
-    other.state.step = 1
-    other.step(1)
+    take_step(other, 1)
     assert all(map(torch.equal, tensors(other), after_one))
 
 
@@ -589,7 +592,7 @@ def test_finite_steps_are_those_of_the_optimizer(
     if on_device:
         skip_on_device(guarded)
     guarded.fit()
-    monkeypatch.setattr(trainer_module, "step_if", lambda finite, optimizer, on_device: optimizer.step())
+    monkeypatch.setattr(step_module, "step_if", lambda finite, optimizer, on_device: optimizer.step())
     plain.fit()
     for one, other in zip(rows(guarded), rows(plain), strict=True):
         assert one[1]["train/loss"].hex() == other[1]["train/loss"].hex()
@@ -622,7 +625,7 @@ def test_a_resumed_run_counts_the_same_skipped_steps(stop: int, make: Callable[.
         spoil(trainer, "gradient", 1)
         spoil(trainer, "loss", 2, 6)
     whole.fit()
-    again.load(whole.folder / f"step_{stop:08d}")
+    again.load(whole.checkpoints.folder / f"step_{stop:08d}")
     again.fit()
     assert again.state.skipped == whole.state.skipped == 3
     expected = [(step, row["train/loss"].hex()) for step, row in rows(whole) if step > stop]
@@ -645,7 +648,9 @@ def test_many_skipped_steps_in_a_row_end_the_training(
     with pytest.raises(UserError, match=r"trainer\.max_skipped_steps=3.*optimizer\.lr \(now 0\.003\)"):
         trainer.fit()
     assert trainer.state.step == stops
-    assert [path.name for path in trainer.folder.glob("*")] == (["step_00000005"] if stops > 5 else [])
+    assert [path.name for path in trainer.checkpoints.folder.glob("*")] == (
+        ["step_00000005"] if stops > 5 else []
+    )
 
 
 def test_a_step_that_another_rank_makes_all_skip_is_counted(
@@ -663,19 +668,18 @@ def test_a_step_that_another_rank_makes_all_skip_is_counted(
 
 @pytest.mark.parametrize("what", ["weight", "moment"])
 def test_weights_that_are_not_finite_are_not_saved(what: str, make: Callable[..., Trainer]) -> None:
-    trainer = make(checkpoint_every_steps=1, keep_checkpoints=9)
-    trainer.settings = replace(trainer.settings, max_skipped_steps=100)
+    trainer = make(checkpoint_every_steps=1, keep_checkpoints=9, max_skipped_steps=100)
     step = trainer.step
 
-    def damaging(number: int) -> Any:
-        done = step(number)
-        if trainer.state.step == 6:
+    def damaging(plan: EpochPlan, state: TrainState) -> StepResult:
+        done = step(plan, state)
+        if state.step == 6:
             weight = next(trainer.model.parameters())
             damaged = weight if what == "weight" else trainer.optimizer.state[weight]["exp_avg"]
             damaged.data[0, 0] = math.inf
         return done
 
-    trainer.step = damaging  # type: ignore[method-assign]
+    trainer.step = damaging  # type: ignore[assignment]
     with pytest.raises(UserError, match=r"source_embedding\.table\.weight.*at step 7.*optimizer\.lr"):
         trainer.fit()
     assert saved(trainer) == [1, 2, 3, 4, 5, 6]
@@ -702,18 +706,18 @@ def test_half_precision_trains_about_alike(precision: Precision, make: Callable[
     if precision is Precision.fp16:
         assert trainer.state.scaler["scale"] > 0
         again = make(precision=precision)
-        again.load(checkpoint.newest(trainer.folder))
-        assert again.scaler.state_dict() == trainer.scaler.state_dict()
+        again.load(checkpoint.newest(trainer.checkpoints.folder))
+        assert again.step.scaler.state_dict() == trainer.step.scaler.state_dict()
 
 
 def test_an_overflow_of_fp16_halves_the_scale_and_does_not_count(make: Callable[..., Trainer]) -> None:
     trainer = make(precision=Precision.fp16)
     spoil(trainer, "gradient", 0, 7)
     trainer.fit()
-    assert trainer.scaler.get_scale() == 2.0**14
+    assert trainer.step.scaler.get_scale() == 2.0**14
     assert trainer.state.skipped == 0
     lost = make(precision=Precision.fp16, folder="b")
-    lost.scaler = torch.amp.GradScaler("cpu", init_scale=0.5)
+    lost.step.scaler = torch.amp.GradScaler("cpu", init_scale=0.5)
     spoil(lost, "gradient", 7)
     lost.fit()
     assert lost.state.skipped == 1
@@ -725,7 +729,7 @@ def test_gradients_are_clipped_after_the_scale_is_taken_off(make: Callable[..., 
         sgd = {"_target_": "torch.optim.SGD", "lr": 1.0, "fused": True}
         trainer = make(precision=precision, optimizer=sgd, clip_norm=0.01)
         before = nn.utils.parameters_to_vector(trainer.model.parameters()).detach()
-        _, norm, _ = trainer.step(0)
+        norm = take_step(trainer).norm
         change = nn.utils.parameters_to_vector(trainer.model.parameters()).detach() - before
         assert change.norm().item() == pytest.approx(0.01, rel=1e-3)
         norms.append(norm.item())
@@ -736,7 +740,7 @@ def test_other_identity_is_refused(make: Callable[..., Trainer]) -> None:
     trainer = make(max_steps=1)
     trainer.fit()
     with pytest.raises(UserError, match="the data was here and is now there"):
-        make(identity="there").load(checkpoint.newest(trainer.folder))
+        make(identity="there").load(checkpoint.newest(trainer.checkpoints.folder))
 
 
 def test_a_longer_run_logs_that_the_schedule_is_stretched(
@@ -746,7 +750,7 @@ def test_a_longer_run_logs_that_the_schedule_is_stretched(
     trainer = make(max_epochs=1)
     trainer.fit()
     longer = make(max_epochs=3)
-    longer.load(checkpoint.newest(trainer.folder))
+    longer.load(checkpoint.newest(trainer.checkpoints.folder))
     assert (longer.state.step, longer.total, longer.done) == (5, 15, False)
     assert "now has 15 steps instead of 5" in caplog.text
 
@@ -754,7 +758,7 @@ def test_a_longer_run_logs_that_the_schedule_is_stretched(
 def test_state_is_plain_json(make: Callable[..., Trainer]) -> None:
     trainer = make(max_epochs=1, log_every_steps=2)
     trainer.fit()
-    state = checkpoint.load_state(checkpoint.newest(trainer.folder))
+    state = checkpoint.load_state(checkpoint.newest(trainer.checkpoints.folder))
     assert json.loads(json.dumps(state, allow_nan=False)) == state
     assert (state["train_state"]["step"], state["train_state"]["epoch"], state["total"]) == (5, 1, 5)
     assert state["best"] == "step_00000005"
@@ -770,7 +774,7 @@ def test_a_resumed_validation_shows_the_epoch_that_has_ended(
     interrupt(stopped, "validation", 2 * STEPS)
     with pytest.raises(Preempted):
         stopped.fit()
-    resumed.load(checkpoint.newest(stopped.folder))
+    resumed.load(checkpoint.newest(stopped.checkpoints.folder))
     shown.clear()
     interrupt(resumed, "validation", -1)  # which counts its batches
     resumed.fit()

@@ -34,6 +34,6 @@ class LocationAttention(Attention):
     def score(self, query_BTQ: Tensor, keys_BSK: Tensor) -> Tensor:
         positions = keys_BSK.shape[1]
         scores = self.position(query_BTQ)[..., :positions]
-        # trainer.pad_to may add positions beyond the longest source. The mask excludes them.
+        # task.pad_to may add positions beyond the longest source. The mask excludes them.
         missing = positions - scores.shape[-1]
         return functional.pad(scores, (0, missing)) if missing else scores

@@ -75,7 +75,7 @@ class PretrainedEncoder(TokenEncoder):
         if most is not None and length > most:
             raise UserError(
                 f"{name} has {length} tokens with <sos> and <eos>, and the encoder of encoder.path={self.path} reads {most} "
-                f"at most. Remove or split longer texts; for training pairs set trainer.max_length={most - 2}."
+                f"at most. Remove or split longer texts; for training pairs set task.max_length={most - 2}."
             )
 
     @property

@@ -9,23 +9,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.data.batching import Unit, plan_evaluation
+from seq2seq_lab.config.type_checks import Within
+from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_object, write_atomically
 from seq2seq_lab.metrics.base import Metric, digest
 from seq2seq_lab.metrics.registry import POINTING_METRICS
-from seq2seq_lab.metrics.segmentation import check_setting, choose_segmentation
+from seq2seq_lab.metrics.segmentation import choose_segmentation
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.memory import evaluation_context
@@ -41,6 +42,7 @@ from seq2seq_lab.tasks.captions.loaded import LoadedCaptioner
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.settings import DecodingSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
@@ -58,16 +60,8 @@ class CaptionTask(Task):
     Args:
         parts: the parts of the model, the data and the search.
         seed: random seed of the order of the pairs and of the teacher-forcing mask.
-        batch_size: size of the batch of an optimizer step, in the unit `batch_unit`.
-        max_length: training pairs whose caption has more tokens are left out.
-        multi_reference: score each image once, against all its captions.
-        bleu_tokenizer: see `choose_segmentation`.
-        samples: number of validation pairs whose caption and attention are shown at each validation.
-        monitor: the monitored metric as configured; None for the primary one.
+        settings: see `DecodingSettings`.
         doubly_stochastic: see `CaptionLoss`.
-
-    Raises:
-        UserError: a value out of range.
     """
 
     uses = frozenset(
@@ -77,10 +71,6 @@ class CaptionTask(Task):
         )
     )
     sources = ("images",)
-    settings = (
-        *("batch_size", "batch_unit", "max_length", "label_smoothing", "r_drop", "stop_at_eos", "monitor"),
-        *("eval_batch_size", "multi_reference", "bleu_tokenizer", "samples"),
-    )
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
     unit = "target_tokens"
@@ -101,33 +91,12 @@ class CaptionTask(Task):
         *,
         parts: Parts,
         seed: int,
-        batch_size: int,
-        batch_unit: Unit,
-        max_length: int,
-        label_smoothing: float,
-        r_drop: float,
-        stop_at_eos: bool,
-        monitor: str | None,
-        eval_batch_size: int,
-        multi_reference: bool,
-        bleu_tokenizer: str,
-        samples: int,
-        doubly_stochastic: float,
+        settings: DecodingSettings,
+        doubly_stochastic: Annotated[float, Within(0)],
     ) -> None:
-        require(doubly_stochastic >= 0, "task.doubly_stochastic", doubly_stochastic, "0 or more")
-        check_setting(bleu_tokenizer)
-        self.parts, self.seed = parts, seed
-        self.batch_size, self.max_length = batch_size, max_length
-        self.batch_unit: Unit = batch_unit
-        self.monitor, self.samples = monitor, samples
-        self.eval_batch_size, self.multi_reference = eval_batch_size, multi_reference
-        self.bleu_tokenizer = bleu_tokenizer
-        self.loss_settings: dict[str, Any] = {
-            "label_smoothing": label_smoothing,
-            "r_drop": r_drop,
-            "stop_at_eos": stop_at_eos,
-            "doubly_stochastic": doubly_stochastic,
-        }
+        self.parts, self.seed, self.settings = parts, seed, settings
+        self.eval_batch_size = settings.eval_batch_size
+        self.doubly_stochastic = doubly_stochastic
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -137,7 +106,15 @@ class CaptionTask(Task):
     @cached_property
     def training_loss(self) -> CaptionLoss:
         """The loss of training."""
-        return CaptionLoss(self.parts.teacher_forcing(), **self.loss_settings, seed=self.seed)
+        settings = self.settings
+        return CaptionLoss(
+            self.parts.teacher_forcing(),
+            label_smoothing=settings.label_smoothing,
+            r_drop=settings.r_drop,
+            stop_at_eos=settings.stop_at_eos,
+            doubly_stochastic=self.doubly_stochastic,
+            seed=self.seed,
+        )
 
     def check(self) -> None:
         check_corpus(self.parts.dataset(), CaptionCorpus, "captions")
@@ -145,7 +122,7 @@ class CaptionTask(Task):
         with torch.device("meta"):
             model = self.parts.seq2seq(None, 8, False)
         pointing = self.monitor in [f"val/{metric.name}" for metric in POINTING_METRICS]
-        penalty = self.loss_settings["doubly_stochastic"]
+        penalty = self.doubly_stochastic
         for setting, needs_attention in (
             (f"trainer.monitor={self.monitor}", pointing),
             (f"task.doubly_stochastic={penalty}", penalty > 0),
@@ -162,7 +139,7 @@ class CaptionTask(Task):
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus = self.corpus = load_corpus(self.parts.dataset(), CaptionCorpus, "captions")
         held_out = [pairs.captions for pairs in (corpus.validation, *corpus.tests.values())]
-        segmentation = choose_segmentation(self.bleu_tokenizer, corpus.language, held_out)
+        segmentation = choose_segmentation(self.settings.bleu_tokenizer, corpus.language, held_out)
         if saved is None:
             lines = corpus.train.captions
             self.vocabulary = Vocabulary.fitted(self.parts.tokenizer(), NAME, corpus.language, lines)
@@ -179,7 +156,11 @@ class CaptionTask(Task):
         record = images_record(corpus)
         return TaskData(
             train=TrainingExamples(
-                lambda epoch: train, CaptionBatches, self.batch_size, self.batch_unit, self.seed
+                lambda epoch: train,
+                CaptionBatches,
+                self.settings.batch_size,
+                self.settings.batch_unit,
+                self.seed,
             ),
             validation=validation,
             tests=tests,
@@ -204,17 +185,17 @@ class CaptionTask(Task):
             UserError: no pair is short enough.
         """
         captions = self._tokenize(pairs, "train")
-        index = (captions.lengths - 2 <= self.max_length).nonzero().squeeze(1)
+        index = (captions.lengths - 2 <= self.settings.max_length).nonzero().squeeze(1)
         left_out = len(captions) - len(index)
         if not len(index):
             raise UserError(
-                f"trainer.max_length={self.max_length}: all training captions have more tokens. Increase it."
+                f"task.max_length={self.settings.max_length}: all training captions have more tokens. Increase it."
             )
         if left_out:
             log.info(
-                "%s training captions of more than %s tokens are left out (trainer.max_length).",
+                "%s training captions of more than %s tokens are left out (task.max_length).",
                 f"{left_out:,}",
-                self.max_length,
+                self.settings.max_length,
             )
         captions = captions.select(index)
         return CaptionExamples(
@@ -262,8 +243,8 @@ class CaptionTask(Task):
             search=self.parts.search(),
             grid=self.grid,
             batch_size=self.eval_batch_size,
-            samples=range(min(self.samples, len(split.text))) if split.prefix == "val" else (),
-            multi_reference=self.multi_reference,
+            samples=range(min(self.settings.samples, len(split.text))) if split.prefix == "val" else (),
+            multi_reference=self.settings.multi_reference,
             metrics=self.metrics,
             also=also,
         )
@@ -298,7 +279,7 @@ class CaptionTask(Task):
     def baselines(self, split: CaptionSplit) -> list[Baseline]:
         """Return the result of the most frequent training caption (of equally frequent ones the first) for every image."""
         ((caption, _),) = Counter(self.corpus.train.captions).most_common(1)
-        references, lines = split.references(self.multi_reference), [caption] * len(split.text)
+        references, lines = split.references(self.settings.multi_reference), [caption] * len(split.text)
         return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
     def report(self, folder: Path, tracker: Tracker) -> CaptionReport:

@@ -17,9 +17,9 @@ from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.runtime.console import shade
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.runtime.shades import shade
 from seq2seq_lab.tasks import evaluation
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,

@@ -9,7 +9,7 @@ import numpy as np
 from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.metrics.base import Array
-from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime import console, shades
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.classification.data import ClassificationSplit
@@ -57,7 +57,7 @@ class ClassificationReport(Report):
         """Show some texts, shaded by the weights of their words, with their predictions."""
         numbers = spread(self.samples, len(split.text))
         if numbers:
-            console.print_and_log(console.shade_texts(self.shaded(split, evaluation, numbers)))
+            console.print_and_log(shades.shade_texts(self.shaded(split, evaluation, numbers)))
             every = prediction_rows(split, evaluation)
             rows = [every[i] for i in numbers]
             self.tracker.log_table("val/predictions", COLUMNS, rows, step)
@@ -119,7 +119,7 @@ class ClassificationReport(Report):
 
     def shaded(
         self, split: ClassificationSplit, evaluation: Evaluation, numbers: Sequence[int]
-    ) -> list[console.ShadedText]:
+    ) -> list[shades.ShadedText]:
         """Return texts of a split with the weights of their tokens and their predictions."""
         outputs, tokenizer = evaluation.outputs, self.vocabulary.tokenizer
         shown = []
@@ -130,8 +130,7 @@ class ClassificationReport(Report):
             label = split.text.labels[i]
             caption = predicted if predicted == label else f"{predicted} (true: {label})"
             marked = [] if outputs.deciding is None else np.flatnonzero(outputs.deciding[i]).tolist()
-            shades = relative(weights)
-            shown.append(console.ShadedText(words, shades.tolist(), caption, marked))
+            shown.append(shades.ShadedText(words, relative(weights).tolist(), caption, marked))
         return shown
 
 
@@ -194,7 +193,7 @@ def rounded(weights: Array) -> list[list[float]]:
     return [[round(float(weight), 3) for weight in row] for row in weights]
 
 
-def shaded_page(texts: Sequence[console.ShadedText]) -> str:
+def shaded_page(texts: Sequence[shades.ShadedText]) -> str:
     """Return a page of texts shaded by the weights of their words; deciding words are underlined."""
     paragraphs = []
     for text in texts:

@@ -50,6 +50,7 @@ from seq2seq_lab.tasks.classification.evaluation import (
 from seq2seq_lab.tasks.classification.loaded import LoadedClassifier
 from seq2seq_lab.tasks.classification.report import ClassificationReport
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.vectors import load_vectors
@@ -68,15 +69,12 @@ class ClassificationTask(Task):
     Args:
         parts: the parts of the model and the data.
         seed: random seed of the order of the texts.
-        batch_size: number of texts of an optimizer step.
-        label_smoothing: see `torch.nn.CrossEntropyLoss`.
-        samples: number of validation texts that are shown at each validation.
+        settings: see `ExampleSettings`.
         class_weights: `balanced`: the loss of a text has the weight of its class; see `balanced_weights`.
     """
 
     uses = frozenset(("dataset", "tokenizer", "encoder", "attention", "pooling", "readout", "initialization"))
     sources = ("tokens", "subwords")
-    settings = ("batch_size", "label_smoothing", "eval_batch_size", "samples")
     metrics: Sequence[Metric] = METRICS
     groupings = GROUPINGS
     primary = PRIMARY
@@ -92,22 +90,10 @@ class ClassificationTask(Task):
     labelled: dict[str, LabelledTokens]
 
     def __init__(
-        self,
-        *,
-        parts: Parts,
-        seed: int,
-        batch_size: int,
-        label_smoothing: float,
-        eval_batch_size: int,
-        samples: int,
-        class_weights: ClassWeights,
+        self, *, parts: Parts, seed: int, settings: ExampleSettings, class_weights: ClassWeights
     ) -> None:
-        self.parts = parts
-        self.seed = seed
-        self.batch_size = batch_size
-        self.label_smoothing = label_smoothing
-        self.eval_batch_size = eval_batch_size
-        self.samples = samples
+        self.parts, self.seed, self.settings = parts, seed, settings
+        self.eval_batch_size = settings.eval_batch_size
         self.class_weights: ClassWeights = class_weights
 
     @cached_property
@@ -165,7 +151,9 @@ class ClassificationTask(Task):
         if self.class_weights == "balanced":
             weights = balanced_weights(training.labels, len(self.vocabulary.classes))[training.labels]
             training = replace(training, weights=weights)
-        train = TrainingExamples(lambda epoch: training, TextBatches, self.batch_size, "sentences", self.seed)
+        train = TrainingExamples(
+            lambda epoch: training, TextBatches, self.settings.batch_size, "sentences", self.seed
+        )
         return TaskData(
             train=train,
             validation=validation,
@@ -216,7 +204,7 @@ class ClassificationTask(Task):
     def loss(self, model: Classifier, batch: TextBatch, step: StepInfo) -> Tensor:
         """See `Task.loss`. The penalty of the pooling is not weighted."""
         logits_BC, _, penalty_B = model(batch)
-        loss = weighted_cross_entropy(logits_BC, batch.label_B, batch.weight_B, self.label_smoothing)
+        loss = weighted_cross_entropy(logits_BC, batch.label_B, batch.weight_B, self.settings.label_smoothing)
         if penalty_B is None or not model.pooling.penalizes(step.step):
             return loss
         return loss + penalty_B.sum()
@@ -289,7 +277,7 @@ class ClassificationTask(Task):
         return [predictions[i] for i in range(len(lines))]
 
     def report(self, folder: Path, tracker: Tracker) -> ClassificationReport:
-        return ClassificationReport(folder, self.vocabulary, tracker, self.samples)
+        return ClassificationReport(folder, self.vocabulary, tracker, self.settings.samples)
 
 
 def weighted_cross_entropy(

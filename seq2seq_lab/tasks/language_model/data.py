@@ -56,7 +56,7 @@ class TrainingSentences:
         fitting = tokens.lengths - 2 <= max_length
         if not fitting.any():
             raise UserError(
-                f"trainer.max_length={max_length}: all training sentences have more tokens. Increase it."
+                f"task.max_length={max_length}: all training sentences have more tokens. Increase it."
             )
         index = fitting.nonzero().squeeze(1)
         if left_out := len(tokens) - len(index):

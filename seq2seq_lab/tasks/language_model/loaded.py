@@ -27,7 +27,7 @@ class LoadedLanguageModel(Loaded):
     def log_probs(self, sentences: Sequence[str]) -> list[float]:
         """Return the log-probability in nats of each sentence with its end."""
         tokens = SentenceTokens(Ragged.of(self.task.vocabulary.tokenizer.encode(sentences)))
-        size = self.config.trainer.eval_batch_size
+        size = self.task.eval_batch_size
         nats = sentence_nats(self.model, tokens, size, self.compute)
         return [-value for value in nats.tolist()]
 

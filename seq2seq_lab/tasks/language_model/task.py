@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.config.schema import Slot
-from seq2seq_lab.data.batching import Unit
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric, digest, is_built_in, measure
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
 from seq2seq_lab.models.decoders.base import RecurrentDecoder
@@ -44,6 +44,7 @@ from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tasks.language_model.ngrams import KneserNey
 from seq2seq_lab.tasks.language_model.report import LanguageModelReport
 from seq2seq_lab.tasks.losses import cross_entropy
+from seq2seq_lab.tasks.settings import SequenceSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.vectors import load_vectors
@@ -59,16 +60,13 @@ class LanguageModelTask(Task):
     Args:
         parts: the parts of the model, the data and the search.
         seed: seed of the order of the sentences and of the segmentation of a stochastic tokenizer.
-        batch_size: size of an optimizer step, in the unit `batch_unit`; with `carry_state` the number of streams.
-        max_length: training sentences with more tokens are left out.
-        samples: number of sentences to generate at each validation.
+        settings: see `SequenceSettings`; with `carry_state`, `batch_size` is the number of streams.
         carry_state: start each sentence from the state after the one before it in the text; see `carry`.
         chunk_length: tokens of a chunk with `carry_state`.
         generated_length: the length limits of the search refer to this number of tokens instead of a source length.
     """
 
     uses = frozenset(("dataset", "tokenizer", "decoder", "attention", "readout", "initialization", "search"))
-    settings = ("batch_size", "batch_unit", "max_length", "label_smoothing", "eval_batch_size", "samples")
     metrics: Sequence[Metric] = LANGUAGE_MODEL_METRICS
     groupings = (MINIMAL_PAIRS,)
     primary = "perplexity_per_word"
@@ -87,32 +85,21 @@ class LanguageModelTask(Task):
         *,
         parts: Parts,
         seed: int,
-        batch_size: int,
-        batch_unit: Unit,
-        max_length: int,
-        label_smoothing: float,
-        eval_batch_size: int,
-        samples: int,
+        settings: SequenceSettings,
         carry_state: bool,
-        chunk_length: int,
-        generated_length: int,
+        chunk_length: Count,
+        generated_length: Count,
     ) -> None:
-        require(chunk_length >= 1, "task.chunk_length", chunk_length, "1 or more")
-        require(generated_length >= 1, "task.generated_length", generated_length, "1 or more")
-        if carry_state and batch_unit == "tokens":
+        if carry_state and settings.batch_unit == "tokens":
             raise UserError(
-                "trainer.batch_unit=tokens cannot be combined with task.carry_state=true, where trainer.batch_size is the "
-                "number of streams. Set trainer.batch_unit=sentences."
+                "task.batch_unit=tokens cannot be combined with task.carry_state=true, where task.batch_size is the "
+                "number of streams. Set task.batch_unit=sentences."
             )
-        self.parts, self.seed = parts, seed
-        self.batch_size, self.batch_unit = batch_size, batch_unit
-        self.max_length = max_length
-        self.label_smoothing = label_smoothing
-        self.eval_batch_size = eval_batch_size
-        self.samples = samples
+        self.parts, self.seed, self.settings = parts, seed, settings
+        self.eval_batch_size = settings.eval_batch_size
         self.chunk_length = chunk_length
         self.generated_length = generated_length
-        self.carried = CarriedState(batch_size) if carry_state else None
+        self.carried = CarriedState(settings.batch_size) if carry_state else None
 
     @classmethod
     def replacement(cls, group: str, slot: Slot) -> str:
@@ -166,16 +153,16 @@ class LanguageModelTask(Task):
         entry = cached_tokens(key, [*lines], cache, build=build, load=load)
         self.vocabulary, self.tokens = entry.tokenizers, entry.ids
         train = TrainingSentences(
-            corpus.train, entry.ids["train"], self.vocabulary.tokenizer, self.max_length, self.seed
+            corpus.train, entry.ids["train"], self.vocabulary.tokenizer, self.settings.max_length, self.seed
         )
         texts = {"validation": corpus.validation, "test": corpus.test}
         tokens = {name: SentenceTokens(entry.ids[name]) for name in texts}
         splits = evaluation_splits(LanguageModelSplit, texts, tokens, limit)
         training: TrainingSplit = TrainingExamples(
-            train.epoch, SentenceBatches, self.batch_size, self.batch_unit, self.seed
+            train.epoch, SentenceBatches, self.settings.batch_size, self.settings.batch_unit, self.seed
         )
         if self.carried is not None:
-            training = TrainingStreams(train.epoch, self.batch_size, self.chunk_length)
+            training = TrainingStreams(train.epoch, self.settings.batch_size, self.chunk_length)
         identity = {"the data or the tokenizer": key}
         return TaskData(
             train=training,
@@ -214,7 +201,7 @@ class LanguageModelTask(Task):
         logits_BTV, after = model(batch.inputs_BT, before)
         if self.carried is not None:
             self.carried.put(batch, after)
-        return cross_entropy(logits_BTV, batch.outputs_BT, self.label_smoothing)
+        return cross_entropy(logits_BTV, batch.outputs_BT, self.settings.label_smoothing)
 
     def uniform_loss(self) -> float:
         return math.log(self.vocabulary.tokenizer.size)
@@ -229,7 +216,7 @@ class LanguageModelTask(Task):
             self.parts.search(),
             compute,
             batch_size=self.eval_batch_size,
-            samples=self.samples if split.prefix == "val" else 0,
+            samples=self.settings.samples if split.prefix == "val" else 0,
             length=self.generated_length,
             metrics=self.metrics,
             also=also,

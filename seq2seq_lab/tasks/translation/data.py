@@ -4,10 +4,10 @@ from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
 from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.segmentation import Segmentation, choose_segmentation
+from seq2seq_lab.metrics.segmentation import BleuTokenizer, Segmentation, choose_segmentation
 
 
-def segmentation_of(corpus: Corpus, setting: str) -> Segmentation:
+def segmentation_of(corpus: Corpus, setting: BleuTokenizer) -> Segmentation:
     """Return how the references of the validation and test splits are cut into words; see `choose_segmentation`."""
     references = [text.target for text in (corpus.validation, *corpus.tests.values())]
     return choose_segmentation(setting, corpus.target_language, references)
@@ -33,6 +33,6 @@ def check_lengths(
             place = find_line(dataset, name, sentence) or f"pair {pair + 1}"
             raise UserError(
                 f"{name}: the {side} of {place} has {int(lengths.max()):,} tokens: {sentence[:40]!r}…; "
-                f"trainer.max_eval_length={max_length}. Shorten or remove the pair, or increase "
-                f"trainer.max_eval_length: the memory grows with the square of the length."
+                f"task.max_eval_length={max_length}. Shorten or remove the pair, or increase "
+                f"task.max_eval_length: the memory grows with the square of the length."
             )

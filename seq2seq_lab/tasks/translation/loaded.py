@@ -19,8 +19,8 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.alignment import attention_map
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.runtime.console import shade_matrix
 from seq2seq_lab.runtime.memory import evaluation_context
+from seq2seq_lab.runtime.shades import shade_matrix
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.tasks.loaded import Loaded, Prediction, check_length, draw_maps
 from seq2seq_lab.tasks.translation.evaluation import replaced
@@ -111,8 +111,8 @@ class LoadedTranslation(Loaded):
 
     @property
     def longest_input(self) -> int:
-        """As `Loaded.longest_input`: `trainer.max_eval_length`."""
-        return self.config.trainer.max_eval_length
+        """As `Loaded.longest_input`: `task.max_eval_length`."""
+        return self.task.settings.max_eval_length
 
     def check_input(self, line: str, where: str, longest: int) -> None:
         """Refuse a line with more tokens than `longest` or the model allow."""
@@ -195,7 +195,7 @@ class LoadedTranslation(Loaded):
             return
         text = _without_targets(self.tokenizers.source, [sentences[i] for i in numbers])
         number_B = torch.tensor(numbers, device=self.device)
-        size = self.config.trainer.eval_batch_size
+        size = self.task.eval_batch_size
         plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
         for index, batch in zip(plan, map(BatchMaker(text, self.device), plan), strict=True):
             batch = replace(batch, index_B=number_B[batch.index_B] + first)

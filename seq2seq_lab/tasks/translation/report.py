@@ -25,7 +25,7 @@ from seq2seq_lab.metrics.alignment import (
     word_spans,
 )
 from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
-from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime import console, shades
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
@@ -225,10 +225,8 @@ class TranslationReport(Report):
         ]
         for one, links in sorted(shown, key=lambda pair: not pair[1])[:1]:
             title = f"attention (darker: higher weight{'; [ ]: gold alignment' if links else ''})"
-            matrix = console.shade_matrix(
-                one.source_tokens, one.target_tokens, one.weights_TS.tolist(), links
-            )
-            console.print_and_log(console.text_lines([title, *matrix]))
+            matrix = shades.shade_matrix(one.source_tokens, one.target_tokens, one.weights_TS.tolist(), links)
+            console.print_and_log(shades.text_lines([title, *matrix]))
 
     def heatmap(
         self, text: ParallelText, i: int, hypothesis: Hypothesis, step: int | None
@@ -302,7 +300,7 @@ class TranslationReport(Report):
 
 
 def _width(drawn: AttentionMap) -> int:
-    """Return the width of `console.shade_matrix` in columns."""
+    """Return the width of `shades.shade_matrix` in columns."""
     return sum(cell_len(token) + 2 for token in drawn.source_tokens) + max(map(cell_len, drawn.target_tokens))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seq2seq_lab.data.batch import Batch
-from seq2seq_lab.data.batching import BatchMaker, Unit
+from seq2seq_lab.data.batching import BatchMaker
 from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_corpus
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
@@ -23,12 +23,12 @@ from seq2seq_lab.data.tokenizers import TokenizerPair
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
-from seq2seq_lab.metrics.segmentation import check_setting
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, EvaluationData, Parts, StepInfo, Task, TaskData
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.settings import TranslationSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
@@ -59,16 +59,7 @@ class TranslationTask(Task):
     Args:
         parts: the parts of the model, the data and the search.
         seed: seed of the order of the pairs, the segmentation of a stochastic tokenizer, and the teacher-forcing mask.
-        batch_size: size of an optimizer step, in the unit `batch_unit`.
-        max_length: training pairs with more tokens on a side are left out.
-        pad_to: the lengths of training batches are rounded up to a multiple of this number; None: they are exact.
-        max_eval_length: a validation or test pair with more tokens on a side is refused.
-        length_bounds: upper bounds of the groups of BLEU by source length, in words.
-        multi_reference: score each source sentence once, against the references of all its pairs.
-        bleu_tokenizer: see `choose_segmentation`.
-        samples: number of validation sentences whose translation and attention are shown at each validation.
-        join_subwords: draw attention over words instead of subwords.
-        monitor: the monitored metric as configured; None for the primary one.
+        settings: see `TranslationSettings`.
 
     Attributes:
         name: the value of the group `task`.
@@ -85,11 +76,6 @@ class TranslationTask(Task):
         )
     )
     sources = ("tokens", "subwords")
-    settings: ClassVar[tuple[str, ...]] = (
-        *("batch_size", "batch_unit", "max_length", "pad_to", "label_smoothing", "r_drop", "stop_at_eos"),
-        *("monitor", "eval_batch_size", "max_eval_length", "length_bounds", "multi_reference"),
-        *("bleu_tokenizer", "samples", "join_subwords"),
-    )
     metrics: Sequence[Metric] = METRICS
     primary = PRIMARY
     unit = "target_tokens"
@@ -104,53 +90,27 @@ class TranslationTask(Task):
     tokenized: TokenizedCorpus
     tokenizers: TokenizerPair
 
-    def __init__(
-        self,
-        *,
-        parts: Parts,
-        seed: int,
-        batch_size: int,
-        batch_unit: Unit,
-        max_length: int,
-        pad_to: int | None,
-        label_smoothing: float,
-        r_drop: float,
-        stop_at_eos: bool,
-        monitor: str | None,
-        eval_batch_size: int,
-        max_eval_length: int,
-        length_bounds: list[int],
-        multi_reference: bool,
-        bleu_tokenizer: str,
-        samples: int,
-        join_subwords: bool,
-    ) -> None:
-        check_setting(bleu_tokenizer)
-        self.parts = parts
-        self.seed = seed
-        self.batch_size = batch_size
-        self.batch_unit: Unit = batch_unit
-        self.max_length = max_length
-        self.pad_to = pad_to or 1
-        self.monitors_alignment = monitor in [f"val/{metric.name}" for metric in ALIGNMENT_METRICS]
-        self.monitor = monitor
-        self.eval_batch_size = eval_batch_size
-        self.max_eval_length = max_eval_length
-        self.groupings = groupings(length_bounds)
-        self.multi_reference = multi_reference
-        self.bleu_tokenizer = bleu_tokenizer
-        self.samples = samples
-        self.join_subwords = join_subwords
-        self.loss_settings: dict[str, Any] = {
-            "label_smoothing": label_smoothing,
-            "r_drop": r_drop,
-            "stop_at_eos": stop_at_eos,
-        }
+    def __init__(self, *, parts: Parts, seed: int, settings: TranslationSettings) -> None:
+        self.parts, self.seed, self.settings = parts, seed, settings
+        self.eval_batch_size = settings.eval_batch_size
+        self.groupings = groupings(settings.length_bounds)
+
+    @property
+    def monitors_alignment(self) -> bool:
+        """Whether `trainer.monitor` is a metric of the alignment."""
+        return self.monitor in [f"val/{metric.name}" for metric in ALIGNMENT_METRICS]
 
     @cached_property
     def training_loss(self) -> TrainingLoss:
         """The training loss, created on first use: a run that is loaded to translate does not need it."""
-        return TrainingLoss(self.parts.teacher_forcing(), **self.loss_settings, seed=self.seed)
+        settings = self.settings
+        return TrainingLoss(
+            self.parts.teacher_forcing(),
+            label_smoothing=settings.label_smoothing,
+            r_drop=settings.r_drop,
+            stop_at_eos=settings.stop_at_eos,
+            seed=self.seed,
+        )
 
     def check(self) -> None:
         """Build the model without memory, so that parts that cannot be combined are refused before data is read."""
@@ -185,6 +145,7 @@ class TranslationTask(Task):
 
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         fitted = None if saved is None else TokenizerPair.load(saved / "tokenizer")
+        settings = self.settings
         dataset = self.parts.dataset()
         corpus = load_corpus(dataset, self.corpus_type, self.name)
         sizes = {name: len(text) for name, text in corpus.splits.items()}
@@ -198,16 +159,18 @@ class TranslationTask(Task):
                 f"trainer.monitor={self.monitor} needs gold alignments, which this data set does not have. Choose another "
                 f"metric, or dataset=grammar."
             )
-        segmentation = segmentation_of(corpus, self.bleu_tokenizer)
+        segmentation = segmentation_of(corpus, settings.bleu_tokenizer)
         tokenizer = self.parts.tokenizer
         own = self.parts.source_tokenizer(False)
         self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted, source=own)
         held_out = {"validation": self.tokenized.validation, **self.tokenized.tests}
         for name, tokens in held_out.items():
-            check_lengths(name, corpus.splits[name], tokens, self.max_eval_length, dataset)
+            check_lengths(name, corpus.splits[name], tokens, settings.max_eval_length, dataset)
         self.corpus = with_near_duplicates(corpus, cache)
         self.tokenizers = self.tokenized.tokenizers
-        text = TrainingText(corpus.train, self.tokenized.train, self.tokenizers, self.max_length, self.seed)
+        text = TrainingText(
+            corpus.train, self.tokenized.train, self.tokenizers, settings.max_length, self.seed
+        )
         texts = {name: text for name, text in self.corpus.splits.items() if name != "train"}
         validation, *tests = evaluation_splits(
             TranslationSplit,
@@ -219,10 +182,15 @@ class TranslationTask(Task):
         )
         lengths = {"train": text.epoch(0), **{split.prefix: split.tokens for split in (validation, *tests)}}
         self.longest = {name: int(tokens.lengths.max()) for name, tokens in lengths.items()}
-        batches = partial(BatchMaker, pad_to=self.pad_to)
+        pad_to = settings.pad_to or 1
         return TaskData(
             train=TrainingExamples(
-                text.epoch, batches, self.batch_size, self.batch_unit, self.seed, pad_to=self.pad_to
+                text.epoch,
+                partial(BatchMaker, pad_to=pad_to),
+                settings.batch_size,
+                settings.batch_unit,
+                self.seed,
+                pad_to=pad_to,
             ),
             validation=validation,
             tests=tests,
@@ -237,8 +205,8 @@ class TranslationTask(Task):
         texts = {name: text for name, text in corpus.splits.items() if name != "train" and len(text)}
         tokens = {name: tokenize_text(text, self.tokenizers, name) for name, text in texts.items()}
         for name, text in texts.items():
-            check_lengths(name, text, tokens[name], self.max_eval_length, dataset)
-        segmentation = segmentation_of(corpus, self.bleu_tokenizer)
+            check_lengths(name, text, tokens[name], self.settings.max_eval_length, dataset)
+        segmentation = segmentation_of(corpus, self.settings.bleu_tokenizer)
         self.corpus = with_near_duplicates(corpus, cache)
         splits = evaluation_splits(
             TranslationSplit,
@@ -320,7 +288,7 @@ class TranslationTask(Task):
             UserError: a sentence is too long for the model.
         """
         model.check_length(int(split.tokens.lengths.max()), f"A source sentence of {split.prefix}")
-        samples = self.choose_samples(split.text, self.samples) if split.prefix == "val" else []
+        samples = self.choose_samples(split.text, self.settings.samples) if split.prefix == "val" else []
         return TranslationEvaluator(
             model,
             split,
@@ -330,7 +298,7 @@ class TranslationTask(Task):
             batch_size=self.eval_batch_size,
             groupings=self.groupings,
             replace_unknown=replace_unknown,
-            multi_reference=self.multi_reference,
+            multi_reference=self.settings.multi_reference,
             metrics=self.metrics,
             also=also,
             samples=samples,
@@ -347,10 +315,12 @@ class TranslationTask(Task):
 
     def text_baseline(self, name: str, label: str, lines: Sequence[str], split: TranslationSplit) -> Baseline:
         """Return the result of lines, one for each pair of a split; see `tasks.text_baselines`."""
-        return text_baseline(name, label, lines, split.references(self.multi_reference), self.metrics)
+        return text_baseline(
+            name, label, lines, split.references(self.settings.multi_reference), self.metrics
+        )
 
     def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
-        return TranslationReport(folder, self.tokenizers, tracker, self.join_subwords)
+        return TranslationReport(folder, self.tokenizers, tracker, self.settings.join_subwords)
 
 
 def pairs_record(corpus: Corpus) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals
 from seq2seq_lab.search.base import Hypothesis, Search
 from seq2seq_lab.search.frontier import CHECK_EVERY
+from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.parts import build_search, build_task
 from seq2seq_lab.tasks.translation.evaluation import TranslationEvaluator, TranslationSplit
@@ -42,12 +43,13 @@ from seq2seq_lab.tracking import Trackers
 from seq2seq_lab.training import checkpoint, trainer
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile
+from seq2seq_lab.training.state import TrainState
 
 # torch.nn's recurrent layers warn that this build has no cuDNN.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 
 SIZES = (
-    *("logger=none", "trainer.device=cpu", "trainer.batch_size=4", "model.dropout=0.2", "model.state_dropout=0.1"),
+    *("logger=none", "trainer.device=cpu", "task.batch_size=4", "model.dropout=0.2", "model.state_dropout=0.1"),
     *("model.embedding_size=8", "model.hidden_size=8", "model.encoder_hidden_size=4"),
 )  # fmt: skip
 FP32, BF16, FP16 = Precision.fp32, Precision.bf16, Precision.fp16
@@ -56,18 +58,18 @@ HALF = "teacher_forcing.ratio=0.5"
 TRAININGS = [
     (FP32, "decoder=plain", "attention=none", HALF, "teacher_forcing.scope=token"),
     (BF16, "decoder=context", "attention=none", "model.encoder_hidden_size=8", "encoder=gru", "readout=deep"),
-    (FP16, "decoder=luong", "attention=multiplicative", HALF, "teacher_forcing.scope=step", "trainer.r_drop=1"),
+    (FP16, "decoder=luong", "attention=multiplicative", HALF, "teacher_forcing.scope=step", "task.r_drop=1"),
     (BF16, "decoder=luong", "attention=dot", "encoder=lstm", "model.encoder_hidden_size=8", "model.num_layers=2",
      "model.reverse_source=true"),
     (BF16, "decoder=luong_feeding", "attention=location_sensitive", "model.locked_dropout=true", HALF, "optimizer=sgd",
-     "trainer.r_drop=1"),
-    (FP16, "decoder=bahdanau", "attention=coverage", "teacher_forcing=linear", "trainer.stop_at_eos=true", "encoder=bilstm"),
-    (BF16, "decoder=bahdanau", "attention=additive", HALF, "trainer.pad_to=16"),
+     "task.r_drop=1"),
+    (FP16, "decoder=bahdanau", "attention=coverage", "teacher_forcing=linear", "task.stop_at_eos=true", "encoder=bilstm"),
+    (BF16, "decoder=bahdanau", "attention=additive", HALF, "task.pad_to=16"),
     (FP32, "decoder=tutorial", "attention=location", "teacher_forcing.ratio=0", "model.bridge=mean", "optimizer=adamw"),
     (BF16, "decoder=conditional", "attention=scaled_dot", HALF, "teacher_forcing.scope=sequence", "encoder=birnn",
-     "trainer.batch_unit=tokens", "trainer.batch_size=6", "trainer.label_smoothing=0.1"),
+     "task.batch_unit=tokens", "task.batch_size=6", "task.label_smoothing=0.1"),
     (FP16, "decoder=conditional", "encoder=bigru_layer_norm", "attention=local", "model.bridge=zero", HALF,
-     "teacher_forcing.scope=batch", "trainer.micro_batches=2", "trainer.pad_to=16"),
+     "teacher_forcing.scope=batch", "trainer.micro_batches=2", "task.pad_to=16"),
 ]  # fmt: skip
 SEARCHES = [
     ("search=greedy", "decoder=plain", "attention=none", "search.min_length_factor=0.5"),
@@ -107,9 +109,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run trained on the CPU."""
     folder = tmp_path_factory.mktemp("run") / "run"
     small = ("dataset.train=20", "dataset.validation=2", "dataset.test=2", "dataset.test_compositional=0")
-    api.train(
-        [*SIZES, *small, "dataset.max_depth=1", "trainer.fast_dev_run=true", "trainer.samples=0"], folder
-    )
+    api.train([*SIZES, *small, "dataset.max_depth=1", "trainer.fast_dev_run=true", "task.samples=0"], folder)
     return folder
 
 
@@ -130,16 +130,17 @@ def test_training(
     precision, *overrides = case
     whole = settings((*overrides, "trainer.max_steps=2", "trainer.log_every_steps=1"))
     model, task = on_gpu(whole, tokenized), build_task(whole)
+    pad_to = whole.task["pad_to"] or 1
     made = trainer.Trainer(
         task=task,
         model=model,
         data=TrainingExamples(
             lambda epoch: tokenized.train,
-            partial(BatchMaker, pad_to=task.pad_to),
-            whole.trainer.batch_size,
+            partial(BatchMaker, pad_to=pad_to),
+            whole.task["batch_size"],
             "sentences",
             seed=1,
-            pad_to=task.pad_to,
+            pad_to=pad_to,
         ),
         validate=lambda step, counted: {"val/bleu": 1.0},
         optimizer=build_optimizer(whole, model),
@@ -153,21 +154,21 @@ def test_training(
         stop=StopSignals(None),
         compute=Compute(GPU, precision, Ranks()),
     )
-    assert made.scaler.is_enabled() == (precision is FP16)
-    made.scaler.state_dict = dict  # type: ignore[method-assign]  # it would read the scale for a checkpoint
-    made.scaler.get_scale = lambda: 1.0  # type: ignore[method-assign]  # read for the logged metrics
+    assert made.step.scaler.is_enabled() == (precision is FP16)
+    made.step.scaler.state_dict = dict  # type: ignore[method-assign]  # it would read the scale for a checkpoint
+    made.step.scaler.get_scale = lambda: 1.0  # type: ignore[method-assign]  # read for the logged metrics
     saved: list[nn.Module] = []
     monkeypatch.setattr(checkpoint, "save", lambda *parts, **_: saved.append(parts[2]))
     monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
     step, waits = made.step, []
 
-    def watched(number: int) -> Any:
+    def watched(plan: EpochPlan, state: TrainState) -> Any:
         before = fake_gpu.waits
-        done = step(number)
+        done = step(plan, state)
         waits.append(fake_gpu.waits - before)
         return done
 
-    made.step = watched  # type: ignore[method-assign]
+    made.step = watched  # type: ignore[assignment]
     made.fit()
     assert waits == [0, 0]
     assert fake_gpu.reads > 0  # the logged metrics

@@ -1,0 +1,104 @@
+"""Weights as shades of text, for terminals."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Group
+from rich.text import Text
+
+from seq2seq_lab.errors import visible_line
+from seq2seq_lab.runtime.console import PLAIN_WIDTH
+from seq2seq_lab.runtime.direction import (
+    direction_of_words,
+    isolate,
+    visual_order,
+)
+
+SHADES = ((0.8, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"), (0.0, "·"))  # by the smallest weight of a shade
+
+
+@dataclass(frozen=True, slots=True)
+class ShadedText:
+    """A text with weights from 0 to 1.
+
+    Attributes:
+        words: its words or other tokens.
+        weights: a weight per word.
+        caption: a short text about it, for example the predicted class.
+        marked: the numbers of words to mark.
+    """
+
+    words: Sequence[str]
+    weights: Sequence[float]
+    caption: str
+    marked: Sequence[int]
+
+
+def shade(weight: float, word: str) -> str:
+    """Return the shade of a weight in the width of a word; a higher weight is darker."""
+    return next(shade for least, shade in SHADES if weight >= least) * cell_len(word)
+
+
+def shade_texts(texts: Sequence[ShadedText]) -> Group:
+    """Return texts with the shade of each word below it, and their captions.
+
+    The words of a text from right to left are placed from the right.
+    """
+    lines: list[str] = []
+    for text in texts:
+        of_text = direction_of_words(text.words)
+        words = [visible_line(word) for word in text.words]
+        for line in _lines_of(words):
+            placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
+            row = " ".join(isolate(words[i]) for i in placed)
+            margin = " " * (PLAIN_WIDTH - cell_len(row)) if of_text == "rtl" else ""
+            shades = " ".join(shade(text.weights[i], words[i]) for i in placed)
+            lines += [margin + row, margin + shades]
+        lines.append(f"  → {isolate(visible_line(text.caption))}")
+    return text_lines(lines)
+
+
+def _lines_of(words: Sequence[str]) -> list[list[int]]:
+    """Return the numbers of words in lines of at most `PLAIN_WIDTH` columns, or of one word."""
+    lines: list[list[int]] = [[]]
+    width = 0
+    for number, word in enumerate(words):
+        if lines[-1] and width + cell_len(word) > PLAIN_WIDTH:
+            lines.append([])
+            width = 0
+        lines[-1].append(number)
+        width += cell_len(word) + 1
+    return lines
+
+
+def text_lines(lines: Sequence[str]) -> Group:
+    """Return lines of text, in which nothing is markup and whose parts have been made `visible`."""
+    return Group(*map(Text, lines))
+
+
+def shade_matrix(
+    columns: Sequence[str],
+    rows: Sequence[str],
+    weights: Iterable[Iterable[float]],
+    marked: Collection[tuple[int, int]] = (),
+) -> list[str]:
+    """Return the lines of a matrix of weights from 0 to 1, as shades as wide as the words above them.
+
+    The first column is at the right if the columns are a text from right to left.
+
+    Args:
+        weights: a row of weights per word of `rows`.
+        marked: the (column, row) cells to put in brackets.
+    """
+    heads, names = [visible_line(word) for word in columns], [visible_line(word) for word in rows]
+    order = slice(None, None, -1 if direction_of_words(columns) == "rtl" else 1)
+    left = max(map(cell_len, names), default=0)
+    lines = [" " * left + "".join([f" {isolate(word)} " for word in heads][order])]
+    for row, (name, line) in enumerate(zip(names, weights, strict=True)):
+        cells = []
+        for column, (word, weight) in enumerate(zip(heads, line, strict=True)):
+            before, after = "[]" if (column, row) in marked else "  "
+            cells.append(f"{before}{shade(weight, word)}{after}")
+        lines.append(" " * (left - cell_len(name)) + isolate(name) + "".join(cells[order]))
+    return [line.rstrip() for line in lines]
