@@ -274,15 +274,13 @@ def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tu
 
 def read_data(job: Job, task: Task, ranks: Ranks) -> TaskData:
     """Read the data of a run. Rank 0 reads them first and caches them for the others."""
-    folder = (
-        None  # of the run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it
-    )
-    if job.config.init_from is not None:
-        folder = job.folder if job.resume else Path(job.config.init_from)
+    # The run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it.
+    origin = job.config.init_from
+    saved = None if origin is None else job.folder if job.resume else Path(origin)
     limit = DEV_RUN_EXAMPLES if job.config.trainer.fast_dev_run else None
     with ranks.main_first():
         heartbeat.beat("reading the data")
-        return task.load(cache_folder(job.config.cache_dir), folder, limit)
+        return task.load(cache_folder(job.config.cache_dir), saved, limit)
 
 
 def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
