@@ -136,18 +136,15 @@ def record_end(folder: Path, error: BaseException) -> None:
 
 def _record_end(folder: Path, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
-        by = (
-            f"Stopped by {signal.Signals(error.number).name}"
-            if isinstance(error, Preempted)
-            else "Interrupted"
-        )
+        status, by = "interrupted", "Interrupted"
+        if isinstance(error, Preempted):
+            status, by = "preempted", f"Stopped by {signal.Signals(error.number).name}"
         if checkpoint.any_in(folder / "checkpoints"):
             log.warning("%s. To resume: %s", by, run_report.resume_command(folder))
             text = f"{by}; resume=RUN_FOLDER resumes the run"
         else:
             text = f"{by} before the first checkpoint. Start the run again"
             log.warning("%s.", text)
-        status = "preempted" if isinstance(error, Preempted) else "interrupted"
     else:
         status, text = "failed", f"{type(error).__name__}: {error}"
         trace = error.__cause__ if isinstance(error, UserError) else error
