@@ -136,18 +136,15 @@ def record_end(folder: Path, error: BaseException) -> None:
 
 def _record_end(folder: Path, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
-        by = (
-            f"Stopped by {signal.Signals(error.number).name}"
-            if isinstance(error, Preempted)
-            else "Interrupted"
-        )
+        status, by = "interrupted", "Interrupted"
+        if isinstance(error, Preempted):
+            status, by = "preempted", f"Stopped by {signal.Signals(error.number).name}"
         if checkpoint.any_in(folder / "checkpoints"):
             log.warning("%s. To resume: %s", by, run_report.resume_command(folder))
             text = f"{by}; resume=RUN_FOLDER resumes the run"
         else:
             text = f"{by} before the first checkpoint. Start the run again"
             log.warning("%s.", text)
-        status = "preempted" if isinstance(error, Preempted) else "interrupted"
     else:
         status, text = "failed", f"{type(error).__name__}: {error}"
         trace = error.__cause__ if isinstance(error, UserError) else error
@@ -274,15 +271,13 @@ def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tu
 
 def read_data(job: Job, task: Task, ranks: Ranks) -> TaskData:
     """Read the data of a run. Rank 0 reads them first and caches them for the others."""
-    folder = (
-        None  # of the run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it
-    )
-    if job.config.init_from is not None:
-        folder = job.folder if job.resume else Path(job.config.init_from)
+    # The run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it.
+    origin = job.config.init_from
+    saved = None if origin is None else job.folder if job.resume else Path(origin)
     limit = DEV_RUN_EXAMPLES if job.config.trainer.fast_dev_run else None
     with ranks.main_first():
         heartbeat.beat("reading the data")
-        return task.load(cache_folder(job.config.cache_dir), folder, limit)
+        return task.load(cache_folder(job.config.cache_dir), saved, limit)
 
 
 def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
