@@ -10,7 +10,7 @@ from typing import Any
 from seq2seq_lab.config.schema import conf_folders, file_keys
 
 # Settings of the group `task` that were keys of the section `trainer`, with their defaults then. A run recorded all of them
-# (those of `_ADDED` since they were added), and a task refused other values than the default of those it did not use.
+# (those of `_ADDED` since they were added), and a task refused a setting that it did not use unless it had its default.
 _OF_TRAINER: dict[str, Any] = {
     "batch_size": 48,
     "batch_unit": "sentences",

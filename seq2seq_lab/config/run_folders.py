@@ -20,7 +20,7 @@ def named_folder(name: str | Path) -> Path:
     """Return the path of a folder that a user names: `latest` is the run in outputs and sweeps that started last.
 
     Raises:
-        UserError: there is no run.
+        UserError: the folders contain no run.
     """
     if str(name) != LATEST or Path(name).exists():
         return Path(name)

@@ -285,7 +285,7 @@ def custom_components(config: Config) -> dict[Path, str]:
 
 @contextlib.contextmanager
 def named_components(config: Config) -> Iterator[None]:
-    """Raise `UserError` in place of an exception of custom code; `run.log` contains the traceback."""
+    """Replace an exception of custom code by a `UserError`; `run.log` contains the traceback."""
     try:
         yield
     except UserError:

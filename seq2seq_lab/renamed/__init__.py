@@ -19,7 +19,7 @@ def print_new_command(
     Args:
         old, new: the programs.
         renamed: the options that have another name now, None for those that went.
-        added: what stands after the arguments.
+        added: words to print after the arguments.
     """
     names = renamed or {}
     words = [names.get(word, word) for word in sys.argv[1:]]

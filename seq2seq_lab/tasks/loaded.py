@@ -237,7 +237,7 @@ class Loaded:
             )
         figure = prediction.figure(light, ax)
         if figure is None:
-            raise UserError(f"The output for {prediction.source!r} is empty: there is no attention to plot.")
+            raise UserError(f"The output for {prediction.source!r} is empty, so it has no attention.")
         return displayed(figure)
 
     def _check_list(self, inputs: object) -> None:

@@ -36,7 +36,7 @@ class LoadedLanguageModel(Loaded):
         check_length(self.task.vocabulary.tokenizer, line, where, longest)
 
     def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[Prediction]]:
-        """Return sentences that continue each beginning, as many as the search returns (`search.nbest`), the best first.
+        """Return sentences that continue each beginning, `search.nbest` of each, the best first.
 
         The score is the log-probability in nats of the continuation with its end.
 

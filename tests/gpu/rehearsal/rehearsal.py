@@ -268,7 +268,9 @@ def test_a_run_opened_on_the_gpu(run: Path, fake_gpu: FakeGpu, monkeypatch: pyte
     assert {parameter.device for parameter in one.model.parameters()} == {GPU}
     for opened in (one, api.ensemble([one, one])):
         sentences = ["the king sleeps.", "", "the queen sees the old king."]
-        translations = opened.predict(sentences, join_subwords=False)  # the tokens of a fake GPU form no words
+        translations = opened.predict(
+            sentences, join_subwords=False
+        )  # the tokens of a fake GPU form no words
         assert [len(found.target_tokens) for found in translations] == [4, 0, 4]
 
 
