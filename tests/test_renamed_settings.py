@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from rewriting import rewrite
 
 import seq2seq_lab
-from seq2seq_lab import evaluate
+from seq2seq_lab import api, evaluate
 from seq2seq_lab.config import compose, extensions, foreign, job_hash
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.renamed import RENAMED, bring_up_to_date, recorded_form, renamed_settings
@@ -119,7 +119,7 @@ def test_a_recorded_run_is_opened_evaluated_and_compared(
     primary = f"test/{before['metrics']['primary']}"
     assert again[primary] == pytest.approx(before[primary])
     capsys.readouterr()
-    print(seq2seq_lab.compare([run, run / "evaluations" / "1"]))
+    print(api.compare([run, run / "evaluations" / "1"]))
     assert "trainer.batch_size" not in capsys.readouterr().out
 
 

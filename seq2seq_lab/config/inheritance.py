@@ -106,6 +106,8 @@ def describe_differences(saved: Any, config: configuration.Config, sections: Seq
         for key, value in configuration.dotted_settings({name: now[name] for name in sections})
         if key not in NOT_INHERITED and OmegaConf.select(saved, key) != value
     }
+    if "encoder.cell" in differing:
+        differing.pop("model.cell", None)  # it follows from the encoder's
     shaping = {key: pair for key, pair in differing.items() if not isinstance(pair[0], float)} or differing
     if any(key.startswith("model.") for key in shaping):
         shaping = {

@@ -66,6 +66,8 @@ def bring_up_to_date(config: dict[str, Any]) -> dict[str, Any]:
 
 def _task_keys(target: object) -> set[str] | None:
     """Return the keys of the YAML file of a task, by its class; None for a task that has no file here."""
+    if target is None:
+        return None
     for folder in conf_folders():
         for path in sorted((folder / "task").glob("*.yaml")):
             keys = file_keys("task", path.stem)

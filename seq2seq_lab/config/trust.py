@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from types import NoneType
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -113,6 +113,7 @@ def _has_scalar_type(key: str) -> bool:
     """
     kind = configuration.annotation(key)
     kinds = get_args(kind) if NoneType in get_args(kind) else (kind,)
+    kinds = tuple(get_args(one)[0] if get_origin(one) is Annotated else one for one in kinds)
     return all(isinstance(one, type) and issubclass(one, SCALARS) for one in kinds)
 
 

@@ -46,7 +46,7 @@ class MyAttention(Attention):
     ("arguments", "named"),
     [
         # unknown keys
-        ("trainer.max_epoch=3", ["trainer.max_epoch=3", "'trainer.max_epochs'", "batch_size"]),
+        ("trainer.max_epoch=3", ["trainer.max_epoch=3", "'trainer.max_epochs'", "micro_batches"]),
         ("+trainer.foo=1", ["+trainer.foo=1", "max_epochs, "]),
         ("+foo=1", ["+foo=1", "seed, "]),
         ("+encoder.hiden_size=3", ["encoder.hiden_size=3", "'hidden_size'", "cell, "]),
@@ -64,9 +64,9 @@ class MyAttention(Attention):
         ("trainer.max_epochs=many", ["trainer.max_epochs=many", "a whole number"]),
         ("trainer.max_epochs=null", ["trainer.max_epochs=null", "a whole number"]),
         ("trainer.max_epochs.x=3", ["trainer.max_epochs.x=3", "a whole number"]),
-        ("trainer.clip_norm=abc", ["trainer.clip_norm=abc", "a number or null"]),
+        ("trainer.clip_norm=abc", ["trainer.clip_norm=abc", "a number above 0 or null"]),
         ("trainer.precision=bf17", ["trainer.precision=bf17", "'bf16'", "auto, fp32, tf32, bf16, fp16"]),
-        ("task.length_bounds=[1,x]", ["task.length_bounds=[1,x]", "a list, each a whole number"]),
+        ("task.length_bounds=[1,x]", ["task.length_bounds=[1, 'x']", "a list, each a whole number above 0"]),
         ("seed=[1,2]", ["seed=[1,2]", "a whole number"]),
         # wrong types in slots
         ("encoder.hidden_size=big", ["encoder.hidden_size=big", "a whole number"]),
@@ -74,7 +74,7 @@ class MyAttention(Attention):
         ("encoder.cell=gur", ["encoder.cell=gur", "'gru'", "rnn, lstm, gru"]),
         ("attention.size=1.5", ["attention.size=1.5", "a whole number"]),
         ("optimizer.betas=[0.9]", ["optimizer.betas=[0.9]", "a list of 2: [a number, a number]"]),
-        ("encoder.cell=${nokey}", ["encoder.cell=${nokey}", "'nokey'"]),
+        ("encoder.dropout=${nokey}", ["encoder.dropout=${nokey}", "'nokey'"]),
         # groups
         ("attention=addtive", ["attention=addtive", "'additive'", "additive, "]),
         ("atention=dot", ["atention=dot", "'attention'"]),

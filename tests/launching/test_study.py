@@ -418,7 +418,8 @@ def test_the_hash_is_of_what_a_job_computes() -> None:
     assert compute_job_hash(config) != compute_job_hash(config | {"seed": True})
     assert len(compute_job_hash(config)) == 10
     before, default, other = (
-        config | {"trainer": {"x": 1, **new}} for new in ({}, {"pad_to": None}, {"pad_to": 4})
+        config | {"trainer": {"x": 1}, "task": {"y": 1, **new}}
+        for new in ({}, {"pad_to": None}, {"pad_to": 4})
     )
     # Studies from before this setting existed continue.
     assert compute_job_hash(before) == compute_job_hash(default)

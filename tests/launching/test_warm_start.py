@@ -157,7 +157,7 @@ def test_the_model_of_the_run_wins_over_that_of_an_experiment(here: Path) -> Non
         name: settings(here / "RUN")[name] for name in INHERITED
     }
     assert (chosen["experiment"], chosen["model"]) == ("multi30k_de_en", "attn")
-    assert new["trainer"]["label_smoothing"] == 0.1  # the experiment's
+    assert new["task"]["label_smoothing"] == 0.1  # the experiment's
 
 
 @pytest.mark.parametrize(

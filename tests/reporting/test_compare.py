@@ -247,13 +247,13 @@ def test_settings_that_vary_together_are_all_named(tmp_path: Path) -> None:
     ]
     table = comparison.compare(groups, None)
     heads, rows, _ = comparison.cells(table)
-    assert heads[:2] == ["model.hidden_size, task.batch_size", "runs"]
-    assert sorted(row[0] for row in rows) == ["16, 64", "8, 32"]
-    warned = "model.hidden_size and task.batch_size vary together"
+    assert heads[:2] == ["task.batch_size, model.hidden_size", "runs"]
+    assert sorted(row[0] for row in rows) == ["32, 8", "64, 16"]
+    warned = "task.batch_size and model.hidden_size vary together"
     csv_text, latex, data = table_files.as_csv(table), table_files.as_latex(table), page.page_data(table)
     for text in ("\n".join(table.warnings), csv_text, latex.replace("\\_", "_"), page.page(table, "two")):
         assert warned in text
-    assert csv_text.startswith("model.hidden_size,task.batch_size,runs,")
+    assert csv_text.startswith("task.batch_size,model.hidden_size,runs,")
     assert {"model.hidden_size", "task.batch_size"} <= {one["label"] for one in data["columns"]}
     assert all("task.batch_size=" in name for name in data["runs"])
 
@@ -279,7 +279,8 @@ def test_many_settings_that_vary_together_are_one_narrow_column(
     assert all(text in page.page(table, "two") for text in texts)
     # A setting that is left out by --by is named too.
     main([str(tmp_path), "--by", "trainer.max_steps"])
-    assert "the runs also differ in model.hidden_size, task.batch_size" in capsys.readouterr().out
+    others = "task.batch_size, task.max_length, task.eval_batch_size, model.hidden_size"
+    assert f"the runs also differ in {others} (not in --by)" in capsys.readouterr().out
 
 
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:

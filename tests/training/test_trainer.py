@@ -96,9 +96,14 @@ def make(text: TokenizedText, composed: Config, tmp_path: Path) -> Callable[...,
         precision: Precision = Precision.fp32,
         losses: Sequence[float] = (),
         optimizer: Mapping[str, Any] | None = None,
+        label_smoothing: float = 0.0,
         **settings: Any,
     ) -> Trainer:
-        whole = replace(composed, trainer=replace(composed.trainer, **settings))
+        whole = replace(
+            composed,
+            trainer=replace(composed.trainer, **settings),
+            task={**composed.task, "label_smoothing": label_smoothing},
+        )
         if optimizer is not None:
             whole = replace(whole, optimizer=dict(optimizer))
         torch.manual_seed(3)
