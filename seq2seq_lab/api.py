@@ -14,7 +14,7 @@ from seq2seq_lab.config.run_folders import named_folder, named_folders
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import UserError, require_list
 from seq2seq_lab.files import read_result
 from seq2seq_lab.launching.evaluation import evaluate
 from seq2seq_lab.launching.launch import follow
@@ -40,10 +40,9 @@ from seq2seq_lab.training.threads import undo_recorded_threads, use_recorded_thr
 Choice = TypeVar("Choice", bound=Enum)
 
 CHECKPOINTS = "checkpoints"  # the folder of a run
-compare = compare_folders
-runs = find
-
 MAX_LAYERS = 1000  # of a run of someone else
+
+compare, runs = compare_folders, find
 
 
 def train(
@@ -62,8 +61,7 @@ def train(
     Raises:
         UserError: the settings or the data cannot be used.
     """
-    if isinstance(overrides, str):
-        raise UserError(f"train takes a list of settings, not a text. Write {overrides.split()!r}.")
+    require_list("train", "settings", overrides, split=True)
     undo_recorded_threads()
     with extensions.using(config_dir):
         composed = compose.compose_run(named_folders(overrides))
@@ -106,8 +104,7 @@ def load(
     Raises:
         UserError: the folder contains no run with a checkpoint, or the run names a class that is not trusted.
     """
-    if isinstance(changes, str):
-        raise UserError(f"load takes a list of changes, not a text. Write changes={changes.split()!r}.")
+    require_list("load", "changes", changes, "changes", split=True)
     folder = named_folder(folder)
     if folder.parent.name == CHECKPOINTS and (folder.parents[1] / "run.json").is_file():
         raise UserError(

@@ -156,6 +156,19 @@ def require(holds: bool, key: str, value: object, allowed: str) -> None:
         raise UserError(f"{key}={value} is not allowed. Allowed: {allowed}.")
 
 
+def require_list(function: str, kind: str, given: object, argument: str = "", split: bool = False) -> None:
+    """Raise `UserError` if a function that takes a list is given one text or path, which is not a list of its letters.
+
+    Args:
+        kind: what the list contains, for the message.
+        argument: the name of the argument; "" for the first one.
+        split: whether the words of the text are the elements that the caller meant.
+    """
+    if isinstance(given, str | Path):
+        meant, name = (str(given).split() if split else [str(given)]), argument and f"{argument}="
+        raise UserError(f"{function} takes a list of {kind}, not one text. Write {name}{meant!r}.")
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest choices, or an empty string.
 

@@ -172,13 +172,18 @@ def refuse_options(run: Any, options: argparse.Namespace) -> None:
     Raises:
         UserError: names the option and those of the task.
     """
-    for name, absent in OPTIONS.items():
-        if getattr(options, name) != absent and name not in run.options:
+    for name in given_options(options):
+        if name not in run.options:
             known = ", ".join(flag(one) for one in OPTIONS if one in run.options)
             raise UserError(
                 f"{flag(name)}: runs of {type(run.task).__name__} do not have this option. Leave it out. Options of the "
                 f"task: {known or 'none'}."
             )
+
+
+def given_options(options: argparse.Namespace) -> list[str]:
+    """Return the names of those of `OPTIONS` that are set."""
+    return [name for name, absent in OPTIONS.items() if getattr(options, name) != absent]
 
 
 def flag(name: str) -> str:
@@ -212,25 +217,17 @@ def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) 
     from seq2seq_lab.runtime.device import release_memory
 
     repeated = itertools.chain.from_iterable(itertools.repeat(one, options.count or 1) for one in inputs)
-    first = 0
+    arguments, first = run.nbest_arguments(given_options(options)), 0
     for chunk in chunks(repeated, BATCHES * run.task.eval_batch_size):
         if options.log_probs:
             for line, log_prob in zip(chunk, run.log_probs(chunk), strict=True):
                 print_visible(f"{log_prob:.4f}\t{line}")
         else:
-            for number, outputs in enumerate(run.nbest(chunk, first=first, **keywords(run, options)), first):
+            for number, outputs in enumerate(run.nbest(chunk, first=first, **arguments), first):
                 write_output(run, outputs, number, options)
         first += len(chunk)
         sys.stdout.flush()
         release_memory()
-
-
-def keywords(run: Any, options: argparse.Namespace) -> dict[str, bool]:
-    """Return the arguments of `Loaded.nbest` that follow from the options."""
-    if "alignments" not in run.options:
-        return {}
-    attends = options.alignments or options.weights or options.attention is not None
-    return {"with_attention": attends, "replace_unknown": options.replace_unknown}
 
 
 def write_output(run: Any, outputs: Sequence[Any], number: int, options: argparse.Namespace) -> None:
@@ -284,7 +281,7 @@ def prompt(run: Any, options: argparse.Namespace) -> None:
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 
     print("Type one line of text. Ctrl-D ends the program.")
-    settings = keywords(run, options) | ({"with_attention": True} if "alignments" in run.options else {})
+    arguments = run.nbest_arguments([*given_options(options), "weights"])  # they are shown
     for number in itertools.count():
         try:
             line = input("> ")
@@ -295,7 +292,7 @@ def prompt(run: Any, options: argparse.Namespace) -> None:
             continue
         try:
             run.check_input(line, "The line", run.longest_input)
-            (outputs,) = run.nbest([line], first=number, **settings)
+            (outputs,) = run.nbest([line], first=number, **arguments)
         except UserError as error:
             print_visible(f"error: {error}")
             continue

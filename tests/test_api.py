@@ -326,7 +326,7 @@ def test_opening_leaves_the_callers_random_numbers_alone(run: LoadedTranslation)
             ["list of changes", "['search=beam']"],
         ),
         (lambda folder: api.compare(folder), ["list of folders", "folders=["]),
-        (lambda folder: api.compare([folder], by="seed"), ["list of by", "by=['seed']"]),
+        (lambda folder: api.compare([folder], by="seed"), ["list of settings", "by=['seed']"]),
         (lambda folder: api.runs(str(folder)), ["list of folders", "folders=["]),
         (lambda folder: seq2seq_lab.load(folder).plot_attention(3), ["plot_attention takes one", "int"]),
         (lambda folder: seq2seq_lab.train("seed=1"), ["list of settings", "['seed=1']"]),

@@ -13,7 +13,7 @@ from rewriting import rewrite
 
 import seq2seq_lab
 from seq2seq_lab import api, evaluate
-from seq2seq_lab.config import compose, extensions, foreign, job_hash
+from seq2seq_lab.config import compose, extensions, foreign, upgrade
 from seq2seq_lab.config.job_hash import compute_job_hash
 from seq2seq_lab.config.renamed import RENAMED, bring_up_to_date, recorded_form, renamed_settings
 from seq2seq_lab.errors import UserError
@@ -157,7 +157,7 @@ def test_the_hash_of_a_job_is_that_of_the_version_before(task: str, monkeypatch:
         compute_job_hash({**config, "task": {**config["task"], **change}})
         for change in ({}, {"batch_size": 21})
     )
-    monkeypatch.setattr(job_hash, "recorded_form", dict)
+    monkeypatch.setattr(upgrade, "recorded_form", dict)
     before = earlier(config)
     del (
         before["trainer"]["pad_to"],

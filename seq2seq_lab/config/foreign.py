@@ -19,7 +19,6 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.renamed import bring_up_to_date
 from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.config.upgrade import upgraded
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
@@ -58,7 +57,7 @@ def load_config(path: Path) -> DictConfig:
             problem = f"contains {found}, which no run records"
         elif isinstance(node := OmegaConf.create(text.decode()), DictConfig):
             plain: Any = OmegaConf.to_container(node)
-            return OmegaConf.create(upgraded(bring_up_to_date(plain)))
+            return OmegaConf.create(upgraded(plain))
         else:
             problem = "has no keys and values"
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a number of thousands of digits

@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.renamed import recorded_form
 from seq2seq_lab.config.upgrade import earlier
 
 RESOLVER = "job_hash"
@@ -50,7 +49,7 @@ def computed_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[str, Any]:
-    """Return the sections that determine what a run computes, with the keys of earlier versions; see `config.renamed`.
+    """Return the sections that determine what a run computes.
 
     Their form is that of `upgrade.earlier`, so that runs and studies of earlier versions continue. `RESULT_NEUTRAL` settings
     have their defaults.
@@ -58,8 +57,7 @@ def _computed(config: Mapping[str, Any], varies: Collection[str] = ()) -> dict[s
     Args:
         varies: keys and groups that differ between the jobs of a study. Settings that they change keep their values.
     """
-    form = recorded_form(earlier(config))
-    sections = {key: value for key, value in form.items() if key not in NOT_COMPUTED}
+    sections = {key: value for key, value in earlier(config).items() if key not in NOT_COMPUTED}
     if "trainer" in sections and not any(map(_can_set_trainer, varies)):
         replaced = {name for name in RESULT_NEUTRAL if f"trainer.{name}" not in varies}
         defaults = configuration.trainer_defaults()

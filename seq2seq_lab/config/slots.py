@@ -290,9 +290,7 @@ def named_components(config: Config) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (
-        Exception
-    ) as error:  # the code of the user may raise any; exceptions of other code are raised again
+    except Exception as error:  # custom code may raise any; those of other code are raised again
         frame = extensions.frame_of(error)
         if frame is None:
             raise

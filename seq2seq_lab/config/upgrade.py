@@ -8,6 +8,7 @@ hash or checkpoint has the form of earlier versions.
 from collections.abc import Mapping
 from typing import Any
 
+from seq2seq_lab.config.renamed import bring_up_to_date, recorded_form
 from seq2seq_lab.config.schema import SLOTS
 
 # Settings of classes that a later version added without a new format of runs, with the values that do what earlier runs did.
@@ -44,6 +45,7 @@ CHOICES = {"encoder": "None", "decoder": "plain", "attention": "none"}
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     """Return a recorded configuration, unchecked, in the form of this version; its sections are changed."""
+    config = bring_up_to_date(config)
     decoder = _renamed(config.get("encoder"), ENCODER, DECODER, TO_DECODER)
     if decoder is not None and _is_language_model(config):
         config |= {"encoder": None, "decoder": decoder, "attention": NO_ATTENTION}
@@ -83,7 +85,7 @@ def earlier(config: Mapping[str, Any]) -> dict[str, Any]:
                 for name, value in sections[section].items()
                 if name not in added or value != added[name]
             }
-    return sections
+    return recorded_form(sections)
 
 
 def added_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from seq2seq_lab.config.choices import changed_choices
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
 from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.run_folders import RUNS, named_folder, run_folders
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.files import SCORED, find_damage, read_result, read_run_json
 from seq2seq_lab.launching import study
 from seq2seq_lab.runtime.console import age, duration
@@ -83,9 +83,8 @@ def find(folders: Sequence[str | Path] = (), statuses: Sequence[str] = ()) -> Ru
     Raises:
         UserError: a folder does not exist, no folder contains a run, or a status is not one of `STATUSES`.
     """
-    for name, given in (("folders", folders), ("statuses", statuses)):
-        if isinstance(given, str | Path):
-            raise UserError(f"runs takes a list of {name}, not one text. Write {name}=[{str(given)!r}].")
+    require_list("runs", "folders", folders, "folders")
+    require_list("runs", "statuses", statuses, "statuses")
     for status in statuses:
         require(status in STATUSES, "--status", status, ", ".join(STATUSES))
     labels: dict[Path, dict[str, str]] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder, read_finished_result, read_record, sha256
+from seq2seq_lab.launching.evaluation import check_output
 from seq2seq_lab.launching.start import repeat_run
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
 
@@ -31,8 +32,7 @@ def reproduce(folder: Path, output: Path | None = None, changes: Sequence[str] =
     recorded = read_finished_result(folder)
     if recorded is None:
         raise UserError(f"{folder}: the run has not finished. Resume it first with resume={folder}.")
-    if output is not None and output.exists():
-        raise UserError(f"--output={output} already exists. Choose another folder.")
+    check_output(output)
     rows, weights = read_metrics(folder / METRICS_FILE), best_weights(folder, recorded)
     target = (output or make_numbered_folder(folder / "reproductions")).absolute()
     try:

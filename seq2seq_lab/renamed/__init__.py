@@ -6,26 +6,21 @@
 import shlex
 import sys
 from collections.abc import Mapping
-from typing import NoReturn
 
 from seq2seq_lab.errors import UserError, report_errors
 
 
-def print_new_command(
-    old: str, new: str, renamed: Mapping[str, str | None] | None = None, added: str = ""
-) -> NoReturn:
+def print_new_command(old: str, new: str, renamed: Mapping[str, str] | None = None, added: str = "") -> None:
     """Print the command that replaced a program, with the arguments that were given, and exit with status 2.
 
     Args:
         old, new: the programs.
-        renamed: the options that have another name now, None for those that went.
+        renamed: the options that have another name now.
         added: words to print after the arguments.
     """
     names = renamed or {}
-    words = [names.get(word, word) for word in sys.argv[1:]]
-    given = shlex.join([word for word in words if word is not None])
+    given = shlex.join([names.get(word, word) for word in sys.argv[1:]])
     with report_errors():
         raise UserError(
             f"python -m seq2seq_lab.{old} is now: {' '.join(f'python -m seq2seq_lab.{new} {given} {added}'.split())}"
         )
-    raise AssertionError("report_errors exits")

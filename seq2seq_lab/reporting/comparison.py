@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seq2seq_lab.config.run_folders import named_folder
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean, require_list
 from seq2seq_lab.metrics.base import Declaration
 from seq2seq_lab.metrics.significance import LEAST_TESTED, MAX_SEEDS, POWER
 from seq2seq_lab.reporting import baselines
@@ -145,9 +145,8 @@ def compare_folders(
     Raises:
         UserError: a folder does not exist, no run is finished, or a name is not one of these runs.
     """
-    for name, given in (("folders", folders), ("by", by)):
-        if isinstance(given, str | Path):
-            raise UserError(f"compare takes a list of {name}, not one text. Write {name}=[{str(given)!r}].")
+    require_list("compare", "folders", folders, "folders")
+    require_list("compare", "settings", by, "by")
     runs, skipped = find_runs(map(named_folder, folders), for_page)
     table = compare(group_runs(runs, by), baseline, metric, p_of_median_runs=p_of_median_runs)
     return replace(table, skipped=tuple(skipped))

@@ -1,7 +1,7 @@
 """A trained run in Python: what `seq2seq_lab.load` and `seq2seq_lab.train` return for every task."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,7 +11,7 @@ import torch
 from seq2seq_lab import plots
 from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import UserError, did_you_mean, require_list
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.notebook import html_table, preformatted
@@ -58,7 +58,7 @@ class Prediction:
         Raises:
             UserError: the model has no attention.
         """
-        raise UserError("This task draws no attention. Leave it out.")
+        raise UserError("The predictions of this task have no attention to draw.")
 
     def _repr_html_(self) -> str:
         return preformatted("\n".join([self.source, f"→ {self.text}", *self.shades()]))
@@ -192,7 +192,7 @@ class Loaded:
         Raises:
             UserError: `inputs` is not a list, or the task has no `predict`.
         """
-        self._check_list(inputs)
+        self.check_list(inputs)
         return [[one] for one in self.task.predict(self.model, inputs, self.compute)]
 
     def evaluate(
@@ -240,10 +240,17 @@ class Loaded:
             raise UserError(f"The output for {prediction.source!r} is empty, so it has no attention.")
         return displayed(figure)
 
-    def _check_list(self, inputs: object) -> None:
-        if isinstance(inputs, str | Path):
-            kind = "texts, not one text" if self.reads == "lines" else "files, not one file"
-            raise UserError(f"predict takes a list of {kind}. Write [{str(inputs)!r}].")
+    def check_list(self, inputs: object) -> None:
+        """Refuse one input in place of a list of inputs."""
+        require_list("predict", "texts" if self.reads == "lines" else "files", inputs)
+
+    def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
+        """Return the arguments of `nbest` that follow from the options of `python -m seq2seq_lab.predict`.
+
+        Args:
+            given: the names of the options that are set; see `options`.
+        """
+        return {}
 
 
 def check_length(tokenizer: Tokenizer, line: str, where: str, longest: int, empty: bool = True) -> int:

@@ -14,7 +14,7 @@ class A:
     """A class."""
 
     text = """
-    a text that is no docstring
+    a text, not a docstring
     """
 
     def f(self) -> int:

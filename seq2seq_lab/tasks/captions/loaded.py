@@ -28,7 +28,7 @@ class LoadedCaptioner(Loaded):
         Raises:
             UserError: `inputs` is not a list, or a file cannot be read.
         """
-        self._check_list(inputs)
+        self.check_list(inputs)
         if not inputs:
             return []
         images = [read_image(Path(path), *self.task.size) for path in inputs]

@@ -47,7 +47,7 @@ class LoadedLanguageModel(Loaded):
         Raises:
             UserError: `inputs` is not a list.
         """
-        self._check_list(inputs)
+        self.check_list(inputs)
         task, tokenizer, found = self.task, self.task.vocabulary.tokenizer, list[list[Prediction]]()
         for beginning, equal in itertools.groupby(inputs):
             (begun,) = tokenizer.encode([beginning])

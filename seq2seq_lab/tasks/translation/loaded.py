@@ -1,6 +1,6 @@
 """A trained model of translation in Python: translations with their attention, and ensembles."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -119,6 +119,11 @@ class LoadedTranslation(Loaded):
         length = check_length(self.tokenizers.source, line, where, longest)
         self.model.check_length(2 + length, where)
 
+    def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
+        """See `Loaded.nbest_arguments`: the attention is returned if an option needs it."""
+        attends = not {"alignments", "weights", "attention"}.isdisjoint(given)
+        return {"with_attention": attends, "replace_unknown": "replace_unknown" in given}
+
     def nbest(
         self,
         inputs: Sequence[str],
@@ -140,7 +145,7 @@ class LoadedTranslation(Loaded):
         Raises:
             UserError: `inputs` is not a list, or unknown words are to be replaced and the model has no attention.
         """
-        self._check_list(inputs)
+        self.check_list(inputs)
         found = [[_empty(sentence)] for sentence in inputs]
         for i, hypotheses in self._hypotheses(inputs, with_attention or replace_unknown, first):
             found[i] = [self._translation(inputs[i], hypothesis, join_subwords) for hypothesis in hypotheses]
