@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import Parser, print_visible, report_errors
 from seq2seq_lab.files import write_atomically
 from seq2seq_lab.reporting import comparison, figures, page, table_files, workspace
@@ -14,8 +15,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the runs, and write the files that the options name."""
     with report_errors():
         options = parser().parse_args(arguments)
+        folders = [named_folder(folder) for folder in options.folders]
         table = comparison.compare_folders(
-            options.folders,
+            folders,
             options.by.split(",") if options.by else (),
             options.baseline,
             options.metric,
@@ -25,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         comparison.print_comparison(table)
         for one in table.skipped:
             print_visible(f"skipped: {one}", sys.stderr)
-        count = len(options.folders)
-        title = " and ".join(map(str, options.folders)) if count < 3 else f"Runs of {count} folders"
+        count = len(folders)
+        title = " and ".join(map(str, folders)) if count < 3 else f"Runs of {count} folders"
         if options.csv:
             write(options.csv, table_files.as_csv(table))
         if options.latex:

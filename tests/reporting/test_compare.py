@@ -283,6 +283,14 @@ def test_many_settings_that_vary_together_are_one_narrow_column(
     assert f"the runs also differ in {others} (not in --by)" in capsys.readouterr().out
 
 
+@needs_plotly
+def test_the_page_names_the_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "outputs" / "newest", "dot", 1, 0.5)
+    monkeypatch.chdir(tmp_path)
+    main(["latest", "--html", "page.html"])
+    assert "<title>outputs/newest" in Path("page.html").read_text("utf-8")
+
+
 def test_steps_without_a_loss_are_left_out_of_its_curve(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study / "additive1", tmp_path / "run")
     tracker = FileTracker(tmp_path / "run", None)
