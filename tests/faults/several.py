@@ -126,10 +126,14 @@ def no_memory(rig: Rig) -> Seen:
         folder = rig.new()
         ended = rig.start(folder, *([RANKS] if several else []), hooks=[hook])
         error = str(read_json_object(folder / "result.json").get("error"))
-        where, key = ("step 6", "micro_batches") if hook is in_step else ("an evaluation", "eval_batch_size")
+        where, key = (
+            ("step 6", "trainer.micro_batches")
+            if hook is in_step
+            else ("an evaluation", "task.eval_batch_size")
+        )
         seen.expect(ended.status == 2, f"status {ended.status}: {ended.output}")
         seen.expect("Traceback" not in ended.output, ended.output)
-        for part in (f"Out of memory in {where}", "source ", f"trainer.{key}"):
+        for part in (f"Out of memory in {where}", "source ", key):
             seen.expect(part in error, f"{part!r} is not in {error!r}")
         seen.worst("O", ended.orphans)
         seen.expect(ended.orphans == 0, f"{ended.orphans} orphans")
