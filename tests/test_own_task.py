@@ -16,7 +16,8 @@ from tracking.offline_record import read_offline_run
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_result
+from seq2seq_lab.files import read_json_lines, read_result
+from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.tasks.base import EpochPlan, Task
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.state import TrainState
@@ -64,6 +65,18 @@ def test_it_trains_and_its_metric_is_the_primary_one(run: Path) -> None:
     assert 0 <= result["test/repeat_f1"] <= 1
     assert result["test/repeat_f1_confidence"] > 0
     assert result["metrics"]["primary"] == "repeat_f1"
+
+
+def test_its_examples_are_in_the_folder_the_record_and_on_the_page(run: Path, tmp_path: Path) -> None:
+    rows = read_json_lines(run / "tags.test.jsonl")
+    assert len(rows) == 20
+    tags = rows[0]["reference"].split(), rows[0]["output"].split()
+    assert rows[0]["score"] == np.mean([a == b for a, b in zip(*tags, strict=True)])
+    (table,) = read_offline_run(run).values("test/tags.nrows")
+    assert table == 20
+    compare.main([str(run), "--html", str(tmp_path / "page.html")])
+    (found,), _ = find_runs([run], for_page=True)
+    assert [row["output"] for row in found.examples] == [row["output"] for row in rows]
 
 
 def test_its_metric_is_in_the_summary_of_the_record(run: Path) -> None:

@@ -392,7 +392,7 @@ class TestWandb:
         folder, record = recorded
         (path,) = record.values("test/translations.path")
         content = json.loads(next(folder.glob(f"wandb/*/files/{path}")).read_text("utf-8"))
-        assert content["columns"] == ["source", "reference", "hypothesis", "sentence BLEU"]
+        assert content["columns"] == ["source", "reference", "hypothesis", "sentence_bleu", "source_words"]
         assert len(content["data"]) == 16
         assert len(record.values("val/translations.path")) == 2
 

@@ -16,9 +16,10 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.base import Parts, StepInfo
-from seq2seq_lab.tasks.evaluation import SplitEvaluator
+from seq2seq_lab.tasks.evaluation import Evaluation, SplitEvaluator
 from seq2seq_lab.tasks.examples import TensorExamples, TensorTask
 from seq2seq_lab.tasks.loaded import Prediction
+from seq2seq_lab.tasks.report import Examples, Report
 from seq2seq_lab.tasks.settings import BatchSettings
 
 TAGS = ("new", "repeated")
@@ -147,6 +148,14 @@ class RepeatTagging(TensorTask):
 
     def loss(self, model: Tagger, batch: Sequences, step: StepInfo) -> Tensor:
         return losses(model(batch), batch).sum()
+
+    def report(self, split: Sequences, evaluation: Evaluation, step: int | None) -> Report:
+        """Show the tags of each sequence, of three at a validation."""
+        outputs: Outputs = evaluation.outputs
+        rows = [split.tokens_NS.numpy(), outputs.tags_NS, outputs.predicted_NS]
+        correct_N = (outputs.predicted_NS == outputs.tags_NS).mean(1).tolist()
+        texts = [[" ".join(map(str, row)) for row in rows_NS] for rows_NS in rows]
+        return Report(examples=Examples.of("tags", *texts, correct_N, limit=None if step is None else 3))
 
     def predict(self, model: Tagger, inputs: Sequence[str], compute: Compute) -> list[Prediction]:
         """Return the tags of lines such as "3 1 3"."""

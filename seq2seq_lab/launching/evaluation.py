@@ -81,10 +81,7 @@ def score(
     folder = make_numbered_folder(run.folder / "evaluations") if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, origin)
-    trackers = Trackers(())
-    scores = run_report.report_evaluations(
-        task.report(folder, trackers), evaluations, declared, folder, trackers, 0
-    )
+    scores = run_report.report_evaluations(task, evaluations, declared, folder, Trackers(()), 0)
     scores |= baselines.measured(task, data.tests)
     about: dict[str, object] = {
         "format": RESULT_FORMAT,

@@ -15,6 +15,7 @@ from seq2seq_lab.config.slots import custom_components, named_components
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting.run_report import report_evaluations
+from seq2seq_lab.reporting.shown import show_validation
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Task
@@ -40,11 +41,10 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
         alone = Compute(compute.device, compute.precision)
         evaluator = tried.evaluator(data.validation, model, alone)
         evaluation = evaluator(final=True)
-        trackers = Trackers(())
-        report = tried.report(Path(folder), trackers)
-        report.validation(data.validation, evaluation, 0)
+        split, tracker = data.validation, Trackers(())
+        show_validation(tried.report(split, evaluation, 0), split.prefix, Path(folder), tracker, 0)
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, tried.primary)
-        report_evaluations(report, [(data.validation, evaluation)], declared, Path(folder), trackers, 0)
+        report_evaluations(tried, [(split, evaluation)], declared, Path(folder), tracker, 0)
 
 
 @contextlib.contextmanager

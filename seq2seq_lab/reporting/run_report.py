@@ -14,9 +14,10 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.files import finite
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines, score_tables
+from seq2seq_lab.reporting.shown import dotted, page_files, show_end, show_validation
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
-from seq2seq_lab.tasks.base import Report, Task, TaskData
+from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tracking import METRICS_FILE, Tracker, logger_errors
 from seq2seq_lab.tracking.files import read_sound_metrics
 from seq2seq_lab.training.profiling import components
@@ -69,7 +70,6 @@ class RunReport:
         self.splits = (data.validation, *data.tests)
         self.folder = folder
         self.tracker = tracker
-        self.task_report = task.report(folder, tracker)
         self.unit = task.unit.removesuffix("s").replace("_", " ")
         self.declared = Declarations.of(task.metrics, task.groupings, task.primary)
         self.losses = [metric for metric in task.metrics if metric.is_loss]
@@ -82,12 +82,15 @@ class RunReport:
             f"{step:,}",
             score_tables.values_line(evaluation.values, "val", self.declared),
         )
-        self.task_report.validation(self.splits[0], evaluation, step)
+        split = self.splits[0]
+        show_validation(
+            self.task.report(split, evaluation, step), split.prefix, self.folder, self.tracker, step
+        )
 
     def end(self, evaluations: Sequence[Any], step: int) -> dict[str, Any]:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
         pairs = list(zip(self.splits, evaluations, strict=True))
-        result = report_evaluations(self.task_report, pairs, self.declared, self.folder, self.tracker, step)
+        result = report_evaluations(self.task, pairs, self.declared, self.folder, self.tracker, step)
         result |= baselines.measured(self.task, self.splits[1:])
         rows = read_sound_metrics(self.folder / METRICS_FILE)
 
@@ -133,7 +136,7 @@ def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report_evaluations(
-    task_report: Report,
+    task: Task,
     evaluations: Sequence[tuple[Any, Any]],
     declared: Declarations,
     folder: Path,
@@ -145,18 +148,19 @@ def report_evaluations(
     Args:
         evaluations: pairs of a split and its evaluation.
     """
-    result: dict[str, Any] = {**declared.result(), "page": task_report.page}
+    result: dict[str, Any] = {**declared.result(), "page": {}}
     for split, evaluation in evaluations:
         prefix = split.prefix
         result |= evaluation.measurement.result(prefix)
-        name = prefix.replace("/", ".")
-        score_tables.write_statistics(folder / "scored" / f"{name}.npz", evaluation.measurement)
+        score_tables.write_statistics(folder / "scored" / f"{dotted(prefix)}.npz", evaluation.measurement)
         if prefix != "val":
             tracker.log_metrics(evaluation.values, step)
-    task_report.end(evaluations, step)
     for split, evaluation in evaluations:
-        if split.prefix != "val" and (worst := task_report.worst_outputs(split, evaluation)):
-            result[f"{split.prefix}/{score_tables.WORST_OUTPUTS}"] = worst
+        report = task.report(split, evaluation, None)
+        show_end(report, split.prefix, folder, tracker, step)
+        result["page"] = page_files(report, split.prefix) | result["page"]
+        if report.worst:
+            result[f"{split.prefix}/{score_tables.WORST_OUTPUTS}"] = report.worst
     for key, grouping in declared.groupings.items():
         tests = {
             split.prefix: evaluation.measurement.groups[key]

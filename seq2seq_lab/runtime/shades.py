@@ -40,8 +40,8 @@ def shade(weight: float, word: str) -> str:
     return next(shade for least, shade in SHADES if weight >= least) * cell_len(word)
 
 
-def shade_texts(texts: Sequence[ShadedText]) -> Group:
-    """Return texts with the shade of each word below it, and their captions.
+def shade_texts(texts: Sequence[ShadedText]) -> list[str]:
+    """Return lines of texts with the shade of each word below it, and their captions.
 
     The words of a text from right to left are placed from the right.
     """
@@ -56,7 +56,7 @@ def shade_texts(texts: Sequence[ShadedText]) -> Group:
             shades = " ".join(shade(text.weights[i], words[i]) for i in placed)
             lines += [margin + row, margin + shades]
         lines.append(f"  → {isolate(visible_line(text.caption))}")
-    return text_lines(lines)
+    return lines
 
 
 def _lines_of(words: Sequence[str]) -> list[list[int]]:

@@ -31,7 +31,7 @@ from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.tasks.evaluation import SplitEvaluator
 from seq2seq_lab.tasks.loaded import Loaded, Prediction
-from seq2seq_lab.tracking import Tracker
+from seq2seq_lab.tasks.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,29 +123,6 @@ class Baseline:
     name: str
     label: str
     measurement: Measurement
-
-
-class Report:
-    """What a task adds to the report of a run; rank 0 calls it. This one adds nothing.
-
-    Attributes:
-        page: the files of examples, heatmaps and pictures that the page of the comparison shows; see `reporting.runs.Run`.
-    """
-
-    page: Mapping[str, Any] = {}
-
-    def validation(self, split: Any, evaluation: Any, step: int) -> None:
-        """Report a validation, after its metrics are logged."""
-
-    def end(self, evaluations: Sequence[tuple[Any, Any]], step: int) -> None:
-        """Report the final evaluations, given as pairs of a split and its evaluation."""
-
-    def worst_outputs(self, split: Any, evaluation: Any) -> list[dict[str, Any]]:
-        """Return the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`.
-
-        It is called after `end`.
-        """
-        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,8 +324,12 @@ class Task(ABC):
         """
         return ()
 
-    def report(self, folder: Path, tracker: Tracker) -> Report:
-        """Return what the task adds to the report of a run."""
+    def report(self, split: Any, evaluation: Any, step: int | None) -> Report:
+        """Return what is shown of an evaluation. Only rank 0 calls it.
+
+        Args:
+            step: the optimizer step of a validation; None for the final evaluation.
+        """
         return Report()
 
     def state_dict(self, ranks: Ranks) -> dict[str, Any]:

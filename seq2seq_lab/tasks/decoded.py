@@ -231,6 +231,7 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
         return DecodedEvaluation(
             values=self.values(measurement),
             measurement=measurement,
+            outputs=outputs,
             texts=outputs.hypotheses,
             samples=self.samples,
             hypotheses=kept | self._attend_again(worst, outputs.hypotheses),

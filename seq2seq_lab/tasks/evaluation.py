@@ -37,14 +37,16 @@ class Evaluation:
     Attributes:
         values: metrics by name, with the split's prefix.
         measurement: the metrics with the statistics that they were computed from.
+        outputs: what the metrics have read; see `SplitEvaluator.outputs`.
     """
 
     values: dict[str, float]
     measurement: Measurement
+    outputs: Any
 
 
 class SplitEvaluator(ABC, Generic[Result]):
-    """Evaluates a model on a split. All ranks call it together and return the same evaluation.
+    """Evaluates a model on a split. All ranks call it together; only rank 0 returns more than the values.
 
     A subclass defines `score` and `outputs`, and `evaluation` if its evaluations contain more.
 
@@ -95,7 +97,7 @@ class SplitEvaluator(ABC, Generic[Result]):
         self, results: Sequence[Result], outputs: Any, measurement: Measurement, final: bool
     ) -> Any:
         """Return the evaluation, an `Evaluation`. Only rank 0 calls it."""
-        return Evaluation(self.values(measurement), measurement)
+        return Evaluation(self.values(measurement), measurement, outputs)
 
     def values(self, measurement: Measurement) -> dict[str, float]:
         """Return the metrics by name, with the split's prefix."""
@@ -116,7 +118,14 @@ class SplitEvaluator(ABC, Generic[Result]):
             if counted is not None:
                 counted(count, len(self.plan))
         shares = self.compute.ranks.gather(share)
-        return self.compute.ranks.broadcast(lambda: self._merged(shares, final))
+        whole: list[Any] = []
+
+        def values() -> dict[str, float]:
+            whole.append(self._merged(shares, final))
+            return whole[0].values
+
+        values_of_all = self.compute.ranks.broadcast(values)
+        return whole[0] if whole else Evaluation(values_of_all, Measurement({}), None)
 
     def _merged(self, shares: Sequence[Mapping[int, Result]], final: bool) -> Any:
         """Return the evaluation from the results of each rank, by example."""

@@ -34,9 +34,18 @@ from seq2seq_lab.metrics.texts import References, TextOutputs, length_groups
 from seq2seq_lab.reporting import comparison, figures, group_tests, page, table_files
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import write_statistics
-from seq2seq_lab.tasks.translation.report import PAGE
+from seq2seq_lab.reporting.shown import page_files
+from seq2seq_lab.tasks.report import Examples, Heatmaps, Report
+from seq2seq_lab.tasks.translation.report import COLUMNS, HEATMAP_KEYS
 from seq2seq_lab.tracking import FileTracker
 
+PAGE = page_files(
+    Report(
+        examples=Examples(name="translations", rows=[], columns=COLUMNS),
+        heatmaps=Heatmaps(maps=[], keys=HEATMAP_KEYS),
+    ),
+    "test",
+)
 WORDS = [
     "the",
     "old",

@@ -12,15 +12,17 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq_lab.data.corpus import Corpus, Gold
+from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar
-from seq2seq_lab.data.tokenized import tokenize_corpus
+from seq2seq_lab.data.ragged import Ragged
+from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, WordTokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import Link
 from seq2seq_lab.metrics.base import Declarations, Measurement
 from seq2seq_lab.reporting.run_report import component_parameters
 from seq2seq_lab.reporting.score_tables import values_line, without_middle
+from seq2seq_lab.reporting.shown import show_validation
 from seq2seq_lab.search.base import Hypothesis
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.translation import report
@@ -29,6 +31,7 @@ from seq2seq_lab.tasks.translation.evaluation import (
     PRIMARY,
     TranslationSplit,
     choose_samples,
+    source_length_in_words,
 )
 from seq2seq_lab.tasks.translation.report import TranslationReport, describe, gold_links
 from seq2seq_lab.tracking import NoTracker
@@ -107,9 +110,13 @@ def hypothesis(pair: TokenizerPair, source: str, target: str, ended: bool = True
     return Hypothesis(tokens, 0.0, 0.0, np.full(shape, 1 / shape[1], dtype=np.float32))
 
 
-def show(folder: Path, pair: TokenizerPair, join: bool = False) -> tuple[TranslationReport, Pictures]:
-    tracker = Pictures()
-    return TranslationReport(folder, pair, tracker, join), tracker
+def heatmap(
+    text: ParallelText, i: int, shown: Hypothesis, step: int | None, pair: TokenizerPair, join: bool = False
+) -> object:
+    """Draw the attention of a hypothesis."""
+    tokens = TokenizedText(Ragged.of([]), Ragged.of([]))
+    evaluation = DecodedEvaluation({}, Measurement({}), None, [], hypotheses={i: shown})
+    return TranslationReport(TranslationSplit("val", text, tokens), evaluation, pair, join).figure(i, step)
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
@@ -121,8 +128,7 @@ def test_heatmap_has_the_tokens_on_its_axes(
     tmp_path: Path,
 ) -> None:
     pair, text = pairs[kind], corpus.train
-    shown, _ = show(tmp_path, pair)
-    assert shown.heatmap(text, 0, hypothesis(pair, text.source[0], text.target[1]), 1200)
+    assert heatmap(text, 0, hypothesis(pair, text.source[0], text.target[1]), 1200, pair)
     assert drawn[0]["columns"][:1] + drawn[0]["columns"][-1:] == ["<sos>", "<eos>"]
     assert drawn[0]["rows"][-1] == "<eos>"
     inner = drawn[0]["columns"][1:-1]
@@ -145,8 +151,7 @@ def test_subwords_are_joined_to_words(
     tmp_path: Path,
 ) -> None:
     pair, text = pairs[kind], corpus.train
-    shown, _ = show(tmp_path, pair, join=True)
-    assert shown.heatmap(text, 0, hypothesis(pair, text.source[0], text.target[0], ended), 1)
+    assert heatmap(text, 0, hypothesis(pair, text.source[0], text.target[0], ended), 1, pair, join=True)
     assert drawn[0]["columns"] == ["<sos>", *text.source[0].split(), "<eos>"]
     assert drawn[0]["rows"] == text.target[0].split()
     # A separate space token is not part of a word.
@@ -159,12 +164,10 @@ def test_empty_hypothesis(
     corpus: Corpus, pairs: dict[str, TokenizerPair], drawn: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     empty = hypothesis(pairs["bpe"], corpus.train.source[0], "")
-    plain, _ = show(tmp_path, pairs["bpe"])
-    assert plain.heatmap(corpus.train, 0, empty, 1)
+    assert heatmap(corpus.train, 0, empty, 1, pairs["bpe"])
     assert drawn[0]["rows"] == ["<eos>"]
-    joined, _ = show(tmp_path, pairs["bpe"], join=True)
-    assert not joined.heatmap(corpus.train, 0, empty, 1)
-    assert not plain.heatmap(corpus.train, 0, Hypothesis([], 0.0, 0.0, None), 1)
+    assert not heatmap(corpus.train, 0, empty, 1, pairs["bpe"], join=True)
+    assert not heatmap(corpus.train, 0, Hypothesis([], 0.0, 0.0, None), 1, pairs["bpe"])
     assert len(drawn) == 1
 
 
@@ -174,8 +177,7 @@ def test_gold_links_are_outlined_where_the_translation_is_the_reference(
     text = corpus.train
     assert text.gold is not None
     for join in (False, True):
-        shown, _ = show(tmp_path, pairs["word"], join=join)
-        shown.heatmap(text, 0, hypothesis(pairs["word"], text.source[0], text.target[0]), 1)
+        heatmap(text, 0, hypothesis(pairs["word"], text.source[0], text.target[0]), 1, pairs["word"], join)
         columns, rows = drawn[-1]["columns"], drawn[-1]["rows"]
         words = {(text.gold[0].source_words[a], text.gold[0].target_words[b]) for a, b in text.gold[0].links}
         found = {(columns[column], rows[row]) for column, row in drawn[-1]["links"]}
@@ -192,9 +194,8 @@ def test_the_size_of_a_heatmap_depends_on_the_sentence_alone(
     join: bool, pairs: dict[str, TokenizerPair], drawn: list[dict[str, Any]], tmp_path: Path, corpus: Corpus
 ) -> None:
     text, pair = corpus.train, pairs["bpe"]
-    shown, _ = show(tmp_path, pair, join=join)
     for step, target in ((1, text.target[0]), (2, text.target[0] * 3), (None, text.target[0])):
-        shown.heatmap(text, 0, hypothesis(pair, text.source[0], target), step)
+        heatmap(text, 0, hypothesis(pair, text.source[0], target), step, pair, join)
     first, second, final = drawn
     assert first["room"] == second["room"]
     assert first["room"] > len(first["rows"])
@@ -217,12 +218,15 @@ def test_validation_shows_logs_and_draws(
 ) -> None:
     caplog.set_level(logging.INFO, "seq2seq_lab")
     text, pair = corpus.validation, pairs["word"]
-    shown, tracker = show(tmp_path, pair)
+    tracker = Pictures()
     first, second = samples = choose_samples(text, 2)
     hypotheses = {i: hypothesis(pair, text.source[i], text.target[1]) for i in (first, second)}
-    evaluation = DecodedEvaluation(dict(VALUES), Measurement({}), list(text.target), samples, hypotheses)
+    evaluation = DecodedEvaluation(
+        dict(VALUES), Measurement({}), None, list(text.target), samples, hypotheses
+    )
     tokens = tokenize_corpus(corpus, word, {}, None).validation
-    shown.validation(TranslationSplit("val", text, tokens), evaluation, 42)
+    shown = TranslationReport(TranslationSplit("val", text, tokens), evaluation, pair, join=False)
+    show_validation(shown.validation(42), "val", tmp_path, tracker, 42)
     assert tracker.shown == {
         "val/attention/1": ["sample_1_step_00000042.png", text.source[first], "42"],
         "val/attention/2": ["sample_2_step_00000042.png", text.source[second], "42"],
@@ -237,7 +241,8 @@ def test_validation_shows_logs_and_draws(
     ]
     assert {row["source"] for row in drawn} == {text.source[first], text.source[second]}
     rows = tracker.tables["val/translations"]
-    assert list(rows[0]) == [text.source[first], text.target[first], text.target[first], pytest.approx(100)]
+    texts = [text.source[first], text.target[first], text.target[first]]
+    assert list(rows[0]) == [*texts, 100, source_length_in_words(text, first)]
     assert text.source[first][:40] in caplog.text
 
 

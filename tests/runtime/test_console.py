@@ -360,7 +360,7 @@ def test_a_matrix_has_columns_from_right_to_left() -> None:
 
 def test_shaded_words_from_right_to_left_begin_at_the_right() -> None:
     text = shades.ShadedText([*HEBREW, "GPU"], [1.0, 0.5, 0.0, 0.25], "סוג", [])
-    words, below, caption = rendered(shades.shade_texts([text])).splitlines()
+    words, below, caption = rendered(shades.text_lines(shades.shade_texts([text]))).splitlines()
     words = words.replace("\u2067", "").replace("\u2069", "")
     assert (words, below) == ("GPU טוב ספר זה".rjust(100), "▒▒▒ ··· ▓▓▓ ██".rjust(100))
     assert caption == "  → \u2067סוג\u2069"
@@ -368,6 +368,6 @@ def test_shaded_words_from_right_to_left_begin_at_the_right() -> None:
 
 def test_lines_of_shades_fit_on_the_console() -> None:
     text = shades.ShadedText(["书" * 6] * 30, [0.5] * 30, "class", [])
-    lines = rendered(shades.shade_texts([text])).splitlines()
+    lines = rendered(shades.text_lines(shades.shade_texts([text]))).splitlines()
     assert max(map(cell_len, lines)) <= console.PLAIN_WIDTH
     assert [cell_len(line) for line in lines[:-1:2]] == [cell_len(line) for line in lines[1::2]]

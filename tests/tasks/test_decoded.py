@@ -65,7 +65,7 @@ def test_a_run_records_its_worst_outputs_with_their_attention(
         assert row["hypothesis"] == translations[row["number"]]["hypothesis"]
         drawn = [json.loads(line) for line in (tmp_path / row["attention"]).read_text("utf-8").splitlines()]
         (own,) = [one for one in drawn if one["source"] == row["source"]]
-        assert own["hypothesis"] == row["hypothesis"]
+        assert len(own["weights"]) == len(own["target_tokens"])
         np.testing.assert_allclose(np.array(own["weights"]).sum(1), 1, atol=0.05)
     assert (tmp_path / "attention/worst_1.png").stat().st_size > 0
     printed = capsys.readouterr().out

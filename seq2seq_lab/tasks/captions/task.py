@@ -41,12 +41,13 @@ from seq2seq_lab.tasks.captions.evaluation import METRICS, PRIMARY, Caption, Cap
 from seq2seq_lab.tasks.captions.loaded import LoadedCaptioner
 from seq2seq_lab.tasks.captions.loss import CaptionLoss
 from seq2seq_lab.tasks.captions.report import CaptionReport
+from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import DecodingSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.text_baselines import text_baseline
-from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -282,8 +283,9 @@ class CaptionTask(Task):
         references, lines = split.references(self.settings.multi_reference), [caption] * len(split.text)
         return [text_baseline("most_frequent", "most frequent caption", lines, references, self.metrics)]
 
-    def report(self, folder: Path, tracker: Tracker) -> CaptionReport:
-        return CaptionReport(folder, self.tokenizer, tracker, self.grid)
+    def report(self, split: CaptionSplit, evaluation: DecodedEvaluation, step: int | None) -> Report:
+        shown = CaptionReport(split, evaluation, self.tokenizer, self.grid)
+        return shown.end() if step is None else shown.validation()
 
 
 def grid_of(model: Seq2Seq, height: int, width: int) -> tuple[int, int]:

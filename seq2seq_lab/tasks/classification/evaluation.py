@@ -11,7 +11,7 @@ import torch
 from seq2seq_lab import plots
 from seq2seq_lab.data.batching import Index, plan_evaluation
 from seq2seq_lab.data.labelled import LabelledText
-from seq2seq_lab.metrics.base import Array, Grouping, Measurement, Metric, digest
+from seq2seq_lab.metrics.base import Array, Grouping, Metric, digest
 from seq2seq_lab.metrics.classification import METRICS as CLASS_METRICS
 from seq2seq_lab.metrics.classification import Accuracy
 from seq2seq_lab.metrics.loss import MeanLoss
@@ -20,7 +20,6 @@ from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.runtime.shades import shade
-from seq2seq_lab.tasks import evaluation
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
     TextBatch,
@@ -96,13 +95,6 @@ class ClassificationOutputs:
     def thresholds(self) -> list[float]:
         """The weight above which a word of a text is selected: half of the greatest weight."""
         return [float(row.max()) / 2 for row in self.weights]
-
-
-@dataclass(frozen=True)
-class Evaluation(evaluation.Evaluation):
-    """The result of evaluating a split, with the outputs in the order of its texts."""
-
-    outputs: ClassificationOutputs
 
 
 def groups_by_class(outputs: ClassificationOutputs) -> Mapping[str, Sequence[int]]:
@@ -198,12 +190,6 @@ class ClassificationEvaluator(SplitEvaluator[ClassifiedText]):
                 "penalized": np.column_stack([loss_N + penalty_N, ones_N]),
             },
         )
-
-    def evaluation(
-        self, results: object, outputs: ClassificationOutputs, measurement: Measurement, final: bool
-    ) -> Evaluation:
-        """See `SplitEvaluator.evaluation`."""
-        return Evaluation(self.values(measurement), measurement, outputs)
 
 
 def hash_of(text: LabelledText) -> str:

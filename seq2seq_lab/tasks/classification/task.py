@@ -49,12 +49,13 @@ from seq2seq_lab.tasks.classification.evaluation import (
 )
 from seq2seq_lab.tasks.classification.loaded import LoadedClassifier
 from seq2seq_lab.tasks.classification.report import ClassificationReport
+from seq2seq_lab.tasks.evaluation import Evaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import ExampleSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.vectors import load_vectors
-from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -276,8 +277,9 @@ class ClassificationTask(Task):
                 )
         return [predictions[i] for i in range(len(lines))]
 
-    def report(self, folder: Path, tracker: Tracker) -> ClassificationReport:
-        return ClassificationReport(folder, self.vocabulary, tracker, self.settings.samples)
+    def report(self, split: ClassificationSplit, evaluation: Evaluation, step: int | None) -> Report:
+        shown = ClassificationReport(split, evaluation, self.vocabulary)
+        return shown.end() if step is None else shown.validation(self.settings.samples)
 
 
 def weighted_cross_entropy(

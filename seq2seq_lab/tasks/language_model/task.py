@@ -36,19 +36,20 @@ from seq2seq_lab.tasks.language_model.data import (
     TrainingSentences,
 )
 from seq2seq_lab.tasks.language_model.evaluation import (
+    Evaluation,
     LanguageModelEvaluator,
     LanguageModelSplit,
     ScoredSentences,
 )
 from seq2seq_lab.tasks.language_model.loaded import LoadedLanguageModel
 from seq2seq_lab.tasks.language_model.ngrams import KneserNey
-from seq2seq_lab.tasks.language_model.report import LanguageModelReport
+from seq2seq_lab.tasks.language_model.report import end_report, validation_report
 from seq2seq_lab.tasks.losses import cross_entropy
+from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import SequenceSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import Vocabulary, corpus_record
 from seq2seq_lab.tasks.vectors import load_vectors
-from seq2seq_lab.tracking import Tracker
 
 NAME = "sentences"  # of the tokenizer's files
 NGRAMS = {"unigram": 1, "trigram": 3}  # the order of each baseline
@@ -242,8 +243,8 @@ class LanguageModelTask(Task):
             )
             yield Baseline(name, f"{name} model of tokens", measurement)
 
-    def report(self, folder: Path, tracker: Tracker) -> LanguageModelReport:
-        return LanguageModelReport(folder, tracker)
+    def report(self, split: LanguageModelSplit, evaluation: Evaluation, step: int | None) -> Report:
+        return end_report(split, evaluation) if step is None else validation_report(evaluation)
 
     def state_dict(self, ranks: Ranks) -> dict[str, Any]:
         return {} if self.carried is None else self.carried.state_dict(ranks)

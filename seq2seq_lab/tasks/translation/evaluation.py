@@ -104,8 +104,8 @@ def groupings(length_bounds: Sequence[int]) -> tuple[Grouping, ...]:
     """
 
     def by_length(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]]:
-        lengths = source_lengths_in_words(outputs.text)
-        return length_groups([lengths[pair] for pair in outputs.references.pairs], length_bounds)
+        lengths = [source_length_in_words(outputs.text, pair) for pair in outputs.references.pairs]
+        return length_groups(lengths, length_bounds)
 
     return (
         Grouping("length", "source length in words", Bleu(), by_length),
@@ -292,11 +292,11 @@ def replaced(hypothesis: Hypothesis, tokenizers: TokenizerPair, line: str) -> st
     return one_line(replace_unknown(hypothesis.weights_TS, tokenizers, line, hypothesis.tokens))
 
 
-def source_lengths_in_words(text: ParallelText) -> list[int]:
-    """Return the lengths of the source sentences in words; with gold alignments, without punctuation marks."""
+def source_length_in_words(text: ParallelText, i: int) -> int:
+    """Return the length of a source sentence in words; with gold alignments, without punctuation marks."""
     if text.gold is not None:
-        return [sum(any(map(str.isalnum, word)) for word in gold.source_words) for gold in text.gold]
-    return [len(words(line)) for line in text.source]
+        return sum(any(map(str.isalnum, word)) for word in text.gold[i].source_words)
+    return len(words(text.source[i]))
 
 
 def choose_samples(text: ParallelText, count: int) -> list[int]:
@@ -305,7 +305,7 @@ def choose_samples(text: ParallelText, count: int) -> list[int]:
     They have 6 to 14 words. With gold alignments, they are those whose word order differs most from the source's, because
     attention shows reordering; otherwise they are evenly spaced.
     """
-    lengths = source_lengths_in_words(text)
+    lengths = [source_length_in_words(text, i) for i in range(len(text))]
     candidates = [i for i, length in enumerate(lengths) if 6 <= length <= 14] or list(range(len(lengths)))
     if text.gold is not None:
         gold = text.gold

@@ -3,8 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -15,7 +14,6 @@ from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.tokenized import TokenizedCorpus
 from seq2seq_lab.data.tokenizers import TokenizerPair
-from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.metrics.alignment import (
     AttentionMap,
     Link,
@@ -26,12 +24,10 @@ from seq2seq_lab.metrics.alignment import (
 )
 from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console, shades
-from seq2seq_lab.search.base import Hypothesis
-from seq2seq_lab.tasks.base import Report
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
+from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
 from seq2seq_lab.tasks.splits import prefixes_of_tests
-from seq2seq_lab.tasks.translation.evaluation import TranslationSplit, source_lengths_in_words
-from seq2seq_lab.tracking import Tracker
+from seq2seq_lab.tasks.translation.evaluation import TranslationSplit, source_length_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,30 +37,14 @@ log = logging.getLogger(__name__)
 UNKNOWN_WARNING = 0.25  # share of unknown training tokens that suggests the wrong text or tokenizer
 ROOM = 1.25  # output tokens that fit in a heatmap of fixed size, relative to those of the reference
 EXAMPLES = 3  # tokenized training pairs shown before training
-# The files that the page of the comparison shows, and the names in them.
-PAGE = {
-    "examples": {
-        "file": "translations.test.jsonl",
-        "columns": {
-            "input": "source",
-            "reference": "reference",
-            "output": "hypothesis",
-            "score": "sentence_bleu",
-        },
-        "note": SENTENCE_BLEU_NOTE,
-    },
-    "heatmaps": {
-        "file": "attention.test.jsonl",
-        "columns": {
-            "title": "source",
-            "columns": "source_tokens",
-            "rows": "target_tokens",
-            "weights": "weights",
-            "links": "gold_links",
-        },
-    },
+COLUMNS = {"input": "source", "reference": "reference", "output": "hypothesis", "score": "sentence_bleu"}
+HEATMAP_KEYS = {
+    "title": "source",
+    "columns": "source_tokens",
+    "rows": "target_tokens",
+    "weights": "weights",
+    "links": "gold_links",
 }
-TRANSLATION_COLUMNS = ("source", "reference", "hypothesis", "sentence BLEU")
 
 
 def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
@@ -131,93 +111,73 @@ def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> 
             )
 
 
-class TranslationReport(Report):
-    """Shows the same few validation sentences at each validation, and writes the files of the final evaluation.
+@dataclass(frozen=True)
+class TranslationReport:
+    """What is shown of the evaluation of a split.
 
     Args:
         join: draw attention over words instead of subwords.
     """
 
-    page = PAGE
+    split: TranslationSplit
+    evaluation: DecodedEvaluation
+    tokenizers: TokenizerPair
+    join: bool
 
-    def __init__(self, folder: Path, tokenizers: TokenizerPair, tracker: Tracker, join: bool) -> None:
-        self.folder = folder
-        self.tokenizers = tokenizers
-        self.tracker = tracker
-        self.join = join
+    def validation(self, step: int) -> Report:
+        """Return the samples of a validation and their attention."""
+        samples = self.evaluation.samples
+        return Report(
+            examples=self._examples(samples),
+            heatmaps=self._heatmaps(samples),
+            pictures=self._pictures("sample", samples, step),
+        )
 
-    def validation(self, split: TranslationSplit, evaluation: DecodedEvaluation, step: int) -> None:
-        """Show sample translations and draw their attention."""
-        text, samples = split.text, evaluation.samples
-        rows = [(text.source[i], text.target[i], evaluation.texts[i]) for i in samples]
-        if not rows:
-            return
-        records = [dict(zip(TRANSLATION_COLUMNS[:3], row, strict=True)) for row in rows]
-        console.print_and_log(console.records_table("translations", records))
-        scored = [[*row, sentence_bleu(row[2], row[1], tokenizer=split.segmentation.bleu)] for row in rows]
-        self.tracker.log_table("val/translations", TRANSLATION_COLUMNS, scored, step)
-        for number, i in enumerate(samples, start=1):
-            path = self.folder / f"attention/sample_{number}_step_{step:08d}.png"
-            figure = self.heatmap(text, i, evaluation.hypotheses[i], step)
-            if figure is not None:
-                plots.save_figure(figure, path)
-                # One name per sentence, because W&B expects pictures of one name to have one size.
-                self.tracker.log_images(f"val/attention/{number}", [path], [text.source[i]], step)
-        drawn = self._attention_rows(text, {i: evaluation.hypotheses[i] for i in samples})
-        if drawn:
-            path = self.folder / f"attention/step_{step:08d}.jsonl"
-            path.parent.mkdir(exist_ok=True)  # empty outputs have weights and no picture
-            write_json_lines(path, drawn)
+    def end(self) -> Report:
+        """Return all translations, the kept attention weights and the scored lines."""
+        prefix, evaluation = self.split.prefix, self.evaluation
+        shown: dict[str, Any] = {}
+        if prefix == "val":
+            samples = evaluation.samples
+            shown = {"lines": self._attention_lines(), "pictures": self._pictures("sample", samples, None)}
+        elif prefix == "test":
+            worst = [one.pair for one in evaluation.worst]
+            shown = {"pictures": self._pictures("worst", worst, None)}
+        if prefix != "val":
+            shown["worst"] = self._worst()
+        return Report(
+            examples=self._examples(range(len(evaluation.texts))),
+            heatmaps=self._heatmaps(sorted(evaluation.hypotheses)),
+            files=scored_files(prefix.replace("/", "."), evaluation),
+            **shown,
+        )
 
-    def end(self, evaluations: Sequence[tuple[TranslationSplit, DecodedEvaluation]], step: int) -> None:
-        """Write the translations, attention weights and scored lines, and draw the attention of the samples."""
-        for split, evaluation in evaluations:
-            name, text = split.prefix.replace("/", "."), split.text
-            rows = write_translations(self.folder / f"translations.{name}.jsonl", split, evaluation)
-            if drawn := self._attention_rows(text, evaluation.hypotheses):
-                write_json_lines(self.folder / f"attention.{name}.jsonl", drawn)
-            write_scored_lines(self.folder / "scored", name, evaluation)
-            if split.prefix == "val":
-                self._draw_samples(split, evaluation)
-            else:
-                self.tracker.log_table(f"{split.prefix}/translations", TRANSLATION_COLUMNS, rows, step)
-            if split.prefix == "test":
-                self._draw_worst(split, evaluation)
+    def _examples(self, indices: Sequence[int]) -> Examples:
+        text, rows = self.split.text, []
+        for i in indices:
+            source, reference, hypothesis = text.source[i], text.target[i], self.evaluation.texts[i]
+            score = sentence_bleu(hypothesis, reference, tokenizer=self.split.segmentation.bleu)
+            row = {"source": source, "reference": reference, "hypothesis": hypothesis}
+            rows.append(
+                {**row, "sentence_bleu": round(score, 2), "source_words": source_length_in_words(text, i)}
+            )
+        return Examples(name="translations", rows=rows, columns=COLUMNS, note=SENTENCE_BLEU_NOTE)
 
-    def worst_outputs(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> list[dict[str, Any]]:
-        """See `Report.worst_outputs`; `attention` is the file with the weights."""
-        text, file = split.text, f"attention.{split.prefix.replace('/', '.')}.jsonl"
-        return [
-            {
-                "source": text.source[one.pair],
-                "reference": text.target[one.pair],
-                "hypothesis": evaluation.texts[one.pair],
-                **one.record(file if self._has_attention(evaluation, one.pair) else None),
+    def _worst(self) -> list[dict[str, Any]]:
+        """Return the entries of the worst outputs; `attention` is the file with their weights."""
+        file, rows = f"attention.{self.split.prefix.replace('/', '.')}.jsonl", []
+        for one in self.evaluation.worst:
+            texts = {
+                "source": self.split.text.source[one.pair],
+                "reference": self.split.text.target[one.pair],
+                "hypothesis": self.evaluation.texts[one.pair],
             }
-            for one in evaluation.worst
-        ]
+            rows.append({**texts, **one.record(file if self._attention(one.pair, False)[0] else None)})
+        return rows
 
-    def _has_attention(self, evaluation: DecodedEvaluation, pair: int) -> bool:
-        hypothesis = evaluation.hypotheses.get(pair)
-        return hypothesis is not None and hypothesis.weights_TS is not None
-
-    def _draw_samples(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> None:
-        self._show_attention(split.text, evaluation)
-        for number, i in enumerate(evaluation.samples, start=1):
-            figure = self.heatmap(split.text, i, evaluation.hypotheses[i], None)
-            if figure is not None:
-                plots.save_for_print(figure, self.folder / f"attention/sample_{number}.png")
-
-    def _draw_worst(self, split: TranslationSplit, evaluation: DecodedEvaluation) -> None:
-        for number, one in enumerate(evaluation.worst, start=1):
-            hypothesis = evaluation.hypotheses.get(one.pair)
-            figure = None if hypothesis is None else self.heatmap(split.text, one.pair, hypothesis, None)
-            if figure is not None:
-                plots.save_for_print(figure, self.folder / f"attention/worst_{number}.png")
-
-    def _show_attention(self, text: ParallelText, evaluation: DecodedEvaluation) -> None:
-        """Print the attention of a sample that is not too wide: of the first correct one if there is one."""
-        drawn = [self._attention(text, i, evaluation.hypotheses[i], True) for i in evaluation.samples]
+    def _attention_lines(self) -> list[str]:
+        """Return the attention of a sample that is not too wide as lines: of the first correct one if there is one."""
+        drawn = [self._attention(i, True) for i in self.evaluation.samples]
         shown = [
             (one, links)
             for one, links in drawn
@@ -226,22 +186,38 @@ class TranslationReport(Report):
         for one, links in sorted(shown, key=lambda pair: not pair[1])[:1]:
             title = f"attention (darker: higher weight{'; [ ]: gold alignment' if links else ''})"
             matrix = shades.shade_matrix(one.source_tokens, one.target_tokens, one.weights_TS.tolist(), links)
-            console.print_and_log(shades.text_lines([title, *matrix]))
+            return [title, *matrix]
+        return []
 
-    def heatmap(
-        self, text: ParallelText, i: int, hypothesis: Hypothesis, step: int | None
-    ) -> "Figure | None":
-        """Return a picture of the attention of a hypothesis; None without attention or without a token.
+    def _pictures(self, kind: str, indices: Sequence[int], step: int | None) -> list[Picture]:
+        """Return the heatmaps of some sentences as figures, without those that have none."""
+        return [
+            Picture(
+                file=f"attention/{kind}_{number}",
+                figure=figure,
+                title=self.split.text.source[i],
+                logged=None if step is None else f"attention/{number}",
+            )
+            for number, i in enumerate(indices, start=1)
+            if (figure := self.figure(i, step)) is not None
+        ]
+
+    def figure(self, i: int, step: int | None) -> "Figure | None":
+        """Return the attention of a hypothesis as a figure; None without attention or without a token.
 
         Gold links are outlined if the translation equals the reference.
 
         Args:
-            i: the number of the sentence in the text.
-            step: shown in the picture; all pictures of a sentence then have the same size. None for a picture that is as
+            i: the index of the sentence in the split.
+            step: shown in the figure; all figures of a sentence then have the same size. None for a figure that is as
                 large as the translation needs.
         """
-        line, reference = text.source[i], text.target[i]
-        drawn, links = self._attention(text, i, hypothesis, self.join)
+        line, reference, tokenizer = (
+            self.split.text.source[i],
+            self.split.text.target[i],
+            self.tokenizers.target,
+        )
+        drawn, links = self._attention(i, self.join)
         if drawn is None or not drawn.target_tokens:
             return None
         notes = ["outlined: gold alignment"] if links else []
@@ -249,11 +225,7 @@ class TranslationReport(Report):
         if step is not None:
             notes.insert(0, f"step {step:,}")
             # A row per word, or per token with <eos>.
-            own = (
-                len(self.tokenizers.target.units(reference))
-                if self.join
-                else 1 + len(self.tokenizers.target.encode([reference])[0])
-            )
+            own = len(tokenizer.units(reference)) if self.join else 1 + len(tokenizer.encode([reference])[0])
             room = math.ceil(ROOM * own) + 1
         return plots.draw_attention(
             drawn.weights_TS,
@@ -265,11 +237,10 @@ class TranslationReport(Report):
             note=", ".join(notes) or None,
         )
 
-    def _attention(
-        self, text: ParallelText, i: int, hypothesis: Hypothesis, join: bool
-    ) -> tuple[AttentionMap | None, set[Link]]:
-        """Return the attention of a hypothesis, and the gold links between its cells if it equals the reference."""
-        if hypothesis.weights_TS is None:
+    def _attention(self, i: int, join: bool) -> tuple[AttentionMap | None, set[Link]]:
+        """Return the kept attention of a sentence, and the gold links between its cells if the output is the reference."""
+        hypothesis, text = self.evaluation.hypotheses.get(i), self.split.text
+        if hypothesis is None or hypothesis.weights_TS is None:
             return None, set()
         line = text.source[i]
         drawn = attention_map(hypothesis.weights_TS, self.tokenizers, line, hypothesis.tokens, join)
@@ -278,25 +249,22 @@ class TranslationReport(Report):
             links = gold_links(text.gold[i], line, drawn.output, drawn.source_spans, drawn.target_spans)
         return drawn, links
 
-    def _attention_rows(
-        self, text: ParallelText, hypotheses: Mapping[int, Hypothesis]
-    ) -> list[dict[str, object]]:
-        """Return the attention weights of hypotheses for JSON, with a row of weights per target token."""
-        rows: list[dict[str, object]] = []
-        for i, hypothesis in sorted(hypotheses.items()):
-            drawn, links = self._attention(text, i, hypothesis, False)
+    def _heatmaps(self, indices: Sequence[int]) -> Heatmaps:
+        """Return the attention weights of some sentences, with a row of weights per target token."""
+        maps = []
+        for i in indices:
+            drawn, links = self._attention(i, False)
             if drawn is not None:
-                rows.append(
-                    {
-                        "source": text.source[i],
-                        "hypothesis": drawn.output,
-                        "source_tokens": drawn.source_tokens,
-                        "target_tokens": drawn.target_tokens,
-                        "weights": [[round(float(weight), 3) for weight in row] for row in drawn.weights_TS],
-                        "gold_links": sorted(links),
-                    }
+                maps.append(
+                    Heatmap(
+                        title=self.split.text.source[i],
+                        columns=drawn.source_tokens,
+                        rows=drawn.target_tokens,
+                        weights=drawn.weights_TS.tolist(),
+                        links=sorted(links),
+                    )
                 )
-        return rows
+        return Heatmaps(maps=maps, keys=HEATMAP_KEYS)
 
 
 def _width(drawn: AttentionMap) -> int:
@@ -318,30 +286,11 @@ def gold_links(
     }
 
 
-def write_translations(
-    path: Path, split: TranslationSplit, evaluation: DecodedEvaluation
-) -> list[list[object]]:
-    """Write all translations of a split as JSON lines; return the rows of `TRANSLATION_COLUMNS`."""
-    text, score = split.text, partial(sentence_bleu, tokenizer=split.segmentation.bleu)
-    rows: list[list[object]] = [
-        [source, reference, hypothesis, round(score(hypothesis, reference), 2)]
-        for source, reference, hypothesis in zip(text.source, text.target, evaluation.texts, strict=True)
-    ]
-    names = [column.replace(" ", "_").lower() for column in TRANSLATION_COLUMNS]
-    write_json_lines(
-        path,
-        (
-            {**dict(zip(names, row, strict=True)), "source_words": words}
-            for row, words in zip(rows, source_lengths_in_words(text), strict=True)
-        ),
-    )
-    return rows
-
-
-def write_scored_lines(folder: Path, name: str, evaluation: DecodedEvaluation) -> None:
-    """Write the scored hypotheses and references, one per line, for `sacrebleu REFERENCES… -i HYPOTHESES`."""
-    folder.mkdir(exist_ok=True)
+def scored_files(name: str, evaluation: DecodedEvaluation) -> dict[str, str]:
+    """Return the scored hypotheses and references, one per line, for `sacrebleu REFERENCES… -i HYPOTHESES`, by file."""
+    files = {}
     for kind, sides in evaluation.scored_lines.items():
-        more = [f"references.{number}" for number in range(2, len(sides))]
+        more = [f"references.{index}" for index in range(2, len(sides))]
         for side, lines in zip(("hypotheses", "references", *more), sides, strict=True):
-            write_atomically(folder / f"{name}{kind}.{side}.txt", "".join(f"{line}\n" for line in lines))
+            files[f"scored/{name}{kind}.{side}.txt"] = "".join(f"{line}\n" for line in lines)
+    return files

@@ -27,7 +27,9 @@ from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Baseline, EvaluationData, Parts, StepInfo, Task, TaskData
+from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.examples import TrainingExamples
+from seq2seq_lab.tasks.report import Report
 from seq2seq_lab.tasks.settings import TranslationSettings
 from seq2seq_lab.tasks.splits import evaluation_splits
 from seq2seq_lab.tasks.text import corpus_record
@@ -45,7 +47,6 @@ from seq2seq_lab.tasks.translation.loaded import LoadedTranslation
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.report import TranslationReport, describe
 from seq2seq_lab.tasks.vectors import load_vectors
-from seq2seq_lab.tracking import Tracker
 
 log = logging.getLogger(__name__)
 
@@ -319,8 +320,9 @@ class TranslationTask(Task):
             name, label, lines, split.references(self.settings.multi_reference), self.metrics
         )
 
-    def report(self, folder: Path, tracker: Tracker) -> TranslationReport:
-        return TranslationReport(folder, self.tokenizers, tracker, self.settings.join_subwords)
+    def report(self, split: TranslationSplit, evaluation: DecodedEvaluation, step: int | None) -> Report:
+        shown = TranslationReport(split, evaluation, self.tokenizers, self.settings.join_subwords)
+        return shown.end() if step is None else shown.validation(step)
 
 
 def pairs_record(corpus: Corpus) -> dict[str, Any]:

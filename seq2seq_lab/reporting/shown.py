@@ -1,0 +1,106 @@
+"""Prints, writes and logs what a task shows of an evaluation."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2seq_lab import plots
+from seq2seq_lab.files import write_atomically, write_json_lines
+from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.shades import text_lines
+from seq2seq_lab.tasks.report import Examples, Picture, Report
+from seq2seq_lab.tracking import Tracker
+
+PAGE_DOTS_PER_INCH = 100
+
+
+def dotted(prefix: str) -> str:
+    """Return the prefix of a split as it is in the names of files."""
+    return prefix.replace("/", ".")
+
+
+def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:
+    """Print and log the examples of a validation, and write their weights and pictures."""
+    examples = report.examples
+    if report.lines:
+        console.print_and_log(text_lines(report.lines))
+    elif examples is not None and examples.rows:
+        texts = [
+            {key: value for key, value in row.items() if isinstance(value, str)} for row in examples.rows
+        ]
+        console.print_and_log(console.records_table(examples.name, texts))
+    if examples is not None:
+        log_examples(examples, prefix, tracker, step)
+    for picture in report.pictures:
+        path = folder / f"{picture.file}_step_{step:08d}.png"
+        plots.save_figure(picture.figure, path)
+        if picture.logged is not None:
+            # One name per picture, because W&B expects pictures of one name to have one size.
+            tracker.log_images(f"{prefix}/{picture.logged}", [path], [picture.title], step)
+    if report.heatmaps is not None and report.heatmaps.maps:
+        path = folder / f"attention/step_{step:08d}.jsonl"
+        path.parent.mkdir(exist_ok=True)  # empty outputs have weights and no picture
+        write_json_lines(path, report.heatmaps.records)
+
+
+def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:
+    """Print, write and log the final evaluation of a split; only test sets are logged."""
+    logged, examples = prefix != "val", report.examples
+    if report.lines:
+        console.print_and_log(text_lines(report.lines))
+    if examples is not None:
+        write_json_lines(folder / f"{examples.name}.{dotted(prefix)}.jsonl", examples.rows)
+        if logged:
+            log_examples(examples, prefix, tracker, step)
+    for table in report.tables:
+        console.print_and_log(console.sectioned_table(f"{prefix}: {table.title}", table.heads, [table.rows]))
+        if logged:
+            tracker.log_table(f"{prefix}/{table.name}", table.heads, table.rows, step)
+    for picture in report.pictures:
+        path = folder / f"{picture.file}.png"
+        plots.save_for_print(picture.figure, path)
+        if logged and picture.logged is not None:
+            tracker.log_images(f"{prefix}/{picture.logged}", [path], [picture.title], step)
+    if report.heatmaps is not None and report.heatmaps.maps:
+        write_json_lines(folder / f"{report.heatmaps.name}.{dotted(prefix)}.jsonl", report.heatmaps.records)
+    if pictures := page_pictures(report):
+        write_json_lines(folder / f"pictures.{dotted(prefix)}.jsonl", map(_encoded, pictures))
+    for name, text in report.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / name, text)
+
+
+def log_examples(examples: Examples, prefix: str, tracker: Tracker, step: int) -> None:
+    """Log examples as a table, with a column per key."""
+    if examples.rows:
+        rows = [[*row.values()] for row in examples.rows]
+        tracker.log_table(f"{prefix}/{examples.name}", [*examples.rows[0]], rows, step)
+
+
+def page_pictures(report: Report) -> Sequence[Picture]:
+    """Return the pictures that pages show: those of a report without heatmaps."""
+    return report.pictures if report.heatmaps is None else ()
+
+
+def _encoded(picture: Picture) -> dict[str, str]:
+    png = plots.render_png(picture.figure, PAGE_DOTS_PER_INCH)
+    return {"title": picture.title, "picture": base64.b64encode(png).decode()}
+
+
+def page_files(report: Report, prefix: str) -> dict[str, Any]:
+    """Return the entries of `page` in `result.json`: the files of a split that pages show; see `reporting.runs.Run`.
+
+    Examples and heatmaps are those of the first test set.
+    """
+    entries: dict[str, Any] = {}
+    examples, heatmaps = report.examples, report.heatmaps
+    if prefix == "test" and examples is not None and examples.columns:
+        file = f"{examples.name}.{prefix}.jsonl"
+        entries["examples"] = {"file": file, "columns": dict(examples.columns), "note": examples.note}
+    if prefix == "test" and heatmaps is not None:
+        entries["heatmaps"] = {"file": f"{heatmaps.name}.{prefix}.jsonl", "columns": dict(heatmaps.keys)}
+    if page_pictures(report):
+        file = f"pictures.{dotted(prefix)}.jsonl"
+        entries["pictures"] = {"file": file, "columns": {"title": "title", "picture": "picture"}}
+    return entries

@@ -1,0 +1,152 @@
+"""What a task shows of an evaluation. The program prints it, writes it to the run folder and logs it; pages show it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Examples of a split with the outputs of the model.
+
+    Attributes:
+        name: what they are, in plural, for example "translations". The file is `NAME.SPLIT.jsonl`.
+        rows: one mapping per example; all have the same keys.
+        columns: the keys that are the `input`, `reference`, `output` and `score` of pages, by these names; empty for rows
+            that pages do not show.
+        note: what the score is.
+    """
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, str]
+    note: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        inputs: Sequence[str],
+        references: Sequence[str],
+        outputs: Sequence[str],
+        scores: Sequence[float],
+        limit: int | None = None,
+    ) -> Self:
+        """Return examples with the columns of pages and no others.
+
+        Args:
+            limit: how many of them; None for all.
+        """
+        keys = ("input", "reference", "output", "score")
+        rows = zip(inputs, references, outputs, scores, strict=True)
+        records = [dict(zip(keys, row, strict=True)) for row in islice(rows, limit)]
+        return cls(name=name, rows=records, columns=dict(zip(keys, keys, strict=True)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heatmap:
+    """A matrix of weights from 0 to 1.
+
+    Attributes:
+        title: for example the source sentence.
+        columns, rows: the names of columns and rows.
+        weights: a row of weights per name of `rows`.
+        links: the (column, row) cells to outline.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[str]
+    weights: Sequence[Sequence[float]]
+    links: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heatmaps:
+    """Heatmaps of some examples.
+
+    Attributes:
+        maps: the heatmaps.
+        name: the file is `NAME.SPLIT.jsonl`.
+        keys: the keys of the file by the attributes of `Heatmap`.
+    """
+
+    maps: Sequence[Heatmap]
+    name: str = "attention"
+    keys: Mapping[str, str] = field(
+        default_factory=lambda: {one: one for one in ("title", "columns", "rows", "weights", "links")}
+    )
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The heatmaps for JSON, with weights of three decimals."""
+        return [
+            {key: getattr(one, name) for name, key in self.keys.items()}
+            | {
+                self.keys["weights"]: [
+                    [round(float(weight), 3) for weight in weights_S] for weights_S in one.weights
+                ]
+            }
+            for one in self.maps
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure of the run folder.
+
+    Attributes:
+        file: its path in the run folder, without suffix. At a validation the step is added to it.
+        figure: the figure.
+        title: shown by loggers and pages.
+        logged: its name for loggers, without the prefix of the split; None if it is only a file.
+    """
+
+    file: str
+    figure: "Figure"
+    title: str
+    logged: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTable:
+    """A table of texts.
+
+    Attributes:
+        name: its name for loggers, without the prefix of the split.
+        title: shown above it.
+        heads: the names of the columns.
+        rows: a text per column.
+    """
+
+    name: str
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a task shows of one evaluation of a split.
+
+    Attributes:
+        examples: examples with outputs: some at a validation, all at the end.
+        lines: lines to print. At a validation they replace the examples.
+        tables: tables to print and log.
+        heatmaps: weights of some examples.
+        pictures: figures. A page shows them if there are no heatmaps.
+        worst: the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`.
+        files: the content of further text files, by their path in the run folder.
+    """
+
+    examples: Examples | None = None
+    lines: Sequence[str] = ()
+    tables: Sequence[ReportTable] = ()
+    heatmaps: Heatmaps | None = None
+    pictures: Sequence[Picture] = ()
+    worst: Sequence[Mapping[str, Any]] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
