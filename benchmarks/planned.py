@@ -23,8 +23,9 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.page import table
 from benchmarks.results import EVALUATE, PROGRAM, RESULTS, Line, read_lines, unseeded
+from seq2seq_lab.config.run_folder import read_finished_result
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import LOCK, FolderInUseError, lock_folder, read_finished_result
+from seq2seq_lab.files import LOCK, FolderInUseError, lock_folder
 from seq2seq_lab.training import checkpoint
 
 SEEDS = (1, 2, 3)

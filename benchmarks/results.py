@@ -25,12 +25,13 @@ import hydra
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq_lab import files
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.config.renamed import RENAMED
+from seq2seq_lab.config.run_folder import check_run_files, read_finished_result, read_record, read_result
 from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import read_json_lines, write_atomically
 from seq2seq_lab.metrics.base import Array, Declarations
 from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.tasks.base import Task
@@ -161,7 +162,7 @@ def example_statistics(folder: Path) -> dict[str, Array]:
 
     Counts have the smallest type that holds them, others are float32.
     """
-    declared = Declarations.read(files.read_result(folder)).metrics
+    declared = Declarations.read(read_result(folder)).metrics
     arrays: dict[str, Array] = {}
     for path in sorted(folder.glob("scored/test*.npz")):
         split = path.stem.replace(".", "/")
@@ -196,19 +197,19 @@ def write_recorded(folder: Path, line: Line) -> None:
         "label": "model=vanilla, recorded",
         "command": line.command,
         "commit": line.commit,
-        "test/examples": files.read_result(folder)["test/examples"],
+        "test/examples": read_result(folder)["test/examples"],
         "groups": {
             name.removeprefix(prefix): rows
             for name, rows in line.groups.items()
             if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
         },
     }
-    files.write_atomically(score_tables.RECORDED, json.dumps(recorded, ensure_ascii=False, indent=1) + "\n")
+    write_atomically(score_tables.RECORDED, json.dumps(recorded, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_lines(path: Path) -> list[Line]:
     """Return the lines of the file, whose settings have the keys of this version."""
-    return [current_line(row) for row in files.read_json_lines(path)]
+    return [current_line(row) for row in read_json_lines(path)]
 
 
 def current_line(row: Mapping[str, Any]) -> Line:
@@ -223,10 +224,10 @@ def write_lines(path: Path, lines: Iterable[Line]) -> None:
     """Write the file. Lines that do not change keep the keys that they were recorded with, which their commit reads."""
     recorded = {
         json.dumps(asdict(current_line(row))): row
-        for row in (files.read_json_lines(path) if path.is_file() else ())
+        for row in (read_json_lines(path) if path.is_file() else ())
     }
     rows = (recorded.get(json.dumps(asdict(line)), asdict(line)) for line in lines)
-    files.write_atomically(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    write_atomically(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
 
 
 def with_line(lines: Sequence[Line], new: Line) -> list[Line]:
@@ -256,11 +257,11 @@ def read_run(options: argparse.Namespace, folder: Path | None = None) -> Line:
         UserError: the run has not finished, was a trial, or the command does not start it.
     """
     folder = folder or options.folder
-    result = files.read_finished_result(folder)
+    result = read_finished_result(folder)
     if result is None:
         raise UserError(f"{folder}: not a finished run. To finish one, run it with resume={folder}.")
-    files.check_run_files(folder)
-    record = files.read_record(folder)
+    check_run_files(folder)
+    record = read_record(folder)
     if "evaluation" in record:
         raise UserError(f"{folder}: this is an evaluation. Give its command with --evaluation.")
     config = schema.plain(DictConfig(OmegaConf.load(folder / "config.yaml")))
@@ -295,7 +296,7 @@ def read_evaluation(options: argparse.Namespace) -> Line:
         UserError: the folder is not an evaluation, or the commands do not start it.
     """
     folder, run = options.folder, options.folder.parent.parent
-    result = files.read_result(folder)
+    result = read_result(folder)
     if "search" not in result or not (run / "config.yaml").is_file():
         raise UserError(f"{folder}: not an evaluation. Give RUN_FOLDER/evaluations/NUMBER.")
     words = shlex.split(options.evaluation)

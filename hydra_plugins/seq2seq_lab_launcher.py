@@ -76,8 +76,8 @@ class LocalLauncher(Launcher):
             UserError: a job needs more devices than there are, or data or code have changed; see `study.handle_changes`.
         """
         from seq2seq_lab.config.job_hash import without_hydra
+        from seq2seq_lab.config.run_folder import SCORED
         from seq2seq_lab.config.schema import typed
-        from seq2seq_lab.files import SCORED
         from seq2seq_lab.launching import study
         from seq2seq_lab.launching.side_by_side import side_by_side
 

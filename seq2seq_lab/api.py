@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import torch
 
 from seq2seq_lab.config import compose, extensions, foreign
+from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.config.run_folders import named_folder, named_folders
 from seq2seq_lab.config.schema import TASK_GROUPS, Config, Device, Precision, check, typed
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.config.type_checks import wrong_type
 from seq2seq_lab.errors import UserError, require_list
-from seq2seq_lab.files import read_result
 from seq2seq_lab.launching.evaluation import evaluate
 from seq2seq_lab.launching.launch import follow
 from seq2seq_lab.launching.listing import find

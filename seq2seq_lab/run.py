@@ -16,18 +16,12 @@ from torch import nn
 
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.job_hash import computed_settings
+from seq2seq_lab.config.run_folder import RUN_FORMAT, cover, folder_marks, read_finished_result, write_covered
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.config.slots import named_components
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import Preempted, UserError, storage_errors
-from seq2seq_lab.files import (
-    RUN_FORMAT,
-    cover,
-    folder_marks,
-    read_finished_result,
-    write_atomically,
-    write_covered,
-)
+from seq2seq_lab.files import write_atomically
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.reporting.component_check import check_components

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.run_folder import SCORED, read_result
 from seq2seq_lab.config.run_folders import named_folder
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors
-from seq2seq_lab.files import SCORED, read_result
 from seq2seq_lab.launching.listing import (
     HEADS,
     STATUSES,

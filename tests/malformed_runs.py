@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rewriting import rewrite
 
-from seq2seq_lab.files import cover
+from seq2seq_lab.config.run_folder import cover
 
 DEPTH = 100_000
 ESCAPE = "\x1b]0;title\x07\x1b[31mred\u202e\x9b2J"

@@ -10,7 +10,7 @@ import pytest
 from rewriting import rewrite
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.files import RUN_FORMAT
+from seq2seq_lab.config.run_folder import RUN_FORMAT
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.run import Job

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq_lab.files import write_covered
+from seq2seq_lab.config.run_folder import write_covered
 
 
 def rewrite(path: Path, text: str) -> None:

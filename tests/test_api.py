@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 import seq2seq_lab
 from seq2seq_lab import LoadedTranslation, Translation, api
 from seq2seq_lab.config.hydra_adapter import VERSION_BASE
+from seq2seq_lab.config.run_folder import read_record, read_result
 from seq2seq_lab.config.run_folders import named_folders
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_record, read_result
 from seq2seq_lab.run import Job
 from seq2seq_lab.runtime.ranks import Ranks
 from seq2seq_lab.runtime.signals import StopSignals

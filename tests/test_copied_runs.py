@@ -8,7 +8,7 @@ import command_line
 import pytest
 from programs import runs
 
-from seq2seq_lab.files import read_run_json
+from seq2seq_lab.config.run_folder import read_run_json
 from seq2seq_lab.reporting.runs import find_runs
 
 SETTINGS = (

@@ -15,10 +15,11 @@ from rewriting import rewrite
 
 import seq2seq_lab
 from seq2seq_lab import api, evaluate
+from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_json_lines, read_result
+from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.training.threads import restored_threads
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

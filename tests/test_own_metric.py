@@ -13,7 +13,8 @@ from programs import compare
 from tracking.offline_record import read_offline_run
 
 from seq2seq_lab import evaluate
-from seq2seq_lab.files import read_json_lines, read_result
+from seq2seq_lab.config.run_folder import read_result
+from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs
 from seq2seq_lab.reporting.score_tables import read_statistics

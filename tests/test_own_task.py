@@ -15,8 +15,9 @@ from tracking.offline_record import read_offline_run
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
+from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_json_lines, read_result
+from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.tasks.base import EpochPlan, Task
 from seq2seq_lab.tracking import read_metrics

@@ -34,13 +34,14 @@ import seq2seq_lab
 from seq2seq_lab import evaluate, predict, run
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.run_folder import find_damage, read_record, read_result
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.phrase import PHENOMENA
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
 from seq2seq_lab.errors import Preempted, UserError
-from seq2seq_lab.files import find_damage, read_record, read_result, sha256
+from seq2seq_lab.files import sha256
 from seq2seq_lab.launching.start import resume_run
 from seq2seq_lab.models.kernels.recurrent import lacks_lstm
 from seq2seq_lab.reporting import run_report

@@ -11,8 +11,9 @@ from programs import runs
 from rewriting import rewrite
 
 from seq2seq_lab.config.choices import choices_of
+from seq2seq_lab.config.run_folder import RUN_FORMAT
 from seq2seq_lab.config.schema import CONF_DIR
-from seq2seq_lab.files import LOCK, RUN_FORMAT, lock_folder
+from seq2seq_lab.files import LOCK, lock_folder
 from seq2seq_lab.launching.study import Entry, append_entry
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu

@@ -14,8 +14,9 @@ from rewriting import rewrite
 from seq2seq_lab import api, evaluate
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.compose import compose_opened, compose_resumed
+from seq2seq_lab.config.run_folder import cover
 from seq2seq_lab.errors import UserError, print_visible, visible
-from seq2seq_lab.files import cover, read_json_object, sha256
+from seq2seq_lab.files import read_json_object, sha256
 from seq2seq_lab.launching import reproduction
 from seq2seq_lab.reporting.runs import find_runs
 from seq2seq_lab.training import checkpoint

@@ -19,6 +19,7 @@ from seq2seq_lab.config import extensions, foreign, hydra_adapter, inheritance, 
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.explain import explain, refuse_keys_of_null
+from seq2seq_lab.config.run_folder import check_run_files, read_evaluated_run, read_record
 from seq2seq_lab.config.secrets import check_secrets
 from seq2seq_lab.config.sweeps import (
     expand_cells,
@@ -30,7 +31,6 @@ from seq2seq_lab.config.sweeps import (
 from seq2seq_lab.config.trust import check_hydra
 from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
-from seq2seq_lab.files import check_run_files, read_evaluated_run, read_record
 
 # Sections whose files are not read when a run is resumed or opened: its checkpoint contains what was read from them.
 NOT_RESUMED = ("embedding", "init_from", "logger")

@@ -19,10 +19,11 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq_lab.config import schema as configuration
+from seq2seq_lab.config.run_folder import read_record
 from seq2seq_lab.config.type_checks import fits
 from seq2seq_lab.config.upgrade import upgraded
 from seq2seq_lab.errors import STORAGE_REMEDIES, UserError
-from seq2seq_lab.files import LOCK, MAX_DEPTH, read_bounded, read_json_object, read_record, sha256
+from seq2seq_lab.files import LOCK, MAX_DEPTH, read_bounded, read_json_object, sha256
 
 MAX_CONFIG_BYTES = 2**20  # of config.yaml
 MAX_ENTRIES = 100_000  # files and folders of a run folder

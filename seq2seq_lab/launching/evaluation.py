@@ -13,11 +13,12 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import extensions
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import check_dataset
+from seq2seq_lab.config.run_folder import RUN_FORMAT, read_record, write_covered
 from seq2seq_lab.config.schema import OPENED_GROUPS, Precision, plain
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import RUN_FORMAT, make_numbered_folder, read_record, write_covered
+from seq2seq_lab.files import make_numbered_folder
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.models.recurrent import report_float32_lstm
 from seq2seq_lab.reporting import baselines, run_report

@@ -30,9 +30,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from seq2seq_lab import run
 from seq2seq_lab.config import extensions
+from seq2seq_lab.config.run_folder import MANIFEST, read_result
 from seq2seq_lab.config.schema import Backend, Config
 from seq2seq_lab.errors import Preempted, UserError, storage_errors
-from seq2seq_lab.files import MANIFEST, read_result
 from seq2seq_lab.launching.side_by_side import cores
 from seq2seq_lab.run import Job, record_end
 from seq2seq_lab.runtime import console

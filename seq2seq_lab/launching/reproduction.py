@@ -5,8 +5,9 @@ from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 
+from seq2seq_lab.config.run_folder import read_finished_result, read_record
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import make_numbered_folder, read_finished_result, read_record, sha256
+from seq2seq_lab.files import make_numbered_folder, sha256
 from seq2seq_lab.launching.evaluation import check_output
 from seq2seq_lab.launching.start import repeat_run
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics

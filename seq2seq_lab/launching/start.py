@@ -11,15 +11,10 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
+from seq2seq_lab.config.run_folder import check_run_files, read_finished_result, read_record
 from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import (
-    FolderInUseError,
-    check_run_files,
-    lock_folder,
-    read_finished_result,
-    read_record,
-)
+from seq2seq_lab.files import FolderInUseError, lock_folder
 from seq2seq_lab.launching import checks, study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
 from seq2seq_lab.models.tables import check_vectors

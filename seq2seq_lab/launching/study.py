@@ -23,22 +23,18 @@ from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Request
 from seq2seq_lab.config.job_hash import STALE, computed_settings
 from seq2seq_lab.config.renamed import RENAMED
+from seq2seq_lab.config.run_folder import SCORED, find_damage, read_finished_result, read_record, read_result
 from seq2seq_lab.config.schema import Changed
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     LOCK,
-    SCORED,
     FolderInUseError,
     checked_line,
-    find_damage,
     is_locked,
     lock_folder,
     make_numbered_folder,
     parse_checked_line,
-    read_finished_result,
     read_lines,
-    read_record,
-    read_result,
 )
 from seq2seq_lab.metrics.base import Declarations
 

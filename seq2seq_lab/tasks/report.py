@@ -138,7 +138,7 @@ class Report:
         lines: lines to print. At a validation they replace the examples.
         tables: tables to print and log.
         heatmaps: weights of some examples.
-        pictures: figures. A page shows them if there are no heatmaps.
+        pictures: figures. Pages show them only if heatmaps is None.
         worst: the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`.
         files: the content of further text files, by their path in the run folder.
     """

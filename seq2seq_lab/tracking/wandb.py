@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from omegaconf import OmegaConf
 
+from seq2seq_lab.config.run_folder import read_manifest, write_manifest
 from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import make_numbered_folder, read_manifest, write_manifest
+from seq2seq_lab.files import make_numbered_folder
 from seq2seq_lab.runtime.connectivity import find_connection_problem
 from seq2seq_lab.tracking.base import Logger
 from seq2seq_lab.tracking.git import git_commit

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq_lab.config import foreign
+from seq2seq_lab.config.run_folder import cover, folder_marks, read_result, write_covered
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import cover, finite, folder_marks, read_result, set_file_aside, write_covered
+from seq2seq_lab.files import finite, set_file_aside
 from seq2seq_lab.runtime.device import peak_memory
 from seq2seq_lab.tracking import METRICS_FILE
 from seq2seq_lab.training import provenance

@@ -10,8 +10,8 @@ import yaml
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.compose import composer, read_config
 from seq2seq_lab.config.job_hash import compute_job_hash
+from seq2seq_lab.config.run_folder import RUN_FORMAT, write_covered
 from seq2seq_lab.config.upgrade import upgraded_choices
-from seq2seq_lab.files import RUN_FORMAT, write_covered
 from seq2seq_lab.launching.checks import check_parts
 
 # The configuration of a run at commit 105df50 of task=language_model encoder=gru, and its hash there.

@@ -15,7 +15,8 @@ from faults.rig import SETTINGS, Fault, Hook, Rig, Seen, at_step, in_child, kill
 from programs import compare
 
 from seq2seq_lab import run as program
-from seq2seq_lab.files import read_json_object, read_run_json
+from seq2seq_lab.config.run_folder import read_run_json
+from seq2seq_lab.files import read_json_object
 from seq2seq_lab.launching import study
 from seq2seq_lab.tracking import FileTracker, git
 from seq2seq_lab.training import checkpoint, provenance

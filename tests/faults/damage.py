@@ -13,17 +13,10 @@ from faults.rig import Fault, Hook, Rig, Seen, at_step, kill, losses, valid
 from hostile_configs import HOSTILE_ARGUMENTS, HOSTILE_FILES, write_hostile_experiment
 from rewriting import rewrite
 
+from seq2seq_lab.config.run_folder import MANIFEST, Part, find_damage, read_manifest
 from seq2seq_lab.data import token_cache
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import (
-    MANIFEST,
-    Part,
-    find_damage,
-    read_json_object,
-    read_lines,
-    read_manifest,
-    sha256,
-)
+from seq2seq_lab.files import read_json_object, read_lines, sha256
 from seq2seq_lab.tracking import METRICS_FILE, read_metrics
 from seq2seq_lab.training import checkpoint
 

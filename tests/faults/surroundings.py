@@ -18,9 +18,10 @@ from faults.rig import STEPS, Fault, Hook, Rig, Seen, at_step, kill, losses, ses
 from rewriting import rewrite
 
 from seq2seq_lab import run as program
+from seq2seq_lab.config.run_folder import RUN_FORMAT
 from seq2seq_lab.data import token_cache
 from seq2seq_lab.data.tokenizers.word import WordTokenizer
-from seq2seq_lab.files import RUN_FORMAT, read_json_object
+from seq2seq_lab.files import read_json_object
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.run import Job

@@ -10,8 +10,9 @@ from pathlib import Path
 import command_line
 import pytest
 
+from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.errors import UserError, storage_errors
-from seq2seq_lab.files import read_result, write_atomically
+from seq2seq_lab.files import write_atomically
 from seq2seq_lab.training import checkpoint
 
 SETTINGS = [

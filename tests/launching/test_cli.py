@@ -26,9 +26,9 @@ from seq2seq_lab.config import foreign, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.explain import EXTRAS
+from seq2seq_lab.config.run_folder import RUN_FORMAT
 from seq2seq_lab.config.schema import group_values, groups, plain
 from seq2seq_lab.errors import UserError, report_errors
-from seq2seq_lab.files import RUN_FORMAT
 from seq2seq_lab.launching import checks, start
 from seq2seq_lab.tasks import parts
 

@@ -10,8 +10,9 @@ import command_line
 import pytest
 import torch
 
+from seq2seq_lab.config.run_folder import read_result, read_run_json
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import lock_folder, read_result, read_run_json
+from seq2seq_lab.files import lock_folder
 from seq2seq_lab.tracking import read_metrics
 from seq2seq_lab.training.step import TrainingStep
 from seq2seq_lab.training.trainer import Trainer

@@ -23,10 +23,11 @@ from seq2seq_lab import run
 from seq2seq_lab.config import compose, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.job_hash import compute_job_hash
+from seq2seq_lab.config.run_folder import RUN_FORMAT, read_result
 from seq2seq_lab.config.schema import Device
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import RUN_FORMAT, lock_folder, read_result
+from seq2seq_lab.files import lock_folder
 from seq2seq_lab.launching import start, study
 from seq2seq_lab.launching.study import Entry, append_entry, read_index
 from seq2seq_lab.metrics.base import Declarations

@@ -22,8 +22,8 @@ from omegaconf import OmegaConf
 from rewriting import rewrite
 
 from seq2seq_lab.compare import main
+from seq2seq_lab.config.run_folder import RUN_FORMAT, cover
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import RUN_FORMAT, cover
 from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, measure
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf

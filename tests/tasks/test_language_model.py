@@ -22,12 +22,13 @@ from seq2seq_lab import api, predict
 from seq2seq_lab import run as runner
 from seq2seq_lab.config.compose import composer, read_config
 from seq2seq_lab.config.job_hash import compute_job_hash
+from seq2seq_lab.config.run_folder import write_covered
 from seq2seq_lab.config.schema import flat_keys, plain
 from seq2seq_lab.data.monolingual import Monolingual
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import sha256, write_covered
+from seq2seq_lab.files import sha256
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, by_phenomenon
 from seq2seq_lab.reporting import comparison, page
 from seq2seq_lab.reporting.runs import find_runs, group_runs

@@ -7,8 +7,8 @@ import command_line
 import pytest
 
 from seq2seq_lab import run
+from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import read_result
 from seq2seq_lab.tracking import NoTracker
 from seq2seq_lab.training.trainer import Trainer
 

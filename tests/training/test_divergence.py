@@ -7,7 +7,7 @@ import command_line
 import pytest
 from programs import compare, runs
 
-from seq2seq_lab.files import read_result
+from seq2seq_lab.config.run_folder import read_result
 from seq2seq_lab.launching import study
 from seq2seq_lab.training import checkpoint
 from seq2seq_lab.training.divergence import LAST_STEPS, LossRecord

@@ -8,9 +8,17 @@ import pytest
 from rewriting import crash_at_replacement
 
 from seq2seq_lab import files
+from seq2seq_lab.config import run_folder
+from seq2seq_lab.config.run_folder import (
+    RUN_FORMAT,
+    check_run_files,
+    cover,
+    find_damage,
+    read_result,
+    write_covered,
+)
 from seq2seq_lab.data.tokenizers import WordTokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import RUN_FORMAT, check_run_files, cover, find_damage, read_result, write_covered
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def test_a_crash_within_a_write_leaves_a_valid_folder(folder: Path) -> None:
         seen.add((folder / "config.yaml").read_text())
     # Stopped before the file was written, after it, and not at all.
     assert seen == {"seed: 1\n", "seed: 2\n", "seed: 3\n"}
-    assert len(files.read_manifest(folder)["run"]["config.yaml"]) == 1
+    assert len(run_folder.read_manifest(folder)["run"]["config.yaml"]) == 1
     (folder / "config.yaml").write_text("seed: 2\n")
     assert find_damage(folder, "run") == {"config.yaml": "is damaged"}
 
