@@ -193,7 +193,9 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
                 write_result(folder, result)
                 report.log_result(result, best, logger.run_id)
     if compute.ranks.main:
-        run_report.print_result(result, task.commands, folder, logger.sync_command(), logger.url)
+        run_report.print_result(
+            result, report.lines, task.commands, folder, logger.sync_command(), logger.url
+        )
     return result
 
 

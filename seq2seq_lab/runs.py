@@ -161,7 +161,7 @@ def show(run: ListedRun) -> None:
     shown = [(label, str(text)) for label, text in facts.items() if text is not None]
     commands = {}
     if run.status in SCORED:
-        commands["compare it with other runs"] = ["seq2seq_lab.compare", str(folder), "FOLDER"]
+        commands["compare it"] = ["seq2seq_lab.compare", str(folder), "FOLDER"]
     elif run.status in ("preempted", "interrupted", "cut off") and checkpoint.any_in(folder / "checkpoints"):
         commands["resume it"] = ["seq2seq_lab", f"resume={folder}"]
     quoted = {what: ["python", "-m", *map(shlex.quote, words)] for what, words in commands.items()}

@@ -226,7 +226,14 @@ class TestFolder:
                 "tokenizer",
             ),
             *("checkpoints", "result.json", "translations.test.jsonl", "translations.val.jsonl", "wandb"),
-            *("bleu_by_length.png", "bleu_by_length.pdf", "curves.png", "curves.pdf", "scored"),
+            *(
+                "bleu_by_length.png",
+                "bleu_by_length.pdf",
+                "curves.png",
+                "curves.pdf",
+                "scored",
+                "report.html",
+            ),
             "translations.test.compositional.jsonl",
             *(f"attention.{split}.jsonl" for split in ("val", "test", "test.compositional")),
         }
@@ -567,7 +574,7 @@ class TestResume:
                 opening()
 
     def test_a_flipped_byte_of_any_file_is_found(self, ended: Path) -> None:
-        harmless = {".png", ".pdf", ".log", ".lock", ".diff"}
+        harmless = {".png", ".pdf", ".html", ".log", ".lock", ".diff"}
         rng = random.Random(1)
         paths = [path for path in ended.rglob("*") if path.is_file() and path.suffix not in harmless | {""}]
         assert {"config.yaml", "metrics.jsonl", "state.json", "source.json", "test.npz"} <= {
@@ -967,11 +974,12 @@ def test_the_command_that_sends_a_record_is_whole_where_a_path_has_spaces(
     monkeypatch.chdir(tmp_path)
     terminal = Console(file=io.StringIO(), width=80, force_terminal=False)
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
-    run_report.print_result(
-        result_of(folder), {}, folder, f"wandb sync {shlex.quote(str(folder / 'wandb'))}", None
-    )
+    sync = f"wandb sync {shlex.quote(str(folder / 'wandb'))}"
+    run_report.print_result(result_of(folder), [], {}, folder, sync, None)
     assert isinstance(terminal.file, io.StringIO)
-    *_, command = terminal.file.getvalue().split("# send the record to W&B\n")
+    (command,) = [
+        line.removeprefix("W&B ") for line in terminal.file.getvalue().splitlines() if line.startswith("W&B ")
+    ]
     words = subprocess.run(
         ["bash", "-c", f"printf '%s\n' {command}"], capture_output=True, text=True, check=True
     ).stdout
@@ -989,41 +997,47 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     monkeypatch.setattr(run_report.console, "console", lambda: terminal)
     sync = f"wandb sync {folder}/wandb/offline-run-20261122_160821-51d3938c"
     with run_report.console.setup_logging(tmp_path / "run.log"):
-        run_report.print_result(result_of(folder), TranslationTask.commands, folder, sync, None)
+        run_report.print_result(
+            result_of(folder), ["attention"], TranslationTask.commands, folder, sync, None
+        )
     assert isinstance(terminal.file, io.StringIO)
     text, log = terminal.file.getvalue(), (tmp_path / "run.log").read_text("utf-8")
     lines = text.splitlines()
-    assert len(lines) <= 80
-    assert [line for line in lines if len(line) > 80] == []
-    assert lines[lines.index("results") + 4].split()[1:2] == ["BLEU"]  # the first score
-    assert f"BLEU: {result_of(folder)['test/bleu_signature']}" in lines
+    assert lines[0] == "attention"
+    assert len(lines) <= 22  # 80 columns; at 100 columns the purposes are on the lines of the commands
+    assert [line for line in lines if len(line) > 80 and not line.startswith("W&B")] == []
+    assert lines[4].split()[1:2] == ["BLEU"]  # the first score
+    assert "│ BLEU, copy of the source" in lines[5]
+    assert any(line.startswith("│ loops ") for line in lines)
     assert result_of(folder)["test/bleu_lowercased_tokenised_signature"] in log
-    for name in ("curves.png", "bleu_by_length.png", "attention/"):
-        assert name in text
-        assert (folder / name).exists()
-    # The log has all phenomena and metrics, the terminal the hardest and the main ones.
-    assert len([name for name in PHENOMENA if f"│ {name} " in text]) == 3
-    assert {name for name in PHENOMENA if f"│ {name} " in log} == {
+    assert "page  outputs/2026-11-22/16-08-21-123456/report.html" in lines
+    page = (folder / "report.html").read_text("utf-8")
+    assert len(page.encode()) < 1e6
+    assert not re.search(r"(src|href)=\"(?!#|data:)", page)  # nothing from a network
+    for name in set(PHENOMENA) & {
         row["group"]
         for split in ("test", "test/compositional")
         for row in result_of(folder)[f"{split}/accuracy_by_phenomenon"]
-    }
+    }:
+        assert f"│ {name} " in log
+        assert f">{name}<" in page
     assert "alignment precision" in log
     assert "alignment precision" not in text
     shown = "outputs/2026-11-22/16-08-21-123456"
     commands = [
-        shlex.split(command) for command in text.replace(" \\\n ", " ").splitlines() if shown in command
+        shlex.split(command, comments=True)
+        for command in text.replace(" \\\n ", " ").splitlines()
+        if shown in command
     ]
-    assert commands[1:] == [
+    commands = [[*filter(None, words)] for words in commands if words[:1] == ["python"]]
+    assert commands == [
         ["python", "-m", "seq2seq_lab.predict", shown],
         ["python", "-m", "seq2seq_lab.evaluate", shown, "search=beam"],
         ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN_FOLDER", "--html", "compare.html"],
-        ["wandb", "sync", f"{shown}/wandb/offline-run-20261122_160821-51d3938c"],
     ]
-    for program, words in ((predict, commands[1]), (evaluate, commands[2]), (compare, commands[3])):
+    assert f"W&B   wandb sync {shown}/wandb/offline-run-20261122_160821-51d3938c" in lines
+    for program, words in ((predict, commands[0]), (evaluate, commands[1]), (compare, commands[2])):
         program.parser().parse_intermixed_args(words[3:])
     shutil.copytree(recorded_folder, folder.with_name("other"))
-    compared = run_report.next_commands(TranslationTask.commands, folder, Path(shown))[
-        "compare it with other runs"
-    ]
+    compared = run_report.next_commands(TranslationTask.commands, folder, Path(shown))["compare it"]
     assert compared[3] == "outputs/2026-11-22"

@@ -277,7 +277,8 @@ class Declaration:
     limits: Sequence[float] | None
     bounds: Sequence[str]
     built_in: bool
-    quiet_value: float | None = None  # earlier runs do not record it
+    quiet_value: float | None = None  # earlier runs do not record this and the next one
+    is_loss: bool = False
 
     def text(self, value: float | None) -> str:
         """Return a value as text."""
@@ -389,7 +390,7 @@ def _read_declaration(entry: Any) -> Declaration:
     """Return a declaration in `result.json`; see `Declarations.read`."""
     hints = get_type_hints(Declaration)
     values = entry if isinstance(entry, Mapping) else {}
-    optional = {"quiet_value"}
+    optional = {"quiet_value", "is_loss"}
     for key in sorted(values.keys() | (hints.keys() - optional)):
         right = key in hints and key in values and fits(values[key], hints[key])
         if not right or (key == "format" and not FORMAT.fullmatch(values[key])):

@@ -14,6 +14,7 @@ from seq2seq_lab.plots.curves import draw_groups as draw_groups
 from seq2seq_lab.plots.curves import draw_series as draw_series
 from seq2seq_lab.plots.output import picture_format as picture_format
 from seq2seq_lab.plots.output import render_png as render_png
+from seq2seq_lab.plots.output import render_svg as render_svg
 from seq2seq_lab.plots.output import save_figure as save_figure
 from seq2seq_lab.plots.output import save_for_print as save_for_print
 from seq2seq_lab.plots.texts import draw_confusion as draw_confusion

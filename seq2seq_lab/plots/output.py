@@ -52,6 +52,17 @@ def render_png(figure: "Figure", dots_per_inch: int) -> bytes:
     return buffer.getvalue()
 
 
+def render_svg(figure: "Figure") -> str:
+    """Return the figure as SVG for a page: without background, and black is the color of the text around it."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    with rc_context({"svg.fonttype": "none", "savefig.transparent": True}):
+        _draw(figure, buffer, "svg", 150)
+    text = buffer.getvalue().decode()
+    return text[text.index("<svg") :].replace("#000000", "currentColor")
+
+
 def _draw(figure: "Figure", place: Path | io.BytesIO, form: str, dots_per_inch: int) -> None:
     from matplotlib import rc_context
 

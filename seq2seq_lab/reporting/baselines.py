@@ -5,15 +5,12 @@ test set whose metrics of the model are `test/METRIC`; the same with `test/OTHER
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from seq2seq_lab.metrics.base import Declaration
+from seq2seq_lab.metrics.base import Declaration, Declarations
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.tasks.base import Task
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 PREFIX, LABEL = "baseline/", "/label"
 
@@ -38,9 +35,21 @@ def labels(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def best(result: Mapping[str, Any], declared: Declarations) -> tuple[str, str] | None:
+    """Return the label and the key of the trivial baseline with the best primary metric; None without baselines."""
+    name = f"test/{declared.primary}"
+    found = {
+        (label, key): result[f"{key}/{name}"]
+        for key, label in labels(result).items()
+        if result.get(f"{key}/{name}") is not None
+    }
+    choose = max if declared.metrics[declared.primary].higher_is_better else min
+    return choose(found, key=found.__getitem__) if found else None
+
+
 def tables(
     result: Mapping[str, Any], metrics: Mapping[str, Declaration], splits: Sequence[str]
-) -> Iterator["Table"]:
+) -> Iterator[console.TextTable]:
     """Yield a table of the metrics that the baselines have: of the model, and of each baseline. None without baselines.
 
     Args:
@@ -64,9 +73,8 @@ def tables(
             if any(f"{start}{split}/{name}" in result for name in shown):
                 rows.append([f"{label}{suffix}", *cells])
     if baselines and shown:
-        yield console.sectioned_table(
-            "compared with trivial baselines", ["", *(metrics[name].label for name in shown)], [rows]
-        )
+        heads = ["", *(metrics[name].label for name in shown)]
+        yield console.TextTable("compared with trivial baselines", heads, rows)
 
 
 def _cell(result: Mapping[str, Any], key: str, one: Declaration) -> str:

@@ -4,12 +4,15 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seq2seq_lab.metrics.base import GroupingDeclaration
-from seq2seq_lab.plots import Series, draw_series, save_figure
+from seq2seq_lab.metrics.base import Declarations, GroupingDeclaration
+from seq2seq_lab.plots import Point, Series, draw_curves, draw_series, save_figure
 from seq2seq_lab.reporting.comparison import Table
 from seq2seq_lab.reporting.runs import Group, Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TRAINING_LOSS = "train/loss"
 
@@ -31,6 +34,27 @@ def save_figures(table: Table, folder: Path) -> list[Path]:
             paths.append(folder / f"test_{key}.pdf")
             save_grouping(table, key, grouping, paths[-1])
     return paths
+
+
+def training_curves(rows: Sequence[Mapping[str, float]], declared: Declarations, unit: str) -> "Figure":
+    """Draw the losses of a run and its primary metric on the validation split.
+
+    Args:
+        rows: of its `metrics.jsonl`.
+        unit: of the losses, in plural, as in `train/UNIT_per_second`.
+    """
+
+    def curve(name: str) -> list[Point]:
+        return [(row["step"], row[name]) for row in rows if name in row]
+
+    losses = {"training loss": curve(TRAINING_LOSS)}
+    losses |= {
+        f"validation, {one.label}": curve(f"val/{name}")
+        for name, one in declared.metrics.items()
+        if one.is_loss
+    }
+    scores = {declared.metrics[declared.primary].label: curve(f"val/{declared.primary}")}
+    return draw_curves(losses, scores, unit.removesuffix("s").replace("_", " "))
 
 
 def curve_labels(table: Table) -> dict[str, str]:

@@ -26,6 +26,7 @@ ROWS: dict[str, dict[str, Any]] = {  # of the files that the page shows
     "examples": {"input": str, "reference": str, "output": str, "score": float | None},
     "heatmaps": {"title": str, "columns": list[str], "rows": list[str], "weights": list[list[float]]},
     "pictures": {"title": str, "picture": str},
+    "tables": {"title": str, "heads": list[str], "rows": list[list[str]]},
 }
 STEP_FILE = re.compile(r"step_(\d{1,18})\.jsonl")
 BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
@@ -133,6 +134,7 @@ def check_page_rows(run: "Run") -> None:
         ("examples", run.examples),
         ("heatmaps", [*run.heatmaps, *validations]),
         ("pictures", run.pictures),
+        ("tables", run.tables),
     ):
         for row in rows:
             _check(row, ROWS[kind], f"{kind} of the page")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import RenderableType
 from torch import nn
 
 from seq2seq_lab import plots
@@ -14,9 +15,12 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.files import finite
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines, score_tables
+from seq2seq_lab.reporting.figures import training_curves
+from seq2seq_lab.reporting.run_page import FILE, write_run_page
 from seq2seq_lab.reporting.shown import dotted, page_files, show_end, show_validation
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.shades import text_lines
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tracking import METRICS_FILE, Tracker, logger_errors
 from seq2seq_lab.tracking.files import read_sound_metrics
@@ -70,9 +74,8 @@ class RunReport:
         self.splits = (data.validation, *data.tests)
         self.folder = folder
         self.tracker = tracker
-        self.unit = task.unit.removesuffix("s").replace("_", " ")
+        self.lines: Sequence[str] = ()  # to print at the end
         self.declared = Declarations.of(task.metrics, task.groupings, task.primary)
-        self.losses = [metric for metric in task.metrics if metric.is_loss]
 
     def validation(self, evaluation: Any, step: int) -> None:
         """Log the metrics of a validation and show them on one line."""
@@ -90,18 +93,12 @@ class RunReport:
     def end(self, evaluations: Sequence[Any], step: int) -> dict[str, Any]:
         """Report the final evaluations and draw the curves of the training; return the entries of `result.json`."""
         pairs = list(zip(self.splits, evaluations, strict=True))
-        result = report_evaluations(self.task, pairs, self.declared, self.folder, self.tracker, step)
+        result, self.lines = report_evaluations(
+            self.task, pairs, self.declared, self.folder, self.tracker, step
+        )
         result |= baselines.measured(self.task, self.splits[1:])
         rows = read_sound_metrics(self.folder / METRICS_FILE)
-
-        def curve(name: str) -> list[plots.Point]:
-            return [(row["step"], row[name]) for row in rows if name in row]
-
-        losses = {"training loss": curve("train/loss")}
-        losses |= {f"validation, {metric.label}": curve(f"val/{metric.name}") for metric in self.losses}
-        primary = self.declared.metrics[self.declared.primary].label
-        scores = {primary: curve(f"val/{self.declared.primary}")}
-        curves = plots.draw_curves(losses, scores, self.unit)
+        curves = training_curves(rows, self.declared, self.task.unit)
         plots.save_for_print(curves, self.folder / "curves.png")
         return result
 
@@ -142,12 +139,16 @@ def report_evaluations(
     folder: Path,
     tracker: Tracker,
     step: int,
-) -> dict[str, Any]:
-    """Log the metrics of final evaluations and write their files; return the entries of `result.json`, all finite.
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """Log the metrics of final evaluations and write their files.
 
     Args:
         evaluations: pairs of a split and its evaluation.
+
+    Returns:
+        The entries of `result.json`, all finite, and the lines of the validation split to print.
     """
+    lines: Sequence[str] = ()
     result: dict[str, Any] = {**declared.result(), "page": {}}
     for split, evaluation in evaluations:
         prefix = split.prefix
@@ -158,6 +159,7 @@ def report_evaluations(
     for split, evaluation in evaluations:
         report = task.report(split, evaluation, None)
         show_end(report, split.prefix, folder, tracker, step)
+        lines = lines or report.lines
         result["page"] = page_files(report, split.prefix) | result["page"]
         if report.worst:
             result[f"{split.prefix}/{score_tables.WORST_OUTPUTS}"] = report.worst
@@ -172,7 +174,7 @@ def report_evaluations(
             plots.save_for_print(plots.draw_groups(tests, grouping), picture)
             title = f"{grouping.declaration.label} by {grouping.label}"
             tracker.log_images(f"test/{key}", [picture], [title], step)
-    return finite(result)
+    return finite(result), lines
 
 
 def config_dir_option() -> list[str]:
@@ -192,58 +194,36 @@ def resume_command(folder: Path) -> str:
 
 def print_result(
     result: Mapping[str, Any],
+    lines: Sequence[str],
     commands: Mapping[str, Sequence[str]],
     folder: Path,
     sync: str | None,
     url: str | None,
 ) -> None:
-    """Print the main test metrics of a run, its files, and commands to continue with. The log gets all metrics.
+    """Write the page of a run, and print what fits on one screen: the page and the log have all metrics.
 
     Args:
+        lines: of the task's report, such as the attention of a sentence.
         commands: see `Task.commands`.
     """
     cwd = Path.cwd()
     is_below = folder != cwd and folder.is_relative_to(cwd)  # not with hydra.job.chdir=true
     shown = folder.relative_to(cwd) if is_below else folder
-    about = [f"{result['num_parameters']:,} parameters"]
-    unit = result["unit"]
-    if (speed := result[f"train/{unit}_per_second"]) is not None:
-        about.append(f"{speed:,.0f} {unit.replace('_', ' ')}/s")
-    if result["train/seconds"]:
-        about.append(f"{result['train/seconds']:,.0f} s training")
-        about.append(f"{result['val/seconds']:,.0f} s validation")
-    facts = [("", f"{label}: {text}") for label, text in score_tables.signatures(result, everything=False)]
-    facts += [("", ", ".join(about)), ("run folder", str(shown)), *files_of(folder)]
+    words = next_commands(commands, folder, shown)
+    write_run_page(folder, words)
+    facts = [("page", str(shown / FILE))]
     if url:
         facts.append(("W&B", url))
-    console.log_only(
-        console.closing_summary(
-            score_tables.score_tables(result, everything=True),
-            score_tables.signatures(result, everything=True),
-            {},
-        )
-    )
-    shown_commands = next_commands(commands, folder, shown)
-    if sync is not None:
-        words = [word.removeprefix(f"{cwd}/") if is_below else word for word in shlex.split(sync)]
-        shown_commands["send the record to W&B"] = [*map(shlex.quote, words)]
-    tables = [*score_tables.worst_table(result), *score_tables.score_tables(result, everything=False)]
-    console.print_and_log(console.closing_summary(tables, facts, shown_commands))
-
-
-def files_of(folder: Path) -> list[tuple[str, str]]:
-    """Return the files of a run folder by kind."""
-    pictures = sorted(path.name for path in folder.glob("*.png"))
-    kinds = {
-        "pictures": [*pictures, "attention/"],
-        "scores": ["result.json", "scored/"],
-        "outputs": sorted(
-            {f"{path.name.partition('.')[0]}.*.jsonl" for path in folder.glob("*.test*.jsonl")}
-        ),
-        "log": ["run.log", "metrics.jsonl", "profile/trace.json.gz"],
-    }
-    found = {kind: [name for name in names if any(folder.glob(name))] for kind, names in kinds.items()}
-    return [(f"  {kind}", ", ".join(names)) for kind, names in found.items() if names]
+    elif sync is not None:
+        facts.append(("W&B", sync.replace(f"{cwd}/", "") if is_below else sync))
+    signatures = score_tables.signatures(result, everything=True)
+    tables: list[RenderableType] = [
+        *score_tables.worst_table(result),
+        *score_tables.score_tables(result, everything=True),
+    ]
+    console.log_only(console.closing_summary(tables, signatures, {}))
+    ended: list[RenderableType] = [text_lines(lines), score_tables.closing_table(result)]
+    console.print_and_log(console.closing_summary(ended, facts, words))
 
 
 def next_commands(commands: Mapping[str, Sequence[str]], folder: Path, shown: Path) -> dict[str, list[str]]:
@@ -261,6 +241,6 @@ def next_commands(commands: Mapping[str, Sequence[str]], folder: Path, shown: Pa
             purpose: [*(str(shown) if word == "RUN" else word for word in command), *trust]
             for purpose, command in commands.items()
         },
-        "compare it with other runs": ["seq2seq_lab.compare", *compared, "--html", "compare.html"],
+        "compare it": ["seq2seq_lab.compare", *compared, "--html", "compare.html"],
     }
     return {purpose: ["python", "-m", *map(shlex.quote, command)] for purpose, command in words.items()}

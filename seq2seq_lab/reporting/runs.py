@@ -140,6 +140,11 @@ class Run:
         """Pictures of attention for inputs that are not sequences of tokens: "title", "picture" (PNG in base64)."""
         return self._rows("pictures")
 
+    @functools.cached_property
+    def tables(self) -> list[dict[str, Any]]:
+        """Tables of the task on its first test set: "title", "heads", "rows"."""
+        return self._rows("tables")
+
     def _rows(self, kind: str, file: str | None = None) -> list[dict[str, Any]]:
         """Return the rows of a file that the task declares; `file` names another file with such rows."""
         entry = self.result.get("page", {}).get(kind)
@@ -202,7 +207,7 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
             raise UserError(f"{path}: folder not found. Give folders of runs or of studies.")
         for folder in run_folders(path, seen):
             try:
-                run = _read_finished(folder, for_page)
+                run = read_finished(folder, for_page)
             except UserError as error:
                 reason = str(error).removesuffix(".")
                 skipped.append(reason if reason.startswith(f"{folder}") else f"{folder}: {reason}")
@@ -226,8 +231,11 @@ def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run],
     return kept, skipped
 
 
-def _read_finished(folder: Path, for_page: bool) -> Run:
+def read_finished(folder: Path, for_page: bool) -> Run:
     """Return the finished run in a folder.
+
+    Args:
+        for_page: also refuse a run whose outputs and attention are malformed.
 
     Raises:
         UserError: the run has not finished, or its files are damaged or malformed.

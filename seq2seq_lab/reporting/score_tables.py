@@ -27,10 +27,11 @@ RECORDED = Path(__file__).with_name("vanilla.json")
 WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
 SHOWN_WORST = 2
 WORST_WIDTH = 100  # columns of a text in their table
+LOOPS = "loops"  # a metric that is shown even if it is 0
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
-def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
+def score_tables(result: Mapping[str, Any], everything: bool) -> list[console.TextTable]:
     """Return tables of the test metrics of a result, over all examples and by group, with a column per test set.
 
     Args:
@@ -46,7 +47,7 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
         and name not in bounds
         and any(f"{split}/{name}" in result for split in splits)
     ]
-    tables = [console.sectioned_table("results", ["± 95% interval", *splits], [rows])]
+    tables = [console.TextTable("results", ["± 95% interval", *splits], rows)]
     tables += baselines.tables(result, declared.metrics, splits)
     for key, grouping in declared.groupings.items():
         columns = {split: result[f"{split}/{key}"] for split in splits if f"{split}/{key}" in result}
@@ -57,8 +58,29 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list["Table"]:
             if not everything and not grouping.ordered and len(rows) > SHOWN_GROUPS:
                 title += f", the {SHOWN_GROUPS} worst of {len(rows)}"
                 rows = rows[:SHOWN_GROUPS]
-            tables.append(console.sectioned_table(title, ["", *columns], [rows]))
+            tables.append(console.TextTable(title, ["", *columns], rows))
     return tables
+
+
+def closing_table(result: Mapping[str, Any]) -> console.TextTable:
+    """Return a table of the metrics of a result that runs are compared by, and of the best trivial baseline."""
+    declared, splits = Declarations.read(result), test_splits(result)
+    rows = []
+    for name, one in declared.metrics.items():
+        found = [
+            split for split in splits if result.get(f"{split}/{name}", one.quiet_value) != one.quiet_value
+        ]
+        if one.compared and (
+            found or (name == LOOPS and any(f"{split}/{name}" in result for split in splits))
+        ):
+            rows.append(
+                [label_of(declared, name), *(cell(result, declared, split, name) for split in splits)]
+            )
+        if name == declared.primary and (best := baselines.best(result, declared)):
+            label, key = best
+            texts = [one.text(result.get(f"{key}/{split}/{name}")) for split in splits]
+            rows.append([f"{one.label}, {label}", *texts])
+    return console.TextTable("", ["± 95% interval", *splits], rows)
 
 
 def worst_table(result: Mapping[str, Any]) -> list["Table"]:

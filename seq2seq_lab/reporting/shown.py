@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +46,18 @@ def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker,
 
 
 def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:
-    """Print, write and log the final evaluation of a split; only test sets are logged."""
+    """Write and log the final evaluation of a split; only test sets are logged by loggers. Nothing is printed."""
     logged, examples = prefix != "val", report.examples
-    if report.lines:
-        console.print_and_log(text_lines(report.lines))
     if examples is not None:
         write_json_lines(folder / f"{examples.name}.{dotted(prefix)}.jsonl", examples.rows)
         if logged:
             log_examples(examples, prefix, tracker, step)
     for table in report.tables:
-        console.print_and_log(console.sectioned_table(f"{prefix}: {table.title}", table.heads, [table.rows]))
+        console.log_only(console.TextTable(f"{prefix}: {table.title}", table.heads, table.rows))
         if logged:
             tracker.log_table(f"{prefix}/{table.name}", table.heads, table.rows, step)
+    if report.tables:
+        write_json_lines(folder / f"tables.{dotted(prefix)}.jsonl", map(asdict, report.tables))
     for picture in report.pictures:
         path = folder / f"{picture.file}.png"
         plots.save_for_print(picture.figure, path)
@@ -100,6 +101,11 @@ def page_files(report: Report, prefix: str) -> dict[str, Any]:
         entries["examples"] = {"file": file, "columns": dict(examples.columns), "note": examples.note}
     if prefix == "test" and heatmaps is not None:
         entries["heatmaps"] = {"file": f"{heatmaps.name}.{prefix}.jsonl", "columns": dict(heatmaps.keys)}
+    if prefix == "test" and report.tables:
+        entries["tables"] = {
+            "file": f"tables.{prefix}.jsonl",
+            "columns": {one: one for one in ("title", "heads", "rows")},
+        }
     if page_pictures(report):
         file = f"pictures.{dotted(prefix)}.jsonl"
         entries["pictures"] = {"file": file, "columns": {"title": "title", "picture": "picture"}}

@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -219,8 +220,26 @@ def sectioned_table(
     return table
 
 
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts, which the terminal and pages show.
+
+    Attributes:
+        title: shown above it.
+        heads: the names of the columns.
+        rows: a text per column.
+    """
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __rich__(self) -> Table:
+        return sectioned_table(self.title, self.heads, [self.rows])
+
+
 def closing_summary(
-    tables: Sequence[Table], facts: Sequence[tuple[str, str]], commands: Mapping[str, Sequence[str]]
+    tables: Sequence[RenderableType], facts: Sequence[tuple[str, str]], commands: Mapping[str, Sequence[str]]
 ) -> Group:
     """Return the output at the end of a program: tables, facts in two columns, and commands to copy.
 
@@ -231,7 +250,9 @@ def closing_summary(
     width = max((cell_len(label) for label, _ in facts), default=0)
     lines = [f"{set_cell_size(label, width)}  {text}" if label else text for label, text in facts]
     for purpose, words in commands.items():
-        lines += [f"# {purpose}", *wrap_command(words)]
+        line = f"{' '.join(words)}  # {purpose}"
+        fits = cell_len(line) <= console().width
+        lines += [line] if fits else [f"# {purpose}", *wrap_command(words)]
     return Group(*tables, *(literal(line) for line in lines))
 
 

@@ -1,6 +1,6 @@
 """Weights as shades of text, for terminals."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from seq2seq_lab.errors import visible_line
-from seq2seq_lab.runtime.console import PLAIN_WIDTH
+from seq2seq_lab.runtime.console import console
 from seq2seq_lab.runtime.direction import (
     direction_of_words,
     isolate,
@@ -52,7 +52,7 @@ def shade_texts(texts: Sequence[ShadedText]) -> list[str]:
         for line in _lines_of(words):
             placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
             row = " ".join(isolate(words[i]) for i in placed)
-            margin = " " * (PLAIN_WIDTH - cell_len(row)) if of_text == "rtl" else ""
+            margin = " " * (console().width - cell_len(row)) if of_text == "rtl" else ""
             shades = " ".join(shade(text.weights[i], words[i]) for i in placed)
             lines += [margin + row, margin + shades]
         lines.append(f"  → {isolate(visible_line(text.caption))}")
@@ -60,11 +60,11 @@ def shade_texts(texts: Sequence[ShadedText]) -> list[str]:
 
 
 def _lines_of(words: Sequence[str]) -> list[list[int]]:
-    """Return the numbers of words in lines of at most `PLAIN_WIDTH` columns, or of one word."""
+    """Return the numbers of words in lines of at most the width of the terminal, or of one word."""
     lines: list[list[int]] = [[]]
     width = 0
     for number, word in enumerate(words):
-        if lines[-1] and width + cell_len(word) > PLAIN_WIDTH:
+        if lines[-1] and width + cell_len(word) > console().width:
             lines.append([])
             width = 0
         lines[-1].append(number)
@@ -85,7 +85,8 @@ def shade_matrix(
 ) -> list[str]:
     """Return the lines of a matrix of weights from 0 to 1, as shades as wide as the words above them.
 
-    The first column is at the right if the columns are a text from right to left.
+    A matrix that is wider than the terminal is shown in blocks of columns, one below the other. The first column is at
+    the right if the columns are a text from right to left.
 
     Args:
         weights: a row of weights per word of `rows`.
@@ -93,12 +94,26 @@ def shade_matrix(
     """
     heads, names = [visible_line(word) for word in columns], [visible_line(word) for word in rows]
     order = slice(None, None, -1 if direction_of_words(columns) == "rtl" else 1)
-    left = max(map(cell_len, names), default=0)
-    lines = [" " * left + "".join([f" {isolate(word)} " for word in heads][order])]
-    for row, (name, line) in enumerate(zip(names, weights, strict=True)):
-        cells = []
-        for column, (word, weight) in enumerate(zip(heads, line, strict=True)):
-            before, after = "[]" if (column, row) in marked else "  "
-            cells.append(f"{before}{shade(weight, word)}{after}")
-        lines.append(" " * (left - cell_len(name)) + isolate(name) + "".join(cells[order]))
+    left, lines = max(map(cell_len, names), default=0), []
+    weights_RC = [[*row] for row in weights]
+    for block in _blocks([cell_len(word) + 2 for word in heads], console().width - left):
+        lines.append(" " * left + "".join([f" {isolate(heads[column])} " for column in block][order]))
+        for row, (name, weights_C) in enumerate(zip(names, weights_RC, strict=True)):
+            cells = []
+            for column in block:
+                before, after = "[]" if (column, row) in marked else "  "
+                cells.append(f"{before}{shade(weights_C[column], heads[column])}{after}")
+            lines.append(" " * (left - cell_len(name)) + isolate(name) + "".join(cells[order]))
     return [line.rstrip() for line in lines]
+
+
+def _blocks(widths: Sequence[int], width: int) -> Iterator[range]:
+    """Yield consecutive columns that fit into a width together, or one column."""
+    start = used = 0
+    for column, own in enumerate(widths):
+        if column > start and used + own > width:
+            yield range(start, column)
+            start, used = column, 0
+        used += own
+    if widths:
+        yield range(start, len(widths))

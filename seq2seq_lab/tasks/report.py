@@ -135,8 +135,9 @@ class Report:
 
     Attributes:
         examples: examples with outputs: some at a validation, all at the end.
-        lines: lines to print. At a validation they replace the examples.
-        tables: tables to print and log.
+        lines: lines to print. At a validation they replace the examples; at the end those of the validation split are
+            part of the last screen.
+        tables: tables for the log, loggers and pages.
         heatmaps: weights of some examples.
         pictures: figures. Pages show them only if heatmaps is None.
         worst: the entries of `PREFIX/worst_outputs` in `result.json`: texts, then `tasks.decoded.WorstOutput.record`.

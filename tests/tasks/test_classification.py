@@ -99,10 +99,10 @@ def test_it_trains_and_writes_its_files(run: Path) -> None:
 
 def test_the_worst_classes_of_the_closing_table_are_called_so(run: Path) -> None:
     result = result_of(run)
-    titles = [str(table.title) for table in score_tables(result, everything=False)]
+    titles = [table.title for table in score_tables(result, everything=False)]
     assert "accuracy by true class (number of examples), the 3 worst of 8" in titles
     assert "accuracy by true class (number of examples)" in [
-        str(table.title) for table in score_tables(result, everything=True)
+        table.title for table in score_tables(result, everything=True)
     ]
 
 

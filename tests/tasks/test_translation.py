@@ -40,7 +40,7 @@ from seq2seq_lab.tasks.translation.evaluation import (
     TranslationSplit,
     choose_samples,
     groupings,
-    source_lengths_in_words,
+    source_length_in_words,
 )
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.report import gold_links
@@ -377,9 +377,10 @@ def test_without_gold_there_is_no_alignment_error(
 
 def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
     gold = Gold(("Hello", ",", "you"), ("a",), frozenset())
-    assert source_lengths_in_words(ParallelText(["Hello, you"], ["a"], [gold])) == [2]
-    assert source_lengths_in_words(ParallelText(["a  b, c", ""], ["", ""])) == [3, 0]
-    lengths = source_lengths_in_words(corpus.validation)
+    assert source_length_in_words(ParallelText(["Hello, you"], ["a"], [gold]), 0) == 2
+    text = ParallelText(["a  b, c", ""], ["", ""])
+    assert [source_length_in_words(text, i) for i in (0, 1)] == [3, 0]
+    lengths = [source_length_in_words(corpus.validation, i) for i in range(len(corpus.validation))]
     bins = evaluator(model, corpus.validation, tokenized, greedy())(final=True).measurement.groups[
         "bleu_by_length"
     ]
@@ -393,7 +394,7 @@ def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Se
 def test_samples_are_the_same_every_time_and_of_readable_length(corpus: Corpus) -> None:
     chosen = choose_samples(corpus.validation, 4)
     assert chosen == choose_samples(corpus.validation, 4)
-    lengths = source_lengths_in_words(corpus.validation)
+    lengths = [source_length_in_words(corpus.validation, i) for i in range(len(corpus.validation))]
     assert len(set(chosen)) == 4
     assert all(6 <= lengths[i] <= 14 for i in chosen)
     assert choose_samples(corpus.validation, 0) == []

@@ -8,8 +8,8 @@ from seq2seq_lab.tasks.language_model.evaluation import Evaluation, LanguageMode
 from seq2seq_lab.tasks.report import Examples, Report
 
 COLUMNS = {
-    "input": "sentence",
-    "reference": "ungrammatical",
+    "input": "ungrammatical",
+    "reference": "sentence",
     "output": "more_probable",
     "score": "log_probability",
 }

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
-
 from seq2seq_lab import plots
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.near_duplicates import NEAR_DUPLICATES
@@ -36,6 +34,7 @@ log = logging.getLogger(__name__)
 
 UNKNOWN_WARNING = 0.25  # share of unknown training tokens that suggests the wrong text or tokenizer
 ROOM = 1.25  # output tokens that fit in a heatmap of fixed size, relative to those of the reference
+SHORT = 10  # words of a sample whose attention is printed at the end, if there is one
 EXAMPLES = 3  # tokenized training pairs shown before training
 COLUMNS = {"input": "source", "reference": "reference", "output": "hypothesis", "score": "sentence_bleu"}
 HEATMAP_KEYS = {
@@ -176,14 +175,11 @@ class TranslationReport:
         return rows
 
     def _attention_lines(self) -> list[str]:
-        """Return the attention of a sample that is not too wide as lines: of the first correct one if there is one."""
+        """Return the attention of a short sample as lines: of the first correct one if there is one."""
         drawn = [self._attention(i, True) for i in self.evaluation.samples]
-        shown = [
-            (one, links)
-            for one, links in drawn
-            if one is not None and one.target_tokens and _width(one) <= console.PLAIN_WIDTH
-        ]
-        for one, links in sorted(shown, key=lambda pair: not pair[1])[:1]:
+        shown = [(one, links) for one, links in drawn if one is not None and one.target_tokens]
+        shown.sort(key=lambda pair: (not pair[1], max(SHORT, len(pair[0].target_tokens))))
+        for one, links in shown[:1]:
             title = f"attention (darker: higher weight{'; [ ]: gold alignment' if links else ''})"
             matrix = shades.shade_matrix(one.source_tokens, one.target_tokens, one.weights_TS.tolist(), links)
             return [title, *matrix]
@@ -265,11 +261,6 @@ class TranslationReport:
                     )
                 )
         return Heatmaps(maps=maps, keys=HEATMAP_KEYS)
-
-
-def _width(drawn: AttentionMap) -> int:
-    """Return the width of `shades.shade_matrix` in columns."""
-    return sum(cell_len(token) + 2 for token in drawn.source_tokens) + max(map(cell_len, drawn.target_tokens))
 
 
 def gold_links(

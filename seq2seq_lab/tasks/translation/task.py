@@ -83,8 +83,8 @@ class TranslationTask(Task):
     files = ("tokenizer",)
     loaded = LoadedTranslation
     commands = {  # noqa: RUF012  (a constant)
-        "translate sentences that you type": ("seq2seq_lab.predict", "RUN"),
-        "score it with another search": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
+        "translate your sentences": ("seq2seq_lab.predict", "RUN"),
+        "score it with a beam": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 
     corpus: Corpus

@@ -1,0 +1,266 @@
+"""The page of a run: one HTML file with its scores, attention, outputs and figures, and what to do next."""
+
+import html
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seq2seq_lab import plots
+from seq2seq_lab.metrics.base import GroupValue
+from seq2seq_lab.reporting import advice, score_tables
+from seq2seq_lab.reporting.figures import training_curves
+from seq2seq_lab.reporting.runs import Run, read_finished
+from seq2seq_lab.runtime.console import TextTable
+from seq2seq_lab.runtime.notebook import html_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FILES = Path(__file__).parent  # of run_page.html, run_page.js and page.css
+FILE = "report.html"
+HEATMAPS = 6  # on the page
+PICTURES = 6
+OUTPUTS = 12  # of the lowest scores
+MAX_CELLS = 900  # of a heatmap
+
+
+def write_run_page(folder: Path, commands: Mapping[str, Sequence[str]]) -> Path:
+    """Write the page of a finished run to its folder, and return the file.
+
+    Args:
+        commands: the words of commands to continue with, quoted for a shell, by purpose.
+
+    Raises:
+        UserError: the run has not finished, or its files are damaged.
+    """
+    path = folder / FILE
+    path.write_text(run_page(read_finished(folder, for_page=True), commands), "utf-8")
+    return path
+
+
+def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
+    """Return the page of a run; see `write_run_page`."""
+    sections = {
+        "Scores": scores(run),
+        "Attention": attention(run),
+        "Curves": figure(training_curves(run.metrics(), run.declared, run.result["unit"]), "curves"),
+        "Groups of examples": groups(run),
+        "Outputs": outputs(run),
+        "What to do next": steps(run, commands),
+        "Model card": card(run),
+    }
+    shown = {name: text for name, text in sections.items() if text}
+    links = [f'<a href="#{anchor(name)}">{name}</a>' for name in shown]
+    body = [f'<section id="{anchor(name)}"><h2>{name}</h2>{text}</section>' for name, text in shown.items()]
+    return Template((FILES / "run_page.html").read_text("utf-8")).substitute(
+        title=escaped(title(run)),
+        summary=escaped(summary(run)),
+        command=escaped(command(run)),
+        links=" ".join(links),
+        sections="\n".join(body),
+        style=(FILES / "page.css").read_text("utf-8"),
+        script=(FILES / "run_page.js").read_text("utf-8"),
+    )
+
+
+def escaped(text: object) -> str:
+    """Return a text for HTML that keeps its direction apart from the text around it."""
+    return f"<bdi>{html.escape(str(text))}</bdi>"
+
+
+def anchor(name: str) -> str:
+    """Return the id of a section."""
+    return name.lower().replace(" ", "-")
+
+
+def figure(drawn: "Figure", name: str) -> str:
+    """Return a figure as inline SVG that has the colors of the page, with buttons to copy and to save it.
+
+    Args:
+        name: of the saved file, without suffix.
+    """
+    return f'<figure data-name="{html.escape(name)}">{plots.render_svg(drawn)}</figure>'
+
+
+def title(run: Run) -> str:
+    """Return the task, the choices of the run that matter to a reader, and its folder."""
+    choices = [run.settings[key] for key in ("task", "dataset", "model") if run.settings.get(key)]
+    return f"{': '.join(dict.fromkeys(choices))}, {run.folder.name}"
+
+
+def command(run: Run) -> str:
+    """Return the command that made the run."""
+    overrides = run.recorded["overrides"]
+    return f"python -m seq2seq_lab{'' if overrides == 'none' else f' {overrides}'}"
+
+
+def summary(run: Run) -> str:
+    """Return one sentence with the primary metric on the first test set, its interval, and the best trivial baseline."""
+    declared, result = run.declared, run.result
+    one = declared.metrics[declared.primary]
+    text = f"{one.label} {score_tables.cell(result, declared, 'test', declared.primary)} on the test set"
+    if (interval := result.get(f"test/{declared.primary}_confidence")) is not None and interval:
+        text += " (± 95% interval over test examples, not over seeds)"
+    return f"{text}. {advice.against_baseline(result, declared)}".strip()
+
+
+def scores(run: Run) -> str:
+    """Return the tables of scores over all examples, and the signatures."""
+    tables = [
+        table for table in score_tables.score_tables(run.result, False) if "number of" not in table.title
+    ]
+    signatures = score_tables.signatures(run.result, everything=False)
+    lines = "".join(f'<p class="note">{escaped(f"{label}: {text}")}</p>' for label, text in signatures)
+    tables += [TextTable(**row) for row in run.tables]
+    return "".join(map(titled, tables)) + lines
+
+
+def titled(table: TextTable) -> str:
+    """Return a table in HTML below its title."""
+    return f'<h3>{escaped(table.title)}</h3><div class="scroll">{html_table(table.heads, table.rows)}</div>'
+
+
+def attention(run: Run) -> str:
+    """Return the heatmaps of some outputs, each with what its rows attend to most; else the pictures of the task."""
+    shown = [row for row in run.heatmaps if len(row["rows"]) * len(row["columns"]) <= MAX_CELLS]
+    shown.sort(
+        key=lambda row: not row.get("links")
+    )  # stable: outputs that equal the reference have gold links
+    references = {row["input"]: row["reference"] for row in run.examples}
+    parts = [
+        heatmap(row, index, references.get(row["title"]))
+        for index, row in enumerate(shown[:HEATMAPS], start=1)
+    ]
+    for row in run.pictures[:PICTURES]:
+        picture = f'<img alt="" src="data:image/png;base64,{row["picture"]}">'
+        parts.append(f'<h3>{escaped(row["title"])}</h3><div class="scroll">{picture}</div>')
+    return f'<div class="maps">{"".join(f"<div>{part}</div>" for part in parts)}</div>' if parts else ""
+
+
+def heatmap(row: Mapping[str, Any], index: int, reference: str | None) -> str:
+    """Return one heatmap as a figure, and a table of its rows.
+
+    Args:
+        reference: the reference output, if it is known.
+    """
+    links = {(column, output) for column, output in row.get("links") or ()}
+    weights_RC = np.array(row["weights"])
+    lines, right, aligned = [], 0, 0
+    for output, (name, weights_C) in enumerate(zip(row["rows"], weights_RC, strict=True)):
+        gold = [row["columns"][column] for column, other in sorted(links) if other == output]
+        best = int(weights_C.argmax())
+        is_right = (best, output) in links
+        aligned, right = aligned + bool(gold), right + is_right
+        most = f"{row['columns'][best]} ({weights_C[best]:.2f})"
+        verdict = "" if not gold else "right" if is_right else "wrong"
+        lines.append([str(output + 1), name, most, ", ".join(gold), verdict])
+    heads, note = ["row", "output", "attends most to (weight)", "gold alignment", ""], ""
+    if aligned:
+        note = f"{right} of {aligned} aligned words attend most to a word that they are aligned with."
+    else:
+        note = "" if reference is None else f"reference: {reference}"
+        heads, lines = heads[:3], [line[:3] for line in lines]
+    drawn = plots.draw_attention(weights_RC, row["columns"], row["rows"], None, links)
+    table = f'<div class="scroll">{html_table(heads, lines)}</div>'
+    return (
+        f'<h3>{escaped(row["title"])}</h3><p class="note">{escaped(note)}</p>{figure(drawn, f"attention_{index}")}'
+        f"<details><summary>what each row attends to</summary>{table}</details>"
+    )
+
+
+def groups(run: Run) -> str:
+    """Return the metrics by group of examples: figures of ordered groups, tables of the others."""
+    parts = []
+    for key, grouping in run.declared.groupings.items():
+        columns = {
+            split: run.result[f"{split}/{key}"]
+            for split in score_tables.test_splits(run.result)
+            if f"{split}/{key}" in run.result
+        }
+        if not columns:
+            continue
+        columns |= score_tables.recorded_groups(run.result, key)
+        if grouping.ordered:
+            values = {name: [GroupValue(**row) for row in rows] for name, rows in columns.items()}
+            parts.append(figure(plots.draw_groups(values, grouping), key))
+        else:
+            label = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
+            rows = score_tables.group_rows(grouping, columns)
+            parts.append(titled(TextTable(label, ["", *columns], rows)))
+    return "".join(parts)
+
+
+def outputs(run: Run) -> str:
+    """Return what is wrong with outputs of the first test set, and those of the lowest scores."""
+    entry = run.result.get("page", {}).get("examples")
+    scored = [row for row in run.examples if row["score"] is not None]
+    wrong = [row for row in scored if row["output"] != row["reference"]]
+    if entry is None or not scored:
+        return ""
+    lowest = sorted(wrong, key=lambda row: float(row["score"]))[:OUTPUTS]
+    note = f"{entry.get('note', '')} {len(wrong):,} of {len(scored):,} outputs differ from the reference"
+    note += f"; the {len(lowest)} of the lowest scores:" if lowest else "."
+    rows = "".join(
+        f"<tr><td>{escaped(row['input'])}</td><td>{escaped(row['reference'])}</td>"
+        f"<td>{marked(row['output'], row['reference'])}</td><td>{row['score']:.2f}</td></tr>"
+        for row in lowest
+    )
+    heads = "".join(f"<th>{name}</th>" for name in ("input", "reference", "output", "score"))
+    found = "".join(f"<p>{escaped(line)}</p>" for line in advice.defects(run))
+    table = f'<table id="texts"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'{found}<p class="note">{escaped(note.strip())}</p><div class="scroll">{table}</div>'
+
+
+def marked(text: str, reference: str) -> str:
+    """Return a text with the words marked that differ from the reference."""
+    ours, theirs = text.split(), reference.split()
+    parts = []
+    for kind, start, end, _, _ in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if words := html.escape(" ".join(ours[start:end])):
+            parts.append(words if kind == "equal" else f"<mark>{words}</mark>")
+    return f"<bdi>{' '.join(parts)}</bdi>"
+
+
+def steps(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
+    """Return advice with its reasons, and the commands to continue with."""
+    advised = "".join(
+        f"<li>{escaped(one.reason)}{f'<pre>{html.escape(one.command)}</pre>' if one.command else ''}</li>"
+        for one in advice.advice(run)
+    )
+    lines = "".join(
+        f"<p>{escaped(purpose)}</p><pre>{html.escape(' '.join(words))}</pre>"
+        for purpose, words in commands.items()
+    )
+    return f"<ul>{advised}</ul>{lines}"
+
+
+def card(run: Run) -> str:
+    """Return the model card: what was trained on what, how, and what it is not for."""
+    result, record, settings = run.result, run.record, run.settings
+    sizes = ", ".join(f"{name} {count:,}" for name, count in record["data"]["sizes"].items())
+    unit = result["unit"].replace("_", " ")
+    facts = [
+        ("task", settings.get("task", "")),
+        ("data", f"{settings.get('dataset') or 'of the task'} (fingerprint {run.recorded['data']}): {sizes}"),
+        ("licence of the data", advice.licence(settings.get("dataset", ""))),
+        (
+            "parameters",
+            f"{result['num_parameters']:,}, {result['num_trainable_parameters']:,} of them trained",
+        ),
+        (
+            "training",
+            f"{result['steps']:,} steps, {result['train/seconds']:,.0f} s, unit of the loss: {unit}",
+        ),
+        ("checkpoint", f"{result['best_checkpoint']}, the best by {result['monitor']}"),
+        ("precision", f"training {result['precision']}, test {result['test_precision']}"),
+        ("seed", run.seed),
+        ("machine", run.recorded["machine"]),
+        ("code", run.recorded["code"]),
+        ("settings that were given", run.recorded["overrides"]),
+        ("limits", advice.limits(run)),
+    ]
+    return f'<div class="scroll">{html_table(["", ""], facts)}</div>'

@@ -1,0 +1,122 @@
+"""The page of a run: what it says of attention, outputs and next steps."""
+
+import dataclasses
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from reporting.test_compare import make_run
+
+from seq2seq_lab.reporting import advice, run_page
+from seq2seq_lab.reporting.runs import Run, find_runs
+
+WEIGHTS = {
+    "title": "big <cat>",
+    "columns": ["<sos>", "big", "cat", "<eos>"],
+    "rows": ["chat", "gros", "<eos>"],
+    "weights": [[0, 0.1, 0.9, 0], [0, 0.2, 0.8, 0], [0, 0, 0, 1]],
+    "links": [[2, 0], [1, 1]],
+}
+
+
+def text_of(html: str) -> str:
+    """Return the text of HTML, with spaces for tags."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def test_a_heatmap_says_which_rows_attend_to_the_aligned_word() -> None:
+    html = run_page.heatmap(WEIGHTS, 1, None)
+    assert html.count("<svg") == 1
+    text = text_of(html)
+    assert "big &lt;cat&gt;" in text
+    assert "1 of 2 aligned words attend most to a word that they are aligned with." in text
+    assert "1 chat cat (0.90) cat right 2 gros cat (0.80) big wrong 3 &lt;eos&gt; &lt;eos&gt; (1.00)" in text
+
+
+def test_a_heatmap_without_alignment_has_the_reference() -> None:
+    text = text_of(run_page.heatmap({**WEIGHTS, "links": None}, 1, "le gros chat"))
+    assert "reference: le gros chat" in text
+    assert "aligned" not in text
+    assert "right" not in text
+
+
+def test_words_that_differ_from_the_reference_are_marked() -> None:
+    assert run_page.marked("a <b> c", "a d c") == "<bdi>a <mark>&lt;b&gt;</mark> c</bdi>"
+    assert run_page.marked("a c", "a b c") == "<bdi>a c</bdi>"
+    assert run_page.marked("", "a") == "<bdi></bdi>"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("page") / "run"
+    make_run(folder, "dot", 1, 0.9)
+    (found,), _ = find_runs([folder], for_page=True)
+    return found
+
+
+def test_the_outputs_of_the_lowest_scores_are_listed(run: Run) -> None:
+    html = run_page.outputs(run)
+    wrong = [row for row in run.examples if row["output"] != row["reference"]]
+    assert 0 < len(wrong) < len(run.examples)
+    assert f"{len(wrong)} of {len(run.examples)} outputs differ from the reference" in text_of(html)
+    rows = html.split("<tbody>")[1].split("</tr>")[:-1]
+    assert len(rows) == min(len(wrong), run_page.OUTPUTS)
+    worst = min(wrong, key=lambda row: float(row["score"]))
+    assert f"<td><bdi>{worst['input']}</bdi></td>" in rows[0]
+
+
+def changed(run: Run, metrics: list[dict[str, float]] = [], settings: Any = {}, **result: Any) -> Any:  # noqa: B006
+    """Return a run with other results, settings and rows of metrics."""
+    return SimpleNamespace(
+        folder=run.folder,
+        settings={"trainer.max_epochs": "4", **settings},
+        result={**run.result, "monitor": "val/bleu", **result},
+        declared=run.declared,
+        recorded={"overrides": "seed=3"},
+        metrics=lambda: metrics,
+        examples=run.examples,
+    )
+
+
+def curve(*values: float) -> list[dict[str, float]]:
+    return [{"step": step, "val/bleu": value} for step, value in enumerate(values)]
+
+
+def test_a_run_that_still_improves_is_to_be_trained_longer(run: Run) -> None:
+    commands = [one.command for one in advice.advice(changed(run, curve(1, 3, 4)))]
+    assert commands[0] == "python -m seq2seq_lab seed=3 trainer.max_epochs=8"
+    for values in ((1, 4, 3), (1, 4, 4), (1, 4)):
+        assert not advice.still_improving(changed(run, curve(*values)))
+
+
+def test_loops_and_divergence_are_named(run: Run) -> None:
+    reasons = " ".join(one.reason for one in advice.advice(changed(run, **{"test/loops": 0.004})))
+    assert "0.40% of the test outputs" in reasons
+    assert "diverged" not in reasons
+    reasons = " ".join(one.reason for one in advice.advice(changed(run, status="diverged")))
+    assert "diverged" in reasons
+    found, *_ = advice.defects(changed(run, **{"test/at_limit": 0.01}))
+    assert found == "1.00% of the outputs were ended by the length limit."
+
+
+def test_the_group_of_most_wrong_outputs_is_named(run: Run) -> None:
+    (key, grouping), *_ = run.declared.groupings.items()
+    share = dataclasses.replace(grouping.declaration, limits=(0.0, 1.0))
+    declared = dataclasses.replace(
+        run.declared,
+        groupings={key: dataclasses.replace(grouping, ordered=False, declaration=share)},
+    )
+    rows = [{"group": "clitics", "count": 20, "value": 0.6}, {"group": "idioms", "count": 90, "value": 0.9}]
+    found = changed(run, **{f"test/{key}": rows})
+    found.declared = declared
+    (one,) = advice.by_group(found)
+    assert "clitics go wrong most often: 8 of 20 (40%)" in one.reason
+    rows[0]["count"] = 5
+    assert [*advice.by_group(found)] == []  # two wrong outputs suggest nothing
+
+
+def test_a_figure_follows_the_theme_of_the_page() -> None:
+    html = run_page.heatmap(WEIGHTS, 1, None)
+    assert "currentColor" in html
+    assert "#000000" not in html
