@@ -43,7 +43,7 @@ class TokenizedText:
         return self.target.lengths - 1
 
     def select(self, index: torch.Tensor) -> "TokenizedText":
-        """Return the pairs with the numbers `index` (int64, any order, repeats allowed), in that order."""
+        """Return the pairs with the indices `index` (int64, any order, repeats allowed), in that order."""
         return TokenizedText(self.source.select(index), self.target.select(index))
 
 
