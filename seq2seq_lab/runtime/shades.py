@@ -63,11 +63,11 @@ def _lines_of(words: Sequence[str]) -> list[list[int]]:
     """Return the numbers of words in lines of at most `PLAIN_WIDTH` columns, or of one word."""
     lines: list[list[int]] = [[]]
     width = 0
-    for number, word in enumerate(words):
+    for index, word in enumerate(words):
         if lines[-1] and width + cell_len(word) > PLAIN_WIDTH:
             lines.append([])
             width = 0
-        lines[-1].append(number)
+        lines[-1].append(index)
         width += cell_len(word) + 1
     return lines
 
