@@ -92,7 +92,7 @@ def _are_names(cells: Sequence[str], labels: tuple[str, str]) -> bool:
         return True
     if len(named) > 2 and not named[0]:  # pandas writes no name for its index
         named = named[1:]
-    numbered = named == [str(number) for number in range(len(named))]
+    numbered = named == [str(i) for i in range(len(named))]
     return len(named) > 1 and (numbered or all(map(_is_name, named)))
 
 

@@ -272,10 +272,10 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _long_line(name: str, number: int) -> UserError:
+def _long_line(name: str, line_number: int) -> UserError:
     return UserError(
-        f"{name} line {number} is longer than {LONGEST_LINE >> 20} MiB and cannot be a sentence. Give a file of text with "
-        "one example per line."
+        f"{name} line {line_number} is longer than {LONGEST_LINE >> 20} MiB and cannot be a sentence. Give a file of text "
+        "with one example per line."
     )
 
 

@@ -89,7 +89,7 @@ def _similarity(size: int, kinds: Mapping[str, Sequence[int]]) -> list[str]:
 def near_duplicates(
     train: ParallelText, held_out: Mapping[str, ParallelText], languages: tuple[str, str] = ("", "")
 ) -> Found:
-    """Return, for each held-out split, the numbers of the pairs that are similar to a training pair or to each other.
+    """Return, for each held-out split, the indices of the pairs that are similar to a training pair or to each other.
 
     The kinds:
 

@@ -74,10 +74,10 @@ class Scenes:
         splits = [self._split(name, index) for index, name in enumerate(SPLITS)]
         return CaptionCorpus("en", splits[0], splits[1], {"test": splits[2]})
 
-    def _split(self, name: str, number: int) -> CaptionedImages:
+    def _split(self, name: str, index: int) -> CaptionedImages:
         # A generator per split, so that the size of one split does not change the others.
-        random, count = Random(f"{self.seed} {number}"), getattr(self, name)
-        noise = np.random.default_rng((self.seed, number))
+        random, count = Random(f"{self.seed} {index}"), getattr(self, name)
+        noise = np.random.default_rng((self.seed, index))
         images = np.empty((count, 3, CANVAS, CANVAS), np.uint8)
         captions, regions = [], []
         for i in range(count):

@@ -296,9 +296,7 @@ def _table_pairs(
         if wrong:
             yield "", "", f"{location}: {wrong}"
         else:
-            yield candidate(
-                location, [f"column {number + 1}" for number in wanted], [cells[number] for number in wanted]
-            )
+            yield candidate(location, [f"column {i + 1}" for i in wanted], [cells[i] for i in wanted])
 
 
 def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:
