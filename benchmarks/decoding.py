@@ -70,7 +70,7 @@ HEADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row(Speed):
-    """The measurement of a search; `share` is that of the bound, None for other code than the package's."""
+    """The measurement of a search; `share` is that of the bound, None for code other than the package's."""
 
     group: str
     name: str
@@ -120,7 +120,7 @@ class Workload:
 
     def index(self, first: int, count: int) -> list[Any]:
         """Return the sentences of some batches, in the order of the plan and then from its start."""
-        return [self.plan[number % len(self.plan)][0] for number in range(first, first + count)]
+        return [self.plan[index % len(self.plan)][0] for index in range(first, first + count)]
 
 
 def main() -> None:
@@ -324,7 +324,7 @@ def translate(
     """Translate some batches. The first one is translated once before, unmeasured.
 
     Args:
-        first, count: the number of the first batch, and of batches.
+        first, count: the index of the first batch, and the number of batches.
         every: only every `every`-th sentence is translated.
         reuse: keep freed memory, as in a run of the package.
     """

@@ -53,7 +53,7 @@ LOG_END = 6000  # characters of the output of a failed part
 
 @dataclass(frozen=True)
 class Work:
-    """What a part gets. It writes each result to its file at once.
+    """The inputs and results of a part. Each result is written to its file immediately.
 
     Attributes:
         folder: of the report and of the runs that a part starts.
@@ -198,12 +198,12 @@ def measure_memory(work: Work) -> None:
     for epoch in range(2):
         plan = plan_epoch(data.text, work.batch_size, "sentences", 1, epoch)
         reset_peak_memory(work.device)
-        for number, step in enumerate(plan, start=1):
+        for index, step in enumerate(plan, start=1):
             learner.train_step(step, 0.5, precision)
-            if number % max(1, len(plan) // 4) == 0:
+            if index % max(1, len(plan) // 4) == 0:
                 sizes_now = (memory_in_use(work.device), peak_memory(work.device))
                 rows.append(
-                    [f"{epoch + number / len(plan):.2f}", *(f"{size / 2**20:,.0f}" for size in sizes_now)]
+                    [f"{epoch + index / len(plan):.2f}", *(f"{size / 2**20:,.0f}" for size in sizes_now)]
                 )
                 work.table(title, ("epoch", "in use, MiB", "peak of the epoch, MiB"), rows)
 
@@ -256,8 +256,8 @@ def measure(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     report = {"command": COMMAND, **cli.environment(device), "parts": parts}
     options.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * options.minutes
-    for number, name in enumerate(options.parts):
-        left = sum(PARTS[later].seconds for later in options.parts[number:])
+    for index, name in enumerate(options.parts):
+        left = sum(PARTS[later].seconds for later in options.parts[index:])
         seconds = (end - time.monotonic()) * PARTS[name].seconds / left
         path = options.out / f"{name}.json"
         path.unlink(missing_ok=True)  # of an earlier report

@@ -75,8 +75,8 @@ def translate(
     model: Any, data: dict[str, Any], first: int, count: int, beam: int, device: torch.device
 ) -> dict[str, float]:
     """Translate `count` batches from batch `first` on: real target tokens, seconds."""
-    numbers = range(first, first + count)
-    batches = [new_batch(data, data["batches"][number % len(data["batches"])], device) for number in numbers]
+    indices = range(first, first + count)
+    batches = [new_batch(data, data["batches"][index % len(data["batches"])], device) for index in indices]
     search_batch(model, batches[0], beam)
     start = perf_counter()
     for batch in batches:

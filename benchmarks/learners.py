@@ -279,8 +279,8 @@ def loss_curves(
     learner.model.double()
     plan = plan_epoch(data.text, batch_size, "sentences", seed, 0)
     curves: tuple[list[float], list[float]] = ([], [])
-    for number in progress(range(steps), f"{name}: steps", steps):
-        step = plan[number % len(plan)]
+    for index in progress(range(steps), f"{name}: steps", steps):
+        step = plan[index % len(plan)]
         curves[0].append(float(loop.train_step(step, 1.0, Precision.fp32)))
         curves[1].append(float(learner.train_step(step, 1.0, Precision.fp32)))
     return curves

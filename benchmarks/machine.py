@@ -39,7 +39,7 @@ def seconds(
     Args:
         device: on a GPU, the result is the time between two events.
         clock: of a CPU, returns seconds. By default the CPU time of the process with one thread, which does not count
-            the time in which other processes use the core, or in which this one waits for them; with several threads,
+            the time in which other processes use the core, or in which this process waits for them; with several threads,
             which wait for each other, `perf_counter`.
     """
     if device.type == "cuda":
@@ -116,7 +116,7 @@ def core_times() -> CoreTimes | None:
     if not CPU_TIMES.is_file():
         return None
     line = CPU_TIMES.read_text("ascii").split("\n", 1)[0]
-    times = [int(number) / os.sysconf("SC_CLK_TCK") for number in line.split()[1:9]]
+    times = [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in line.split()[1:9]]
     idle, total = times[IDLE] + times[IO_WAIT], sum(times)
     return CoreTimes(total - idle - times[STEAL], times[STEAL], total)
 

@@ -282,8 +282,8 @@ def training_command(words: Sequence[str], folder: Path) -> list[str] | None:
 
 def evaluations(run: Run, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the setting and the folder of each planned evaluation of a run."""
-    for number, setting in enumerate(run.cell.evaluations, start=1):
-        yield setting, folder / "evaluations" / f"planned-{number}"
+    for index, setting in enumerate(run.cell.evaluations, start=1):
+        yield setting, folder / "evaluations" / f"planned-{index}"
 
 
 def start(words: Sequence[str]) -> None:
@@ -295,7 +295,7 @@ def start(words: Sequence[str]) -> None:
     print(f"$ {shlex.join(words)}", flush=True)
     if status := subprocess.run(words, check=False).returncode:
         raise UserError(
-            f"The command ended with status {status}. Correct the cause, and start this one again."
+            f"The command ended with status {status}. Correct the cause, and run this command again."
         )
 
 

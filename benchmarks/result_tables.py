@@ -491,7 +491,7 @@ def evaluations(lines: Sequence[Line]) -> list[str]:
 
 
 def earlier(lines: Sequence[Line]) -> list[str]:
-    """Return the validation and test scores of the lines that newer ones have superseded."""
+    """Return the validation and test scores of superseded lines."""
     names = ("val/bleu", "val/bleu_lowercased_tokenised", "test/bleu", "test/bleu_lowercased_tokenised")
     superseded = [[line] for line in lines if line.superseded]
     has_others = any(runs[0].task != "translation" for runs in superseded)

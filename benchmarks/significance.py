@@ -152,7 +152,7 @@ def rates_of(one: Group, other: Group, metric: str, clusters: Clusters, size: in
     for first, same_first in itertools.groupby(sorted(set(medians)), lambda pair: pair[0]):
         tested = list(same_first)
         systems = [rows[0][first], *(rows[1][second] for _, second in tested)]
-        pairs_tested = [(0, number) for number in range(1, len(systems))]
+        pairs_tested = [(0, index) for index in range(1, len(systems))]
         p_values = paired_bootstrap(values, systems, pairs_tested, clusters, SAMPLES)
         of_medians |= zip(tested, p_values, strict=True)
     observed, resampled = zip(*(resample(values, part, clusters, SAMPLES) for part in rows), strict=True)
@@ -172,7 +172,7 @@ def rates_of(one: Group, other: Group, metric: str, clusters: Clusters, size: in
 
 
 def median_run(runs: Sequence[int], scores: Sequence[float]) -> int:
-    """Return the run with the median score, the lower one of an even number."""
+    """Return the run with the median score, the lower of the two middle ones if their number is even."""
     return sorted(runs, key=lambda i: scores[i])[(len(runs) - 1) // 2]
 
 
@@ -193,9 +193,9 @@ def picks(first: int, second: int, same: bool, size: int, pairs: int) -> list[Pi
     generator = np.random.default_rng(1)
     drawn: set[Pick] = set()
     while len(drawn) < pairs:
-        numbers = generator.permutation(first).tolist()
-        others = numbers[size:] if same else generator.permutation(second).tolist()
-        one, other = (tuple(sorted(part[:size])) for part in (numbers, others))
+        indices = generator.permutation(first).tolist()
+        others = indices[size:] if same else generator.permutation(second).tolist()
+        one, other = (tuple(sorted(part[:size])) for part in (indices, others))
         drawn.add((other, one) if same and other < one else (one, other))
     return sorted(drawn)
 
@@ -219,14 +219,14 @@ def jackknife(found: Sequence[bool], drawn: Sequence[set[int]]) -> Rate:
 def draw(rates: dict[str, list[Rate]], path: Path) -> None:
     """Draw the rates with their intervals."""
     figure, axes = plt.subplots(figsize=(7, 1.2 + 0.7 * len(rates)), layout="constrained")
-    places = np.arange(len(rates))[::-1]
+    positions = np.arange(len(rates))[::-1]
     for test, (label, offset) in enumerate(zip(TESTS, (0.1, -0.15), strict=True)):
         of_test = [both[test] for both in rates.values()]
         shares = np.array([rate.share for rate in of_test])
         ends = np.array([[rate.share - rate.lowest, rate.highest - rate.share] for rate in of_test]).T
-        axes.errorbar(shares, places + offset, xerr=ends, fmt="os"[test], capsize=3, label=label)
-    for place, name in zip(places, rates, strict=True):
-        axes.text(0, place + 0.27, name, fontsize=8, in_layout=False)
+        axes.errorbar(shares, positions + offset, xerr=ends, fmt="os"[test], capsize=3, label=label)
+    for position, name in zip(positions, rates, strict=True):
+        axes.text(0, position + 0.27, name, fontsize=8, in_layout=False)
     axes.axvline(LEVEL, color="0.5", linestyle=":", label="5%")
     axes.set_yticks([])
     axes.set_ylim(-0.5, len(rates) - 0.3)

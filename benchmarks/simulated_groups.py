@@ -115,10 +115,10 @@ def equal_groups(
     In terms of the largest deviation, the examples cause an error of 0, 0.5 or 2, and the interaction one of 0 or 1.
     """
     size = len(counts)
-    numbers = np.arange(size)
+    indices = np.arange(size)
     patterns = [np.geomspace(1, 1 / ratio, size), np.where(np.array(counts) == min(counts), 1, 1 / ratio)]
     if ratio > 1:
-        patterns += [np.where(numbers < part, 1, 1 / ratio) for part in {1, size // 2}]
+        patterns += [np.where(indices < part, 1, 1 / ratio) for part in {1, size // 2}]
         patterns.append(patterns[0][::-1])
     for pattern in {tuple(map(float, one)): None for one in patterns}:
         for clusters, error, interaction in itertools.product(examples, (0.0, 0.5, 2.0), (0.0, 1.0)):
@@ -128,7 +128,7 @@ def equal_groups(
 def highest_rate(scenarios: Sequence[Scenario], trials: int) -> float:
     """Return the highest familywise rate of scenarios; each has its own seed."""
     return max(
-        familywise_rate(one, trials, np.random.default_rng(number)) for number, one in enumerate(scenarios)
+        familywise_rate(one, trials, np.random.default_rng(index)) for index, one in enumerate(scenarios)
     )
 
 

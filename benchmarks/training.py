@@ -224,7 +224,7 @@ def new_contestant(
     device = next(learner.model.parameters()).device
 
     def turn(first: int, count: int) -> Turn:
-        steps = [plan[number % len(plan)] for number in range(first, first + count)]
+        steps = [plan[index % len(plan)] for index in range(first, first + count)]
 
         def train() -> None:
             for step in steps:

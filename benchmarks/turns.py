@@ -100,14 +100,14 @@ def in_turns(contestants: Sequence[Contestant], warm_up: int, rounds: int, steps
     for turn in contestants:
         turn(0, warm_up)
     measured = [
-        [turn(warm_up + number * steps, steps) for turn in contestants]
-        for number in progress(range(rounds), "Rounds", rounds)
+        [turn(warm_up + index * steps, steps) for turn in contestants]
+        for index in progress(range(rounds), "Rounds", rounds)
     ]
     return [list(turns) for turns in zip(*measured, strict=True)]
 
 
 def reset_memory(device: torch.device, *, reuse: bool) -> None:
-    """Return freed memory to the system and reset the peak, so that a turn does not count the peak of another one.
+    """Return freed memory to the system and reset the peak, so that a turn does not count the peak of another contestant.
 
     Args:
         reuse: whether this turn reuses memory that it frees, as the package does, or returns it as glibc does by default.

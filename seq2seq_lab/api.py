@@ -98,8 +98,8 @@ def load(
             average of their weights.
 
     Returns:
-        What the task of the run says (`Task.loaded`): a `LoadedTranslation`, `LoadedLanguageModel`, `LoadedClassifier` or
-        `LoadedCaptioner`; for a task that says nothing a `Loaded`.
+        An object of the task's type `Task.loaded`: a `LoadedTranslation`, `LoadedLanguageModel`, `LoadedClassifier` or
+        `LoadedCaptioner`, or a `Loaded` for a task that does not set it.
 
     Raises:
         UserError: the folder contains no run with a checkpoint, or the run names a class that is not trusted.
@@ -115,7 +115,7 @@ def load(
     wanted = _choice(Precision, "precision", precision)
     # The processes of `evaluate --devices` are distributed over the GPUs.
     gpu = gpu_of_rank(int(os.environ.get("LOCAL_RANK", "0")))
-    place = choose_device(_choice(Device, "device", device), gpu)
+    chosen_device = choose_device(_choice(Device, "device", device), gpu)
     with extensions.using(config_dir):
         limit_primitive_cache()
         config = typed(compose.compose_opened(folder, changes))
@@ -131,9 +131,9 @@ def load(
         with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
             model = task.model()
         checkpoints.load_average(weights, model)
-    if place.type == "cpu":
+    if chosen_device.type == "cpu":
         use_recorded_threads(record)
-    compute = Compute(place, wanted)
+    compute = Compute(chosen_device, wanted)
     report_float32_lstm(model, compute)
     opening = Opening((str(folder),), config_dir, precision, tuple(changes), checkpoint, evaluate)
     return task.loaded(
@@ -141,7 +141,7 @@ def load(
         config=config,
         result=read_result(folder) or None,
         task=task,
-        model=model.to(place).eval(),
+        model=model.to(chosen_device).eval(),
         compute=compute,
         checkpoint=",".join(map(checkpoints.name_of, weights)),
         opening=opening,
@@ -149,7 +149,7 @@ def load(
 
 
 def check_size(folder: Path, config: Config, task: Task, weights: Path) -> None:
-    """Refuse a run of someone else whose configuration describes another model than its weights are of.
+    """Refuse a run of someone else whose weights do not match the model that its configuration describes.
 
     Raises:
         UserError: names the difference.

@@ -7,4 +7,4 @@ import seq2seq_lab
 compare = importlib.import_module("seq2seq_lab.compare")
 runs = importlib.import_module("seq2seq_lab.runs")
 for name in ("compare", "runs"):
-    delattr(seq2seq_lab, name)  # the import has put the module in the place of the function
+    delattr(seq2seq_lab, name)  # the import has replaced the function by the module

@@ -18,7 +18,7 @@ def rewrite(path: Path, text: str) -> None:
 
 @contextmanager
 def crash_at_replacement(number: int) -> Iterator[None]:
-    """Raise KeyboardInterrupt instead of replacing a file, from the replacement of this number on, counted from 0."""
+    """Raise KeyboardInterrupt instead of replacing a file, from the replacement with this index on."""
     replace, numbers = Path.replace, itertools.count()
 
     def crash(path: Path, target: Path) -> Path:

@@ -115,7 +115,7 @@ def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, stop: int, error: BaseException) -> None:
-    """Make training raise an error before the step of this number, once."""
+    """Make training raise an error before the step with this index, once."""
     step = TrainingStep.__call__
 
     def stopping(training_step: TrainingStep, plan: EpochPlan, state: TrainState) -> Any:

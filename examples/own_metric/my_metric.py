@@ -28,8 +28,8 @@ class SimilarLength(Metric):
     def rows(self, outputs: TextOutputs) -> Array:
         """Return (1 if the length is similar, 1) for each translation."""
         rows = []
-        for number, translation in enumerate(outputs.scored):
-            lengths = [len(line.split()) for line in outputs.references.of(number)]
+        for index, translation in enumerate(outputs.scored):
+            lengths = [len(line.split()) for line in outputs.references.of(index)]
             distance = min(abs(len(translation.split()) - length) for length in lengths)
             rows.append([distance <= self.tolerance, 1])
         return np.array(rows, float)

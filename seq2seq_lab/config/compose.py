@@ -294,7 +294,7 @@ def compose_resumed(folder: Path, lines: Sequence[str]) -> Composed:
         changes = parse_overrides(lines)
         node = read_config(folder)
         given = [change.key_or_group for change in changes]
-        foreign.replace_places(node, folder, given)
+        foreign.remove_logger_and_cache(node, folder, given)
         inputs = foreign.named_inputs(configuration.plain(node))
         named = [key for key in inputs if key.partition(".")[0] not in NOT_RESUMED]
         loggers = (f"logger.{key}" for key in node.logger if key != "_target_")
@@ -331,7 +331,7 @@ def compose_repeated(folder: Path, values: Mapping[str, Any], lines: Sequence[st
         changes = parse_overrides(lines)
         node = read_config(folder)
         given = [change.key_or_group for change in changes]
-        foreign.replace_places(node, folder, ["logger.project"])
+        foreign.remove_logger_and_cache(node, folder, ["logger.project"])
         inputs = foreign.named_inputs(configuration.plain(node))
         _refuse_other_changes(changes, inputs, "when a run is trained again")
         update(node, changes)
@@ -352,7 +352,7 @@ def compose_opened(folder: Path, lines: Sequence[str]) -> DictConfig:
     with composer():
         changes = parse_overrides(lines)
         node = read_config(folder)
-        foreign.replace_places(node, folder, ["logger.project"])  # nothing is logged
+        foreign.remove_logger_and_cache(node, folder, ["logger.project"])  # nothing is logged
         for change in changes:
             group = (key := change.key_or_group).partition(".")[0]
             if (group not in groups and key not in keys) or change.is_sweep_override() or change.is_delete():

@@ -107,7 +107,7 @@ def read_opened_record(folder: Path) -> dict[str, Any]:
 
 
 def check_tree(folder: Path) -> None:
-    """Refuse a run folder of someone else that leads to other places: a link out of it, a pipe or a device.
+    """Refuse a run folder of someone else that leads outside the folder: a link out of it, a pipe or a device.
 
     Raises:
         UserError: names the entry, or the folder has too many entries or levels.
@@ -208,13 +208,13 @@ def named_inputs(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def texts(value: object, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text in nested values with its key; the items of a list are numbered from 0."""
+    """Yield each text in nested values with its key; the key of a list item is its index."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from texts(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from texts(item, f"{key}.{number}")
+        for index, item in enumerate(value):
+            yield from texts(item, f"{key}.{index}")
     elif isinstance(value, str) and value:
         yield key, value
 
@@ -353,7 +353,7 @@ def check_bounds(folder: Path, config: Mapping[str, Any], given: Collection[str]
 
 
 def _setting(key: str) -> str:
-    """Return the key of a setting without the numbers of the items of a list."""
+    """Return the key of a setting without the indices of list items."""
     return ".".join(name for name in key.split(".") if not name.isdecimal())
 
 
@@ -365,7 +365,7 @@ def _is_inside(value: str, folder: Path) -> bool:
         return False
 
 
-def replace_places(node: DictConfig, folder: Path, given: Collection[str]) -> None:
+def remove_logger_and_cache(node: DictConfig, folder: Path, given: Collection[str]) -> None:
     """Remove the cache folder and the logger from the configuration of a run of someone else.
 
     Args:

@@ -28,7 +28,9 @@ MAX_NUMBER = 1e15  # of seconds, steps and parameters
 # The ends of keys in result.json whose values are numbers, and texts.
 NUMBERS = ("seconds", "_per_second", "steps")
 TEXTS = ("_signature", "/label", "/examples")
-RUN_FORMAT = 4  # of run.json and config.yaml: raise it if a version cannot read the runs of the one before
+RUN_FORMAT = (
+    4  # of run.json and config.yaml: raise it if a version cannot read the runs of the previous version
+)
 
 Part = Literal["run", "result"]
 Listing = dict[str, dict[str, list[str]]]  # the accepted digests of each file, by the part of the manifest
@@ -217,10 +219,10 @@ def read_run_json(folder: Path) -> dict[str, Any]:
 
 
 def folder_marks(folder: Path) -> list[str]:
-    """Return two marks of a folder: a hash of its path, and the number of its inode.
+    """Return two marks of a folder: a hash of its path, and its inode number.
 
-    A folder that is moved or mounted elsewhere keeps the second one, one that is restored in its place the first, and a copy
-    has neither.
+    A folder that is moved or mounted elsewhere keeps the second value, one that is restored to its path the first. A copy
+    keeps neither.
     """
     return [
         hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],

@@ -10,7 +10,7 @@ from seq2seq_lab.errors import UserError
 # Folders in a run folder that are not searched for runs.
 NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "reproductions", "wandb")
 RUNS = (Path("outputs"), Path("sweeps"))  # where runs are by default, in the working directory
-LATEST = "latest"  # stands for the newest of them
+LATEST = "latest"  # the name of the newest of them
 MAX_SEARCH_DEPTH = 32  # levels of folders
 
 log = logging.getLogger(__name__)

@@ -318,7 +318,7 @@ def flat_keys(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str
         "seed": config["seed"],
     }
     if teacher_forcing is not None:
-        # The values of the group that include another one only change its ratio and scope.
+        # The values of the group that include another value only change its ratio and scope.
         values["teacher_forcing"] = origin("teacher_forcing", choices["teacher_forcing"])
         values["teacher_forcing_ratio"] = teacher_forcing.get("ratio")
         values["teacher_forcing_scope"] = teacher_forcing.get("scope")
@@ -332,7 +332,7 @@ def conf_folders() -> list[Path]:
 
 
 def canonical(group: str, choice: str) -> str:
-    """Return a group's value with aliases resolved; an alias is a YAML file that only includes another one."""
+    """Return a group's value with aliases resolved; an alias is a YAML file that only includes another file."""
     node = _value_node(group, choice)
     return str(node["defaults"][0]) if list(node) == ["defaults"] and len(node["defaults"]) == 1 else choice
 

@@ -33,8 +33,8 @@ def check_secrets(config: Mapping[str, object]) -> None:
             for inner, item in value.items():
                 check(f"{key}.{inner}" if key else str(inner), item)
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            for number, item in enumerate(value):
-                check(f"{key}[{number}]", item)
+            for index, item in enumerate(value):
+                check(f"{key}[{index}]", item)
         else:
             for name, secret in known.items():
                 if secret in str(value):

@@ -93,7 +93,7 @@ def check_slot(name: str, slot: Slot, kinds: Kinds) -> None:
     gathering = [key for key, parameter in parameters.items() if parameter.kind in GATHERING]
     if not gathering and not runtime <= parameters.keys():
         raise UserError(
-            f"{name}._target_={slot['_target_']}{place(target)}: the constructor must accept "
+            f"{name}._target_={slot['_target_']}{location(target)}: the constructor must accept "
             f"{', '.join(sorted(runtime))}, which the program passes in addition to the slot's settings."
         )
     allowed = [key for key in parameters if key not in runtime and key not in gathering]
@@ -127,8 +127,8 @@ def refuse_instructions(path: str, value: object) -> None:
                 )
             refuse_instructions(f"{path}.{key}", item)
     elif isinstance(value, list):
-        for number, item in enumerate(value):
-            refuse_instructions(f"{path}[{number}]", item)
+        for index, item in enumerate(value):
+            refuse_instructions(f"{path}[{index}]", item)
 
 
 def constructor_parameters(target: type, runtime: Collection[str] = ()) -> dict[str, inspect.Parameter]:
@@ -202,7 +202,7 @@ def locate(name: str, slot: Slot, kinds: Kinds) -> Any:
             return target
     methods = f" It lacks {', '.join(lacking)}." if lacking else ""
     raise UserError(
-        f"{name}._target_={path} is not a class for {name}{place(target)}.{methods} "
+        f"{name}._target_={path} is not a class for {name}{location(target)}.{methods} "
         f"Allowed: classes that are a {kind.__module__}.{kind.__name__}."
     )
 
@@ -216,7 +216,7 @@ def refusal(name: str, path: str, module: str) -> UserError:
     )
 
 
-def place(target: object) -> str:
+def location(target: object) -> str:
     """Return " (FILE, line N)" for a class or function of a custom component, otherwise an empty string."""
     if not (inspect.isclass(target) or inspect.isfunction(target)):
         return ""

@@ -60,9 +60,9 @@ def select_jobs_to_check(cells: Sequence[Sequence[Override]]) -> Iterator[list[s
         if next(found, None) is not None:
             choices = _split_by_key(overrides)
             firsts = [choice[0] for choice in choices]
-            for number, choice in enumerate(choices):
+            for index, choice in enumerate(choices):
                 for value in choice[1:]:
-                    yield [*firsts[:number], value, *firsts[number + 1 :]]
+                    yield [*firsts[:index], value, *firsts[index + 1 :]]
 
 
 def _split_by_key(overrides: Sequence[Override]) -> list[list[str]]:

@@ -78,8 +78,8 @@ def _check_names(value: object, path: str, trusted: tuple[str, ...], hydra: Dict
                 )
             _check_names(item, f"{path}.{key}", trusted, hydra)
     elif isinstance(value, list):
-        for number, item in enumerate(value):
-            _check_names(item, f"{path}[{number}]", trusted, hydra)
+        for index, item in enumerate(value):
+            _check_names(item, f"{path}[{index}]", trusted, hydra)
     elif (path, value) in HYDRAS_OWN:
         return
     elif isinstance(value, str) and "${" in PLAIN_INTERPOLATION.sub("", value):
@@ -109,7 +109,8 @@ def _is_scalar_in(hydra: DictConfig, key: str) -> bool:
 def _has_scalar_type(key: str) -> bool:
     """Return whether the schema gives a key a type that is neither a mapping nor a list.
 
-    The value in one configuration is not enough: Hydra creates callbacks from another one, without the settings of a job.
+    The value in one configuration is not enough: Hydra creates callbacks from a configuration without the settings of a
+    job.
     """
     kind = configuration.annotation(key)
     kinds = get_args(kind) if NoneType in get_args(kind) else (kind,)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class TargetBatch(Protocol):
-    """What the losses of a decoder read of a task's batch; see `Batch`."""
+    """The fields of a task's batch that the losses of a decoder read; see `Batch`."""
 
     @property
     def index_B(self) -> Tensor: ...
@@ -29,7 +29,7 @@ class Batch:
     """Token ids of B sentence pairs, with `<sos>` and `<eos>` on both sides.
 
     Attributes:
-        index_B: the number of each sentence in its split.
+        index_B: the index of each sentence in its split.
         source_BS: source ids, padded if the lengths differ.
         source_lengths: the B source lengths without padding, on the host.
         target_BU: target ids, padded; U = T + 1.

@@ -41,7 +41,7 @@ class Examples(Protocol):
 def plan_epoch(
     examples: Examples, batch_size: int, unit: Unit, seed: int, epoch: int, pad_to: int = 1
 ) -> list[StepPlan]:
-    """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of the numbers of examples.
+    """Return the optimizer steps of an epoch, each a list of batches; a batch is an array of the indices of examples.
 
     The plan is a function of (seed, epoch), and does not depend on the number of ranks. Every example occurs once.
 
@@ -63,7 +63,7 @@ def plan_epoch(
 
 
 def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[int, StepPlan]:
-    """Return the micro-batches of a step that one rank computes, by number; a micro-batch may be empty.
+    """Return the micro-batches of a step that one rank computes, by index; a micro-batch may be empty.
 
     Their number is `micro_batches` rounded up to a multiple of `ranks`, and a rank computes every `ranks`-th of them.
     Two ranks therefore compute exactly what one process computes in two micro-batches.
@@ -72,13 +72,13 @@ def deal(step: StepPlan, rank: int, ranks: int, micro_batches: int = 1) -> dict[
     micro-batches have similar numbers of tokens.
     """
     count = -(-micro_batches // ranks) * ranks
-    own: dict[int, StepPlan] = {number: [] for number in range(rank, count, ranks)}
+    own: dict[int, StepPlan] = {index: [] for index in range(rank, count, ranks)}
     dealt = 0
     for chunk in step:
-        turn, place = np.divmod(np.arange(dealt, dealt + len(chunk)), count)
-        number_of = np.where(turn % 2, count - 1 - place, place)
-        for number, batches in own.items():
-            if len(batch := chunk[number_of == number]):
+        turn, position = np.divmod(np.arange(dealt, dealt + len(chunk)), count)
+        index_of = np.where(turn % 2, count - 1 - position, position)
+        for index, batches in own.items():
+            if len(batch := chunk[index_of == index]):
                 batches.append(batch)
         dealt += len(chunk)
     return own
@@ -95,12 +95,12 @@ def plan_evaluation(examples: Examples, batch_size: int) -> list[Index]:
 
 
 def rounded_up(lengths: Index, multiple: int) -> Index:
-    """Return the lengths rounded up to a multiple of a number."""
+    """Return the lengths rounded up to a multiple of `multiple`."""
     return -(-lengths // multiple) * multiple
 
 
 def _by_length(lengths: Index, order: Index) -> list[Index]:
-    """Group the numbers of examples by length, each group in the given order."""
+    """Group the indices of examples by length, each group in the given order."""
     if not len(order):
         return []
     order = order[np.argsort(lengths[order], kind="stable")]

@@ -31,8 +31,8 @@ class CaptionedImages:
         images: the I different images, RGB, uint8, of shape I3HW.
         captions: one per pair; words are separated by spaces.
         names: the name of the image of each pair; captions of one image have one name.
-        image_N: the number in `images` of the image of each pair.
-        regions: for each pair the region of each word that names something in the image, by the number of the word; None if
+        image_N: the index in `images` of the image of each pair.
+        regions: for each pair the region of each word that names something in the image, by the index of the word; None if
             the data set has no regions.
     """
 
@@ -117,14 +117,14 @@ class ImageFolder:
                 f"dataset.path={self.path}: {table} not found. Give a folder with images and captions.tsv."
             )
         rows, names = [], ", ".join(SPLITS)
-        for number, (line, problem) in enumerate(
+        for line_number, (line, problem) in enumerate(
             read_lines(table, new_counts(), encoding=self.encoding), start=1
         ):
             row = line.split("\t")
             form = "" if len(row) == 3 and row[0] in SPLITS else f"{line!r} is not of this form"
             if reason := problem or form or find_problem(row[2]):
                 raise UserError(
-                    f"{table} line {number}: {reason}. Write three columns separated by tabs: {names}; the file of the "
+                    f"{table} line {line_number}: {reason}. Write three columns separated by tabs: {names}; the file of the "
                     f"image; a caption."
                 )
             rows.append(row)
@@ -136,11 +136,11 @@ class ImageFolder:
                     f"dataset.path={self.path}: captions.tsv has no line of the split {name}. Add some."
                 )
             names = [row[1] for row in chosen]
-            numbers = {file: number for number, file in enumerate(dict.fromkeys(names))}
-            images = np.empty((len(numbers), 3, self.size, self.size), np.uint8)
-            for file, number in progress(numbers.items(), f"Reading images of {name}", len(numbers)):
-                images[number] = read_image(folder / file, self.size, self.size)
-            image_N = np.array([numbers[file] for file in names])
+            indices = {file: index for index, file in enumerate(dict.fromkeys(names))}
+            images = np.empty((len(indices), 3, self.size, self.size), np.uint8)
+            for file, index in progress(indices.items(), f"Reading images of {name}", len(indices)):
+                images[index] = read_image(folder / file, self.size, self.size)
+            image_N = np.array([indices[file] for file in names])
             return CaptionedImages(images, [" ".join(row[2].split()) for row in chosen], names, image_N)
 
         return CaptionCorpus(self.language, split("train"), split("validation"), {"test": split("test")})

@@ -33,7 +33,7 @@ class ParallelText:
 
     `phenomena` are the names of the phenomena in a pair, such as "negation", if the data set has them. Scores are also
     reported for each phenomenon. `similarity` says how similar the source of a held-out pair is to the training sources; see
-    `near_duplicates`. Pairs with the same number in `clusters`, such as those of one dialogue, are not independent; None:
+    `near_duplicates`. Pairs with the same id in `clusters`, such as those of one dialogue, are not independent; None:
     pairs of one source sentence are a cluster. Confidence intervals and tests resample clusters.
     """
 

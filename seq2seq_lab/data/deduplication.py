@@ -54,10 +54,10 @@ def count_repeats(
     known_pairs, known_sources = set(known), {source for source, _ in known}
     seen_pairs, seen_sources = set(), set()
     leaks = np.zeros(len(train), np.bool_)
-    for number, texts in enumerate(read_pairs(train, "Looking for leaks")):
+    for index, texts in enumerate(read_pairs(train, "Looking for leaks")):
         pair = _normalized(texts, languages)
         if pair[0] in known_sources:
-            leaks[number] = True
+            leaks[index] = True
             seen_sources.add(pair[0])
             if pair in known_pairs:
                 seen_pairs.add(pair)

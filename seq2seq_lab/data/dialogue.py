@@ -16,7 +16,7 @@ from seq2seq_lab.files import parse_json
 
 
 class Topic(NamedTuple):
-    """What a fact is about: its values, its statement, and the question that the statement answers."""
+    """The topic of a fact: its values, its statement, and the question that the statement answers."""
 
     values: tuple[str, ...]
     statement: str
@@ -71,9 +71,9 @@ class DialogueText(ParallelText):
     """Dialogues of one split: `source` is the context, turns separated by `TURN`, and `target` the response to it.
 
     `distances[i]` is the number of turns from the turn that decides the response to the end of the context: 0 for the last
-    turn of the context. None if the data set does not provide it. `clusters[i]` is the number of the dialogue in a file;
-    a generated dialogue has one response. `last_turns` are the last turns of the contexts without the names of speakers;
-    None if the contexts have no such names.
+    turn of the context. None if the data set does not provide it. `clusters[i]` is the line number of the dialogue in its
+    file; a generated dialogue has one response. `last_turns` are the last turns of the contexts without the names of
+    speakers; None if the contexts have no such names.
     """
 
     distances: Sequence[int] | None = None
@@ -98,13 +98,13 @@ class Turn(NamedTuple):
     """A turn of a dialogue in a file.
 
     Attributes:
-        number: the number of the dialogue.
+        dialogue: the line number of the dialogue in its file.
         context: the turns before it, with the names of their speakers.
         response: its text.
         before: the text of the last turn of the context.
     """
 
-    number: int
+    dialogue: int
     context: str
     response: str
     before: str
@@ -169,7 +169,7 @@ class Dialogue:
             return DialogueText(
                 [turn.context for turn in turns],
                 [turn.response for turn in turns],
-                clusters=[turn.number for turn in turns],
+                clusters=[turn.dialogue for turn in turns],
                 last_turns=[turn.before for turn in turns],
             )
         random = Random(f"{self.seed} {name}")  # so that the size of one split does not change the others
@@ -227,19 +227,19 @@ def read_dialogues(path: Path, encoding: str | None = None) -> Iterator[Turn]:
     Raises:
         UserError: a line has another format.
     """
-    for number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
+    for line_number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
         try:
             turns = parse(line) if not problem else None
         except (ValueError, RecursionError) as error:
             turns, problem = None, str(error)
         if turns is None:
             raise UserError(
-                f"{path} line {number}: {problem}. Write one dialogue per line, for example "
+                f"{path} line {line_number}: {problem}. Write one dialogue per line, for example "
                 f'["how are you?", "fine."], or with speakers [{{"speaker": "ann", "text": "how are you?"}}, …].'
             )
         context = [f"{speaker}: {text}" if speaker else text for speaker, text in turns]
         for end in range(1, len(turns)):
-            yield Turn(number, TURN.join(context[:end]), turns[end][1], turns[end - 1][1])
+            yield Turn(line_number, TURN.join(context[:end]), turns[end][1], turns[end - 1][1])
 
 
 def parse(line: str) -> list[tuple[str, str]]:
@@ -252,14 +252,14 @@ def parse(line: str) -> list[tuple[str, str]]:
     if not isinstance(dialogue, list) or len(dialogue) < 2:
         raise ValueError("the line is not an array of two or more turns")
     turns = []
-    for number, turn in enumerate(dialogue, start=1):
+    for index, turn in enumerate(dialogue, start=1):
         entry = {"text": turn} if isinstance(turn, str) else turn
         if not isinstance(entry, dict) or not {"text"} <= entry.keys() <= {"text", "speaker"}:
-            raise ValueError(f"turn {number} is neither a text nor an object with text and speaker")
+            raise ValueError(f"turn {index} is neither a text nor an object with text and speaker")
         for key, value in entry.items():
             text = unicodedata.normalize("NFC", " ".join(value.split())) if isinstance(value, str) else value
             if wrong := find_problem(text):
-                raise ValueError(f"turn {number}, {key}: {wrong}")
+                raise ValueError(f"turn {index}, {key}: {wrong}")
             entry[key] = text
         turns.append((entry.get("speaker", ""), entry["text"]))
     return turns

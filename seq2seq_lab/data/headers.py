@@ -30,17 +30,17 @@ por ron rus spa swe tur ukr vie zho
 _KNOWN = frozenset((*_WORDS.split(), *_LANGUAGES.split()))
 
 
-def check_columns(place: str, wanted: Sequence[str], names: Sequence[str], remedy: str) -> None:
-    """Raise `UserError` with `remedy` for a wanted column that is not among `names`, or is there twice."""
+def check_columns(location: str, wanted: Sequence[str], names: Sequence[str], remedy: str) -> None:
+    """Raise `UserError` with `remedy` for a wanted column that is not among `names`, or occurs twice."""
     for name in wanted:
         if name not in names:
             listed = ", ".join(names[:20]) or "no columns"
             raise UserError(
-                f"{place} has no column {name}; it has {listed}.{did_you_mean(name, names)} {remedy}"
+                f"{location} has no column {name}; it has {listed}.{did_you_mean(name, names)} {remedy}"
             )
         if names.count(name) > 1:
             raise UserError(
-                f"{place} has several columns {name}. Choose columns by their numbers, or rename one."
+                f"{location} has several columns {name}. Choose columns by their numbers, or rename one."
             )
 
 
@@ -52,7 +52,7 @@ def check_first_rows(
     """Check that the first rows of a table are examples, unless the user has chosen columns by number.
 
     Args:
-        rows: the places and cells of the first rows.
+        rows: the location and cells of each of the first rows.
         columns: None if the first two columns are used.
         labels: the names of the two sides in the configuration.
 
@@ -61,26 +61,28 @@ def check_first_rows(
     """
     if not rows:
         return
-    place, first = rows[0]
+    location, first = rows[0]
     if _are_names(first, labels):
         shown = ", ".join(repr(cell) for cell in first[:8])
         named = [cell for cell in first if cell.strip() and cell.strip().lower() not in ("id", "index")]
         if columns is None:
             raise UserError(
-                f"{place} seems to have the names of the columns: {shown}. Choose two of them, for example "
+                f"{location} seems to have the names of the columns: {shown}. Choose two of them, for example "
                 f"dataset.columns=[{','.join(named[:2])}]. If it is an example, choose columns by number: "
                 f"dataset.columns=[1,2]."
             )
-        log.warning("%s is used as an example, but seems to have the names of the columns: %s.", place, shown)
+        log.warning(
+            "%s is used as an example, but seems to have the names of the columns: %s.", location, shown
+        )
     numbers = [cells[0].strip() for _, cells in rows if len(cells) > 2]
-    text = [number for number, cell in enumerate(rows[-1][1], start=1) if not cell.strip().isdigit()]
+    text = [index for index, cell in enumerate(rows[-1][1], start=1) if not cell.strip().isdigit()]
     if columns is None and len(numbers) > 1 and all(re.fullmatch(r"\d+", cell) for cell in numbers):
         raise UserError(
-            f"{place}: the first of {len(first)} columns has numbers ({', '.join(numbers)}), not text. Choose two "
+            f"{location}: the first of {len(first)} columns has numbers ({', '.join(numbers)}), not text. Choose two "
             f"columns, for example dataset.columns=[{','.join(map(str, text[:2])) or '2,3'}]."
         )
     if columns is None and len(first) > 2:
-        log.info("%s has %s columns; the first two are used (dataset.columns).", place, len(first))
+        log.info("%s has %s columns; the first two are used (dataset.columns).", location, len(first))
 
 
 def _are_names(cells: Sequence[str], labels: tuple[str, str]) -> bool:
@@ -90,7 +92,7 @@ def _are_names(cells: Sequence[str], labels: tuple[str, str]) -> bool:
         return True
     if len(named) > 2 and not named[0]:  # pandas writes no name for its index
         named = named[1:]
-    numbered = named == [str(number) for number in range(len(named))]
+    numbered = named == [str(i) for i in range(len(named))]
     return len(named) > 1 and (numbered or all(map(_is_name, named)))
 
 

@@ -125,11 +125,11 @@ def _load(hub: str, subset: str | None, given: str, remedy: str) -> Any:
 def _candidates(split: Any, name: str, columns: tuple[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield two columns of a split as candidates of `usable_pairs`."""
     rows = split.select_columns(list(dict.fromkeys(columns)))
-    number = 0
+    row = 0
     for batch in progress(rows.iter(_BATCH), f"Reading {name}", -(-len(rows) // _BATCH)):
         for values in zip(*(batch[column] for column in columns), strict=True):
-            number += 1
-            source, target, problem = candidate(f"{name} row {number}", columns, values)
+            row += 1
+            source, target, problem = candidate(f"{name} row {row}", columns, values)
             if None in values:
                 problem += (
                     " (the library datasets reads empty cells and null, NA and nan of a CSV as None; to read them as text, \

@@ -12,7 +12,7 @@ from seq2seq_lab.errors import UserError
 class LabelledText:
     """The texts of one split: `labels[i]` is the class of `texts[i]`.
 
-    `deciding` are the numbers of the words (separated by white space, counted from 0) that decide the class of each text, if
+    `deciding` are the indices of the words (separated by white space) that decide the class of each text, if
     the data set provides them.
     """
 
@@ -60,7 +60,7 @@ class LabelledCorpus:
 
 
 Example = tuple[str, str, frozenset[int] | None]
-"""A text, its label and the numbers of its deciding words."""
+"""A text, its label and the indices of its deciding words."""
 
 
 def collect_labelled(

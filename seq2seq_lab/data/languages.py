@@ -33,7 +33,7 @@ def language_code(label: str | None) -> str:
     return _CODES.get(first, first)
 
 
-_SIGMA = "Σ"  # its lower case depends on its place in the word
+_SIGMA = "Σ"  # its lower case depends on its position in the word
 _DOTTED = (("İ", "i"), ("I", "ı"))  # in Turkish and Azerbaijani, i and ı are two letters
 CASES = {"tr": _DOTTED, "az": _DOTTED}
 """The capital letters whose lower case differs from that of other languages, with it, by the code of the language."""

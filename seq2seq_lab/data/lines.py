@@ -9,7 +9,7 @@ from typing import Self, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK = 10_000  # lines whose offsets are Python numbers at a time
+_BLOCK = 10_000  # lines whose offsets are converted to Python integers at a time
 
 
 class Lines(Sequence[str]):
@@ -49,8 +49,8 @@ class Lines(Sequence[str]):
 
     def __getitem__(self, index: SupportsIndex | slice) -> "str | Lines":
         if not isinstance(index, slice):
-            number = range(len(self))[index]
-            start, end = self._offsets[number : number + 2].tolist()
+            position = range(len(self))[index]
+            start, end = self._offsets[position : position + 2].tolist()
             return self._buffer[start:end].decode()
         first, stop, step = index.indices(len(self))
         if step != 1:
@@ -72,7 +72,7 @@ class Lines(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def digest(self) -> bytes:
-        """Return a SHA-256 of the lines and their number."""
+        """Return the SHA-256 of the lines and their count."""
         digest = hashlib.sha256(len(self).to_bytes(8, "little"))
         digest.update(np.diff(self._offsets).astype("<i8").tobytes())
         digest.update(self._buffer)

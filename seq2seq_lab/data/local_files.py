@@ -171,9 +171,9 @@ def decode_lines(
         return
     doubtful = 0  # lines with other than ASCII characters that are valid UTF-8 as well
     # Text mode would not report the line of a wrong byte.
-    for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), start=1):
+    for line_number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), start=1):
         if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
-            raise _long_line(name, number)
+            raise _long_line(name, line_number)
         if raw.endswith(b"\r\n"):
             raw = raw[:-2] + b"\n"
             counts["carriage_returns"] += 1
@@ -207,12 +207,12 @@ def decode_lines(
 def _decode_wide(
     stream: BinaryIO, name: str, counts: Counter[str], encoding: str, remedy: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the lines of an encoding in which a line feed is not the byte 10, such as UTF-16."""
+    """Yield the lines of an encoding in which a line feed is not the single byte 10, such as UTF-16."""
     text = io.TextIOWrapper(cast(io.BufferedReader, stream), encoding, errors="surrogatepass", newline="\n")
     try:
-        for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), start=1):
+        for line_number, line in enumerate(iter(partial(text.readline, LONGEST_LINE), ""), start=1):
             if len(line) == LONGEST_LINE and not line.endswith("\n"):
-                raise _long_line(name, number)
+                raise _long_line(name, line_number)
             if line.endswith("\r\n"):
                 line = line[:-2]
                 counts["carriage_returns"] += 1
@@ -272,10 +272,10 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _long_line(name: str, number: int) -> UserError:
+def _long_line(name: str, line_number: int) -> UserError:
     return UserError(
-        f"{name} line {number} is longer than {LONGEST_LINE >> 20} MiB and cannot be a sentence. Give a file of text with "
-        "one example per line."
+        f"{name} line {line_number} is longer than {LONGEST_LINE >> 20} MiB and cannot be a sentence. Give a file of text "
+        "with one example per line."
     )
 
 

@@ -143,12 +143,14 @@ class Names:
         for file in files:
             language = plain_name(file.name).removesuffix(".txt")
             names = [
-                (number, line.strip(), problem)
-                for number, (line, problem) in enumerate(read_lines(file, counts, encoding=self.encoding), 1)
+                (line_number, line.strip(), problem)
+                for line_number, (line, problem) in enumerate(
+                    read_lines(file, counts, encoding=self.encoding), 1
+                )
             ]
-            for number, name, problem in names:
+            for line_number, name, problem in names:
                 if reason := problem or find_problem(name):
-                    raise UserError(f"{file} line {number}: {reason}. Correct or remove the line.")
+                    raise UserError(f"{file} line {line_number}: {reason}. Correct or remove the line.")
             distinct = dict.fromkeys(name for _, name, _ in names)
             languages.update(distinct.keys())
             if dropped := len(names) - len(distinct):
@@ -156,4 +158,4 @@ class Names:
                 counts[f"dropped_duplicates/{language}"] = dropped
             for name in distinct:
                 yield name, language, None
-        counts["names_of_several_languages"] = sum(number > 1 for number in languages.values())
+        counts["names_of_several_languages"] = sum(count > 1 for count in languages.values())

@@ -27,7 +27,7 @@ _CONTRACTION = re.compile(r"\b(?:won't|can't|shan't|let's)\b|n't\b|'(?:ll|ve|re|
 _EXPANDED = {"won't": "will not", "can't": "cannot", "shan't": "shall not", "let's": "let us", "n't": " not"}
 _EXPANDED |= {"'ll": " will", "'ve": " have", "'re": " are", "'m": " am", "'d": " would", "'s": " is"}
 
-Words = tuple[str | None, ...]  # None in the place of any word
+Words = tuple[str | None, ...]  # None is a placeholder for any word
 
 # The kinds of near-duplicates; see `near_duplicates`.
 NEAR_DUPLICATES = ("source_in_train", "reference_in_train", "source_within_one_word", "shared_source")
@@ -89,7 +89,7 @@ def _similarity(size: int, kinds: Mapping[str, Sequence[int]]) -> list[str]:
 def near_duplicates(
     train: ParallelText, held_out: Mapping[str, ParallelText], languages: tuple[str, str] = ("", "")
 ) -> Found:
-    """Return, for each held-out split, the numbers of the pairs that are similar to a training pair or to each other.
+    """Return, for each held-out split, the indices of the pairs that are similar to a training pair or to each other.
 
     The kinds:
 
@@ -164,12 +164,12 @@ def _read_words(
 
 
 def _replace_one(sentence: Words) -> list[Words]:
-    """Return the sentence with None in the place of each word; nothing for a sentence of one word."""
+    """Return the sentence with one word replaced by None, for each word; nothing for a sentence of one word."""
     return [(*sentence[:i], None, *sentence[i + 1 :]) for i in range(len(sentence)) if len(sentence) > 1]
 
 
 def _delete_one(sentence: Words) -> list[Words]:
-    """Return the sentence without each of its words; nothing for a sentence of one word."""
+    """Return the sentence without one word, for each word; nothing for a sentence of one word."""
     return [sentence[:i] + sentence[i + 1 :] for i in range(len(sentence)) if len(sentence) > 1]
 
 

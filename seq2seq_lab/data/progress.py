@@ -33,12 +33,12 @@ def progress(
     due = time.monotonic() + AFTER_SECONDS
     bar: Progress | None = None
     try:
-        for number, item in enumerate(items):
+        for index, item in enumerate(items):
             now = time.monotonic()
             if now >= due:
                 heartbeat.beat(description)
                 bar = bar or _bar(description, total)
-                done = number if position is None else position()
+                done = index if position is None else position()
                 bar.update(bar.task_ids[0], completed=done, refresh=True)
                 if bar.console.is_interactive:
                     due = now + REFRESH_SECONDS

@@ -77,7 +77,7 @@ class Ragged:
         return Ragged(self.tokens.to(device), self.offsets.to(device))
 
     def select(self, index: Tensor) -> "Ragged":
-        """Return the sequences with the numbers `index` (int64, any order, repeats allowed), in that order."""
+        """Return the sequences with the indices `index` (int64, any order, repeats allowed), in that order."""
         lengths = self.lengths[index]
         chosen = torch.cat([self.offsets.new_zeros(1), lengths.cumsum(0)])
         moved = self.tokens.new_empty(int(chosen[-1]))
@@ -89,7 +89,7 @@ class Ragged:
         return Ragged(moved, chosen)
 
     def padded(self, index_B: Tensor, width: int) -> Tensor:
-        """Return the sequences with the numbers `index_B`, padded to `width`: ids_BW, int64."""
+        """Return the sequences with the indices `index_B`, padded to `width`: ids_BW, int64."""
         start_B1, end_B1 = self.offsets[index_B][:, None], self.offsets[index_B + 1][:, None]
         position_BW = start_B1 + torch.arange(width, device=self.tokens.device)
         inside_BW = position_BW < end_B1

@@ -71,13 +71,13 @@ class Scenes:
 
     def load(self) -> CaptionCorpus:
         """Draw the images."""
-        splits = [self._split(name, number) for number, name in enumerate(SPLITS)]
+        splits = [self._split(name, index) for index, name in enumerate(SPLITS)]
         return CaptionCorpus("en", splits[0], splits[1], {"test": splits[2]})
 
-    def _split(self, name: str, number: int) -> CaptionedImages:
+    def _split(self, name: str, index: int) -> CaptionedImages:
         # A generator per split, so that the size of one split does not change the others.
-        random, count = Random(f"{self.seed} {number}"), getattr(self, name)
-        noise = np.random.default_rng((self.seed, number))
+        random, count = Random(f"{self.seed} {index}"), getattr(self, name)
+        noise = np.random.default_rng((self.seed, index))
         images = np.empty((count, 3, CANVAS, CANVAS), np.uint8)
         captions, regions = [], []
         for i in range(count):
@@ -141,12 +141,12 @@ def mask(shape: str, side: int) -> npt.NDArray[np.bool_]:
 
 
 def describe(things: list[Thing]) -> tuple[str, dict[int, Box]]:
-    """Return the caption of shapes, and the region of each content word by the number of the word."""
+    """Return the caption of shapes, and the region of each content word by the index of the word."""
     words: list[str] = []
     regions: dict[int, Box] = {}
-    for number, thing in enumerate(things):
-        if number:
-            words += [",", *relation(things[number - 1].box, thing.box), "it"]
+    for index, thing in enumerate(things):
+        if index:
+            words += [",", *relation(things[index - 1].box, thing.box), "it"]
         words.append("a")
         for word in thing.words:
             regions[len(words)] = thing.box

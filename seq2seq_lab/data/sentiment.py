@@ -135,7 +135,7 @@ class Sentiment:
 
 
 def draw_review(random: Random) -> tuple[str, str, frozenset[int]]:
-    """Return a review, its label and the numbers of its deciding words."""
+    """Return a review, its label and the indices of its deciding words."""
     label = random.choice(("positive", "negative"))
     subject, degree = random.choice(SUBJECTS), random.choice(DEGREES)
     if random.random() < NEGATED:
@@ -148,7 +148,7 @@ def draw_review(random: Random) -> tuple[str, str, frozenset[int]]:
     clauses = [*random.sample(FACTS, random.randint(0, 2)), opinion]
     random.shuffle(clauses)
     words = f"{' . '.join(clauses)} .".split()
-    deciding = frozenset(place for place, word in enumerate(words) if word.startswith(DECIDING))
+    deciding = frozenset(position for position, word in enumerate(words) if word.startswith(DECIDING))
     return " ".join(word.removeprefix(DECIDING) for word in words), label, deciding
 
 
@@ -163,13 +163,13 @@ def read_sst2(path: Path, encoding: str | None = None) -> Iterator[tuple[str, st
             f"dataset.path={path.parent}: {path.name} not found; {list_folder(path.parent)}. Give a folder with train.tsv "
             f"and dev.tsv, or dataset.path=null for generated reviews."
         )
-    for number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
+    for line_number, (line, problem) in enumerate(read_lines(path, new_counts(), encoding=encoding), start=1):
         text, _, label = line.rpartition("\t")
-        if number == 1 and (text, label) == HEADER:
+        if line_number == 1 and (text, label) == HEADER:
             continue
         form = "" if label in LABELS else f"{line!r} is not a sentence, a tab and 0 or 1"
         if reason := problem or form or find_problem(text):
             raise UserError(
-                f"{path} line {number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."
+                f"{path} line {line_number}: {reason}. The first line is `sentence<TAB>label`; correct or remove the line."
             )
         yield text.strip(), LABELS[label]

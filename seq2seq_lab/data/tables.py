@@ -20,7 +20,7 @@ from seq2seq_lab.files import parse_json
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
 Pairs = Iterator[tuple[str, str, str]]  # candidates of `usable_pairs`
 Cells = Sequence[str] | Mapping[str, object]
-Rows = Iterator[tuple[str, Cells, str]]  # place, cells by number or by name, problem
+Rows = Iterator[tuple[str, Cells, str]]  # location, cells by column index or name, problem
 
 COLUMNS_REMEDY = (
     "Choose two with dataset.columns=[NAME,NAME] (dataset.column=NAME for a text of one side). With null they are "
@@ -119,7 +119,7 @@ class Reader:
             column: a number from 1 or a name in the first line; None for a text.
 
         Raises:
-            UserError: the file is a table and there is no `column`, or the other way round.
+            UserError: the file is a table and `column` is None, or it is a text and `column` is given.
         """
         suffix = Path(plain_name(path.name)).suffix.lower()
         table = suffix in SUFFIXES and suffix != ".txt"
@@ -129,9 +129,9 @@ class Reader:
                     f"{path} is a table. Choose the column with the text, for example dataset.column=text, or give a file "
                     "with one sentence per line and the suffix .txt."
                 )
-            for number, (line, wrong) in enumerate(self.lines(path, counts), start=1):
+            for line_number, (line, wrong) in enumerate(self.lines(path, counts), start=1):
                 problem = wrong or find_problem(line)
-                yield line, f"{path} line {number}: {problem}" if problem else ""
+                yield line, f"{path} line {line_number}: {problem}" if problem else ""
             return
         for text, _, problem in self.pairs(path, (column, column), ("text", "text"), counts):
             yield compose(text, counts), problem
@@ -160,8 +160,8 @@ class Reader:
 
 def tab_rows(path: Path, lines: Iterable[tuple[str, str]], separator: str = "\t") -> Rows:
     """Yield the cells of each line; quotation marks have no meaning."""
-    for number, (text, wrong) in enumerate(lines, start=1):
-        yield f"{path} line {number}", text.split(separator), wrong
+    for line_number, (text, wrong) in enumerate(lines, start=1):
+        yield f"{path} line {line_number}", text.split(separator), wrong
 
 
 def comma_rows(
@@ -178,18 +178,18 @@ def comma_rows(
         UserError: a quoted cell is not closed before the end of the file.
     """
     opened = 0
-    for number, (text, wrong) in enumerate(lines, start=1):
-        if number == 1 and declared and _DECLARATION.fullmatch(text):
+    for line_number, (text, wrong) in enumerate(lines, start=1):
+        if line_number == 1 and declared and _DECLARATION.fullmatch(text):
             continue
         # Read a line that begins inside a quoted cell as one that begins with a quotation mark.
         cells, problem, open_at_end = _comma_cells(f'"{text}' if opened else text, separator)
         if open_at_end:
-            opened = opened or number
+            opened = opened or line_number
         elif opened:
-            yield f"{path} lines {opened} to {number}", [], "a quoted cell contains a line break"
+            yield f"{path} lines {opened} to {line_number}", [], "a quoted cell contains a line break"
             opened = 0
         else:
-            yield f"{path} line {number}", cells, wrong or problem
+            yield f"{path} line {line_number}", cells, wrong or problem
     if opened:
         raise UserError(
             f"{path} line {opened}: a quoted cell is not closed before the end of the file. Close it "
@@ -266,20 +266,20 @@ def _table_pairs(
     names = [column for column in columns or () if isinstance(column, str)]
     width = 0
     if names:
-        place, header, wrong = next(rows, (str(path), [], ""))
+        location, header, wrong = next(rows, (str(path), [], ""))
         if wrong:
             raise UserError(
-                f"{place}: {wrong}. With dataset.columns=[{','.join(names)}] the first line must be the names."
+                f"{location}: {wrong}. With dataset.columns=[{','.join(names)}] the first line must be the names."
             )
-        check_columns(place, names, list(header), COLUMNS_REMEDY)
+        check_columns(location, names, list(header), COLUMNS_REMEDY)
         wanted, width = [list(header).index(name) for name in names], len(header)
     else:
         first = [*itertools.islice(rows, 4)]
         check_first_rows(
-            [(place, list(cells)) for place, cells, wrong in first if not wrong], columns, labels
+            [(location, list(cells)) for location, cells, wrong in first if not wrong], columns, labels
         )
         rows = itertools.chain(first, rows)
-    for place, row, wrong in rows:
+    for location, row, wrong in rows:
         cells = list(row)
         # A blank line does not decide the number of columns.
         wrong = wrong or (find_problem(cells[0]) if len(cells) == 1 else "")
@@ -287,37 +287,35 @@ def _table_pairs(
             width = len(cells)
             if width <= max(wanted):
                 raise UserError(
-                    f"{place} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
+                    f"{location} has {width} columns, but columns {wanted[0] + 1} and {wanted[1] + 1} are needed. Choose "
                     "others with dataset.columns=[NUMBER,NUMBER], what separates the columns with dataset.delimiter="
                     "tab|comma|semicolon|pipe|space (or ' ||| '), or dataset.format=tsv|csv|jsonl|parquet."
                 )
         if not wrong and len(cells) != width:
             wrong = f"{len(cells)} columns instead of {width}"
         if wrong:
-            yield "", "", f"{place}: {wrong}"
+            yield "", "", f"{location}: {wrong}"
         else:
-            yield candidate(
-                place, [f"column {number + 1}" for number in wanted], [cells[number] for number in wanted]
-            )
+            yield candidate(location, [f"column {i + 1}" for i in wanted], [cells[i] for i in wanted])
 
 
 def _named_pairs(rows: Rows, names: Sequence[str]) -> Pairs:
     """Yield two values of each row of JSON or Parquet. Raises `UserError` for names that the first row does not have."""
     checked = False
-    for place, row, wrong in rows:
+    for location, row, wrong in rows:
         if wrong:
-            yield "", "", f"{place}: {wrong}"
+            yield "", "", f"{location}: {wrong}"
             continue
         if not checked:
             if all(isinstance(value_of(row, name), list | Mapping) for name in names):
                 raise UserError(
-                    f"{place}: {' and '.join(names)} are lists or objects, not text. If they are whole columns, write one "
-                    f"object per row, as pandas does with to_json(FILE, orient='records', lines=True); otherwise choose "
+                    f"{location}: {' and '.join(names)} are lists or objects, not text. If they are whole columns, write "
+                    f"one object per row, as pandas does with to_json(FILE, orient='records', lines=True); otherwise choose "
                     f"text in them, such as dataset.columns=[{names[0]}.KEY,{names[-1]}.KEY], or convert the file."
                 )
-            check_columns(place, names, list(_names(row)), COLUMNS_REMEDY)
+            check_columns(location, names, list(_names(row)), COLUMNS_REMEDY)
             checked = True
-        yield candidate(place, names, [value_of(row, name) for name in names])
+        yield candidate(location, names, [value_of(row, name) for name in names])
 
 
 def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
@@ -332,14 +330,14 @@ def json_rows(path: Path, lines: Iterator[tuple[str, str]]) -> Rows:
         document, problem = _parsed("\n".join(text for text, _ in texts))
         if not problem and not any(wrong for _, wrong in texts):
             arrays = [document] if isinstance(document, list) else _arrays(document)
-            for number, row in enumerate(arrays[0] if len(arrays) == 1 else [document], start=1):
-                yield f"{path} element {number}", *_object(row)
+            for index, row in enumerate(arrays[0] if len(arrays) == 1 else [document], start=1):
+                yield f"{path} element {index}", *_object(row)
             return
-    for number, (text, wrong) in enumerate(texts, start=1):
+    for line_number, (text, wrong) in enumerate(texts, start=1):
         row = None
         if not (wrong := wrong or find_problem(text)):
             row, wrong = _parsed(text)
-        yield f"{path} line {number}", *((cast(Cells, {}), wrong) if wrong else _object(row))
+        yield f"{path} line {line_number}", *((cast(Cells, {}), wrong) if wrong else _object(row))
 
 
 def _object(row: object) -> tuple[Cells, str]:
@@ -374,20 +372,20 @@ def parquet_rows(path: Path, show: bool = True) -> Rows:
         with parquet.ParquetFile(path) as file:
             total = file.metadata.num_rows
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(_BATCH))
-            for number, row in enumerate(
+            for index, row in enumerate(
                 progress(rows, f"Reading {path.name}", total) if show else rows, start=1
             ):
-                yield f"{path} row {number}", row, ""
+                yield f"{path} row {index}", row, ""
     except (OSError, ArrowException) as error:
         raise UserError(
             f"{path} cannot be read as Parquet: {error}. Replace the file with a complete copy."
         ) from error
 
 
-def candidate(place: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:
+def candidate(location: str, names: Sequence[str], values: Sequence[object]) -> tuple[str, str, str]:
     """Return two values as a candidate of `usable_pairs`, with the problems of both."""
     problems = [
-        f"{place} {name}: {problem}"
+        f"{location} {name}: {problem}"
         for name, value in zip(names, values, strict=True)
         if (problem := find_problem(value))
     ]
@@ -429,20 +427,20 @@ def find_line(dataset: object, split: str, sentence: str) -> str:
         getattr(dataset, "encoding", None),
     )
     for path in [*own] or shared:
-        for place, cells in _places(reader, path):
+        for location, cells in _located_texts(reader, path):
             if sentence in cells:
-                return place
+                return location
     return ""
 
 
-def _places(reader: Reader, path: Path) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the texts of each line or row of a file with its place."""
+def _located_texts(reader: Reader, path: Path) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield the texts of each line or row of a file with its location."""
     if Path(plain_name(path.name)).suffix.lower() not in SUFFIXES:
-        for number, (line, _) in enumerate(reader.lines(path, Counter(), False), start=1):
-            yield f"{path} line {number}", [line]
+        for line_number, (line, _) in enumerate(reader.lines(path, Counter(), False), start=1):
+            yield f"{path} line {line_number}", [line]
         return
-    for place, row, _ in reader.rows(path, Counter(), False):
-        yield place, _texts(row)
+    for location, row, _ in reader.rows(path, Counter(), False):
+        yield location, _texts(row)
 
 
 def _files(setting: object, split: str) -> Iterator[Path]:

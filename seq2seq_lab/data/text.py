@@ -69,16 +69,19 @@ def _line_pairs(
 ) -> Iterator[tuple[str, str, str]]:
     sources = read_lines(source, counts, encoding=encoding)
     targets = read_lines(target, counts, show=False, encoding=encoding)
-    for number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
+    for line_number, (left, right) in enumerate(zip_longest(sources, targets), start=1):
         if left is None or right is None:
-            shorter, longer = number - 1, number + sum(1 for _ in (targets if left is None else sources))
+            shorter, longer = (
+                line_number - 1,
+                line_number + sum(1 for _ in (targets if left is None else sources)),
+            )
             lines = (shorter, longer) if left is None else (longer, shorter)
             raise UserError(
                 f"{source} has {lines[0]} lines and {target} has {lines[1]}: the lines cannot "
                 "be paired. Use two files of the same release, with the same number of lines."
             )
         problems = [
-            f"{path} line {number}: {problem}"
+            f"{path} line {line_number}: {problem}"
             for path, (text, wrong) in ((source, left), (target, right))
             if (problem := wrong or find_problem(text))
         ]

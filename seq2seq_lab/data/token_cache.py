@@ -106,7 +106,7 @@ def cached_tokens(
 
 @contextmanager
 def _writing(cache: Path) -> Iterator[None]:
-    """Raise `UserError` if the cache cannot be written: NumPy's error about a full disk has no number."""
+    """Raise `UserError` if the cache cannot be written: NumPy's error about a full disk has no errno."""
     try:
         yield
     except OSError as error:
@@ -181,17 +181,17 @@ def _version(library: str) -> str | None:
         return None
 
 
-def _file(folder: Path, number: int, array: str) -> Path:
-    """Return the file of an array. Texts have numbers, because not every name is a file name."""
-    return folder / f"{number}.{array}.npy"
+def _file(folder: Path, index: int, array: str) -> Path:
+    """Return the file of an array. An index names the text, because not every name of a text is a valid file name."""
+    return folder / f"{index}.{array}.npy"
 
 
-def _load(folder: Path, number: int) -> Ragged:
+def _load(folder: Path, index: int) -> Ragged:
     """Return the arrays of a text, mapped into memory: processes share them, and load only what they read."""
     # Copy-on-write, because torch needs writable arrays.
     return Ragged(
         *(
-            torch.from_numpy(np.load(_file(folder, number, array), mmap_mode="c"))
+            torch.from_numpy(np.load(_file(folder, index, array), mmap_mode="c"))
             for array in ("tokens", "offsets")
         )
     )
@@ -203,7 +203,7 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
         return None
     try:
         if json.loads((folder / MANIFEST).read_text(encoding="utf-8")) == file_hashes(folder):
-            ids = {name: _load(folder, number) for number, name in enumerate(names)}
+            ids = {name: _load(folder, index) for index, name in enumerate(names)}
             return Entry(load(folder / "tokenizer"), ids, from_cache=True)
         reason = "its files do not match its manifest"
     except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -221,9 +221,9 @@ def _read(folder: Path, names: Sequence[str], load: Callable[[Path], Saved]) -> 
 def _publish(entry: Entry, folder: Path, target: Path) -> bool:
     """Write an entry to a folder and rename it to `target`; return False if another job has written it."""
     entry.tokenizers.save(folder / "tokenizer")
-    for number, text in enumerate(entry.ids.values()):
-        np.save(_file(folder, number, "tokens"), text.tokens.numpy())
-        np.save(_file(folder, number, "offsets"), text.offsets.numpy())
+    for index, text in enumerate(entry.ids.values()):
+        np.save(_file(folder, index, "tokens"), text.tokens.numpy())
+        np.save(_file(folder, index, "offsets"), text.offsets.numpy())
     (folder / MANIFEST).write_text(json.dumps(file_hashes(folder), indent=2), encoding="utf-8")
     try:
         folder.rename(target)

@@ -43,7 +43,7 @@ class TokenizedText:
         return self.target.lengths - 1
 
     def select(self, index: torch.Tensor) -> "TokenizedText":
-        """Return the pairs with the numbers `index` (int64, any order, repeats allowed), in that order."""
+        """Return the pairs with the indices `index` (int64, any order, repeats allowed), in that order."""
         return TokenizedText(self.source.select(index), self.target.select(index))
 
 
@@ -106,19 +106,19 @@ class TrainingText:
                 )
                 self._sides = (source, target)
 
-    def epoch(self, number: int) -> TokenizedText:
+    def epoch(self, index: int) -> TokenizedText:
         """Return the ids of an epoch, counted from 0."""
         if not self._stochastic:
             return self._tokens
-        if self._drawn is None or self._drawn[0] != number:
+        if self._drawn is None or self._drawn[0] != index:
             self._drawn = None  # the ids of one epoch at a time
-            logger.info("Drawing the tokens of epoch %d", number + 1)
-            generator = np.random.default_rng((self._seed, number))
+            logger.info("Drawing the tokens of epoch %d", index + 1)
+            generator = np.random.default_rng((self._seed, index))
             source, target = (
                 Ragged.encoded(partial(tokenizer.sample, rng=generator), lines, "Drawing the tokens")
                 for tokenizer, lines in self._sides
             )
-            self._drawn = number, TokenizedText(source, target)
+            self._drawn = index, TokenizedText(source, target)
         return self._drawn[1]
 
 

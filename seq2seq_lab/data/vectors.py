@@ -96,13 +96,13 @@ def read_vectors(path: Path, key: str, types: Sequence[str]) -> WordVectors:
     vectors_VD = torch.zeros(len(types), vector_size(path, key))
     rank_of: dict[int, int] = {}
     examples: list[str] = []
-    for number, word, values in _entries(path, key):
+    for line_number, word, values in _entries(path, key):
         if len(examples) < _EXAMPLES:
             examples.append(word)
         better = [(i, rank) for i, rank in wanted.get(word, ()) if rank < rank_of.get(i, rank + 1)]
         if better:
-            place = [i for i, _ in better]
-            vectors_VD[place] = torch.tensor(_values(values.split(" "), key, path, number))
+            rows = [i for i, _ in better]
+            vectors_VD[rows] = torch.tensor(_values(values.split(" "), key, path, line_number))
             rank_of.update(better)
     if not rank_of:
         raise UserError(
@@ -122,29 +122,29 @@ def read_all_vectors(path: Path, key: str) -> tuple[list[str], Tensor]:
         UserError: see `read_vectors`.
     """
     rows: dict[str, Tensor] = {}
-    for number, word, values in _entries(path, key):
+    for line_number, word, values in _entries(path, key):
         if word not in rows:
-            rows[word] = torch.tensor(_values(values.split(" "), key, path, number))
+            rows[word] = torch.tensor(_values(values.split(" "), key, path, line_number))
     if not rows:
         raise UserError(f"{key}={path}: the file has no vectors. {_REMEDY}")
     return [*rows], torch.stack([*rows.values()])
 
 
 def _entries(path: Path, key: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the number of the line, the word and the values of each vector; a first line COUNT SIZE is checked."""
+    """Yield the line number, the word and the values of each vector; a first line COUNT SIZE is checked."""
     size, count, found = vector_size(path, key), None, 0
-    for number, text in _numbered_lines(path, key, show=True):
-        if number == 1 and _header_size(text) is not None:
+    for line_number, text in _numbered_lines(path, key, show=True):
+        if line_number == 1 and _header_size(text) is not None:
             count = int(text.split(" ")[0])
             continue
         spaces = text.count(" ")
         if spaces < size:
-            raise _wrong_line(key, path, number, f"{spaces} values instead of {size}")
+            raise _wrong_line(key, path, line_number, f"{spaces} values instead of {size}")
         word, values = text.split(" ", 1) if spaces == size else _split_right(text, size)
         if spaces > size and _FRACTION.fullmatch(word.rpartition(" ")[2]):
-            raise _wrong_line(key, path, number, f"more than {size} values")
+            raise _wrong_line(key, path, line_number, f"more than {size} values")
         found += 1
-        yield number, word, values
+        yield line_number, word, values
     if count is not None and count != found:
         log.warning(
             "%s=%s: the first line declares %s vectors, and the file has %s.",
@@ -195,19 +195,19 @@ def _forms(name: str, byte_level: bool) -> list[str]:
 
 
 def _numbered_lines(path: Path, key: str, show: bool) -> Iterator[tuple[int, str]]:
-    """Yield each line and its number from 1, without the space that fastText writes at its end."""
+    """Yield the line number, from 1, and the text of each line, without the space that fastText writes at its end."""
     find_file(key, str(path))
     lines = enumerate(read_lines(path, Counter(), show, remedy=CONVERT_REMEDY), start=1)
     while True:
         try:
-            number, (text, problem) = next(lines)
+            line_number, (text, problem) = next(lines)
         except StopIteration:
             return
         except UserError as error:
             raise UserError(f"{key}: {error}") from error
         if problem:
-            raise _wrong_line(key, path, number, problem)
-        yield number, text.rstrip(" ")
+            raise _wrong_line(key, path, line_number, problem)
+        yield line_number, text.rstrip(" ")
 
 
 def _header_size(text: str) -> int | None:
@@ -233,8 +233,8 @@ def _is_number(field: str) -> bool:
         return False
 
 
-def _wrong_line(key: str, path: Path, number: int, problem: str) -> UserError:
-    return UserError(f"{key}: {path} line {number}: {problem}. {_REMEDY}")
+def _wrong_line(key: str, path: Path, line_number: int, problem: str) -> UserError:
+    return UserError(f"{key}: {path} line {line_number}: {problem}. {_REMEDY}")
 
 
 def _shorten(text: str) -> str:

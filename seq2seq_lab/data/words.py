@@ -38,7 +38,7 @@ _CLUSTER = rf"(?={_UNSPACED_LETTER})\X[{ATTACHED}]*+"
 _DIVIDERS = "\u1361\u16eb-\u16ed\U00010100\U00010101\U0001039f\U000103d0\U0001091f\U00012470"
 _DIVIDED = re.compile(rf"[{_DIVIDERS}]+(?=[^\s{_DIVIDERS}])")
 # U+200B, a space without width, separates words.
-_STRETCH = re.compile(rf"[^\s\u200b{_DIVIDERS}]*[{_DIVIDERS}]+|[^\s\u200b{_DIVIDERS}]+")
+_SEGMENT = re.compile(rf"[^\s\u200b{_DIVIDERS}]*[{_DIVIDERS}]+|[^\s\u200b{_DIVIDERS}]+")
 _LATE = re.compile("[\u0e00-\U0010ffff]")  # where the scripts without spaces are; fast to search for
 _UNSPACED = regex.compile(_UNSPACED_LETTER)
 _SYMBOL = rf"[^\p{{L}}\p{{N}}{ATTACHED}_!-~]"
@@ -52,8 +52,8 @@ _LONG = 5  # letters without a space between them, on average: more than the wor
 def words(text: str, tokens: Sequence[Span] = ()) -> list[Span]:
     """Return the (start, end) characters of the words of a text, in its order; they do not overlap.
 
-    A word is a stretch between white space, with its punctuation. In scripts without a space between words, each letter is a
-    word, and so is each stretch of other letters and digits, or of punctuation, between such letters.
+    A word is the text between white space, with its punctuation. In scripts without a space between words, each letter is a
+    word, and so is each run of other letters and digits, or of punctuation, between such letters.
 
     Args:
         tokens: the spans of tokens in the order of the text. Words that have characters of one token are joined, so that
@@ -61,11 +61,11 @@ def words(text: str, tokens: Sequence[Span] = ()) -> list[Span]:
     """
     found: list[Span] = []
     plain = _LATE.search(text) is None or _UNSPACED.search(text) is None
-    for stretch in _STRETCH.finditer(text):
-        if plain or _UNSPACED.search(stretch[0]) is None:
-            found.append(stretch.span())
+    for segment in _SEGMENT.finditer(text):
+        if plain or _UNSPACED.search(segment[0]) is None:
+            found.append(segment.span())
         else:
-            found += [unit.span() for unit in _UNIT.finditer(text, *stretch.span())]
+            found += [unit.span() for unit in _UNIT.finditer(text, *segment.span())]
     return _join(found, tokens) if tokens else found
 
 
@@ -77,8 +77,8 @@ def _join(found: Sequence[Span], tokens: Sequence[Span]) -> list[Span]:
         first, last = bisect_right(ends, start), bisect_left(starts, end)
         joined.update(range(first + 1, last))
     units: list[Span] = []
-    for number, (start, end) in enumerate(found):
-        units[-1:] = [(units[-1][0], end)] if number in joined else [*units[-1:], (start, end)]
+    for index, (start, end) in enumerate(found):
+        units[-1:] = [(units[-1][0], end)] if index in joined else [*units[-1:], (start, end)]
     return units
 
 
@@ -97,14 +97,14 @@ def is_unspaced(lines: Iterable[str]) -> bool:
 
     Text in such a script that another program has cut into words has spaces between words.
     """
-    letters = unspaced = stretches = count = 0
+    letters = unspaced = segments = count = 0
     for line in lines:
         count += 1
         letters += sum(map(str.isalpha, line))
         if here := len(_UNSPACED.findall(line)):
             unspaced += here
-            stretches += sum(1 for stretch in _STRETCH.findall(line) if _UNSPACED.search(stretch))
-    long = unspaced > _LONG * stretches or 2 * stretches < 3 * count
+            segments += sum(1 for segment in _SEGMENT.findall(line) if _UNSPACED.search(segment))
+    long = unspaced > _LONG * segments or 2 * segments < 3 * count
     return long and unspaced > letters / 2
 
 

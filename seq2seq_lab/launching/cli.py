@@ -164,7 +164,7 @@ def check_single(composed: Composed, resume_auto: bool) -> None:
 
 
 def run_single(composed: Composed, resume_auto: bool, node: DictConfig) -> None:
-    """Run one configuration: a run, or a job that a launcher of a study has started as a command.
+    """Start or resume the run of one configuration, which can be a job of a study that a launcher has started.
 
     Args:
         resume_auto: whether to resume the run that the folder contains.

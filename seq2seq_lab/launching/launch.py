@@ -188,7 +188,7 @@ def join_ranks() -> Iterator[Ranks]:
     if not ranks.main:
         console.mute()
     yield ranks
-    # Not after an error: the other ranks would then fail too, and their errors could hide this one.
+    # Not after an error: the other ranks would then fail too, and their errors could hide this error.
     distributed.destroy_process_group()
 
 
@@ -198,12 +198,12 @@ def _wait_for_all(store: Store, rank: int, size: int) -> None:
     Raises:
         UserError: names the ranks that have not.
     """
-    keys = [f"started.{number}" for number in range(size)]
+    keys = [f"started.{rank}" for rank in range(size)]
     store.set(keys[rank], "")
     try:
         store.wait(keys, JOIN_TIMEOUT)
     except distributed.DistStoreError:
-        missing = ", ".join(str(number) for number, key in enumerate(keys) if not store.check([key]))
+        missing = ", ".join(str(rank) for rank, key in enumerate(keys) if not store.check([key]))
         raise UserError(
             f"Rank {missing} of {size} has not started within {JOIN_TIMEOUT.total_seconds():g} s. Check its machine, and "
             f"that the launcher starts {size} processes (WORLD_SIZE={size})."
@@ -275,7 +275,7 @@ def _error_of_rank(error: "ChildFailedError", logs: Path) -> BaseException:
     user_errors = sorted(logs.rglob(USER_ERROR_FILE), key=lambda path: path.stat().st_mtime)
     if user_errors:
         return UserError(user_errors[0].read_text("utf-8"))
-    # The exit code of a process that a signal has ended is the negative number of the signal.
+    # The exit code of a process that a signal has ended is the negative signal number.
     if (number := failure.exitcode - 128) in SIGNALS or (number := -failure.exitcode) in SIGNALS:
         return Preempted(number)
     if failure.exitcode == -signal.SIGKILL:
@@ -391,7 +391,7 @@ def _run_external_rank(job: Job, ranks: Ranks) -> dict[str, Any]:
         first = _first_error(ranks, error)
         if isinstance(first, Preempted):
             leave(first.exit_status)
-        # `run.recorded` records the errors of rank 0. Another rank that has lost rank 0 keeps what that one has recorded.
+        # `run.recorded` records the errors of rank 0. Another rank that has lost rank 0 keeps this record.
         if ranks.main == (first is not error) and not (_has_lost_rank(first) and read_result(job.folder)):
             record_failure(job.folder, first)
         if first is error:

@@ -55,7 +55,7 @@ class Devices:
 
     Attributes:
         kind: cuda or cpu. On a CPU a command gets an equal share of the cores, or more if it needs more.
-        ids: numbers of the devices.
+        ids: indices of the devices.
         at_once: maximum number of commands at a time.
     """
 

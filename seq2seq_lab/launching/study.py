@@ -65,7 +65,7 @@ class Entry:
     """A job of a study: a line of its index.
 
     Attributes:
-        number: the number of the job in the multirun that last started it.
+        number: the index of the job in the multirun that last started it.
         hash: the name of its folder.
         varies: this job's values of the keys that differ between the jobs.
     """
@@ -106,7 +106,7 @@ def make_entry(node: DictConfig, chosen: Mapping[str, str], folder: Path, number
 
     Args:
         chosen: the chosen value of each group.
-        number: the number of the job in the multirun.
+        number: the index of the job in the multirun.
     """
     varies = {
         key: chosen[key] if key in chosen else str(OmegaConf.select(node, key)) for key in node.study.varies
@@ -350,8 +350,8 @@ def score(folder: Path, monitor: str | None) -> float | None:
     """Return the monitored metric of a finished job's best checkpoint; None for other jobs.
 
     Args:
-        monitor: the configured name of the metric. The result contains the name that null means; that of an earlier version
-            does not, and null is the primary metric.
+        monitor: the configured name of the metric. The result contains the name that null means. In a
+            result of an earlier version, which does not contain it, null is the primary metric.
     """
     result = read_finished_result(folder)
     if result is None:

@@ -158,10 +158,10 @@ def replace_unknown(
 
     text, spans = tokenizers.target.decode_spans(tokens)
     source_spans = tokenizers.source.spans(line)
-    for place in reversed(range(len(tokens))):
-        if tokens[place] == UNK and source_spans:
-            start, end = spans[place]
-            copied = slice(*source_spans[int(weights_TS[place, 1:-1].argmax())])
+    for position in reversed(range(len(tokens))):
+        if tokens[position] == UNK and source_spans:
+            start, end = spans[position]
+            copied = slice(*source_spans[int(weights_TS[position, 1:-1].argmax())])
             text = text[:start] + line[copied] + text[end:]
     return text
 

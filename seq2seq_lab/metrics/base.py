@@ -108,7 +108,7 @@ class Grouping:
         name: the property by which the examples are grouped; the key in `result.json` is `METRIC_by_NAME`.
         label: the name of the property in tables and pictures.
         metric: a metric of examples.
-        groups: returns the numbers of the examples of each group by its label, or None if the outputs have no groups.
+        groups: returns the indices of the examples of each group by its label, or None if the outputs have no groups.
         ordered: whether to keep the order of the groups, such as lengths; otherwise tables sort them by value.
     """
 
@@ -144,7 +144,7 @@ class Measurement:
         groups: metrics by group of examples, by `Grouping.key`.
         statistics: rows by the metric's name, in the final evaluation. A metric from outside the package has the rows
             (value of the example, 1), or (0, 0) if the value is not defined, so that its own code is not needed to compare.
-        clusters: the number of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
+        clusters: the id of each example's cluster. Examples of one cluster are not independent: tests resample clusters.
         examples: a hash of the examples and of the way they are scored; values with equal hashes are comparable.
     """
 

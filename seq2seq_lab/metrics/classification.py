@@ -11,7 +11,7 @@ BINS = 15  # of the calibration error
 
 
 class Classes(Protocol):
-    """Outputs of a classifier: the numbers of the N true classes and the probabilities of the C classes, NC."""
+    """Outputs of a classifier: the indices of the N true classes and the probabilities of the C classes, NC."""
 
     @property
     def labels(self) -> npt.NDArray[np.int64]: ...

@@ -133,11 +133,11 @@ class MinimalPairAccuracy(Metric):
 
 
 def by_phenomenon(outputs: SentenceScores) -> Mapping[str, Sequence[int]] | None:
-    """Return the numbers of the sentences with a minimal pair of each phenomenon."""
+    """Return the indices of the sentences with a minimal pair of each phenomenon."""
     groups: dict[str, list[int]] = {}
-    for number, name in enumerate(outputs.phenomena):
+    for index, name in enumerate(outputs.phenomena):
         if name is not None:
-            groups.setdefault(name, []).append(number)
+            groups.setdefault(name, []).append(index)
     return dict(sorted(groups.items())) or None
 
 

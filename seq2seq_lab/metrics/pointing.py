@@ -68,8 +68,8 @@ def pointing_counts(
     """Return the row of an example; see `Pointing`.
 
     Args:
-        weights_WS: the attention of words to the positions of the image, by the number of the word.
-        regions_S: the share of each position that is in the word's region, by the number of the word.
+        weights_WS: the attention of words to the positions of the image, by the index of the word.
+        regions_S: the share of each position that is in the word's region, by the index of the word.
     """
     words = regions_S.keys() & weights_WS.keys()
     hits = sum(float(regions_S[word][weights_WS[word].argmax()] >= 0.5) for word in words)

@@ -1,4 +1,4 @@
-"""All that is used of sacreBLEU's private API."""
+"""The functions that use sacreBLEU's private API."""
 
 from collections.abc import Callable, Sequence
 from functools import cache

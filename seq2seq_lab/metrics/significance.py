@@ -32,7 +32,7 @@ def confidence_interval(
     Args:
         value: returns the metric from a sum of rows.
         rows: the statistics [N, K] of N examples.
-        clusters: the number of each example's cluster; clusters are resampled.
+        clusters: the id of each example's cluster; clusters are resampled.
         samples: the number of bootstrap samples.
     """
     generator = np.random.default_rng(SEED)
@@ -45,12 +45,12 @@ def confidence_interval(
 
 
 def cluster_totals(rows: Array, clusters: Clusters) -> npt.NDArray[np.float32]:
-    """Return the sum of the rows of each cluster, in the order of the clusters' numbers.
+    """Return the sum of the rows of each cluster, in the order of the clusters' ids.
 
     float32 keeps the samples in memory; counts up to 2^24 are exact.
     """
-    numbers, index = np.unique(clusters, return_inverse=True)
-    totals = np.zeros((len(numbers), rows.shape[1]), dtype=np.float32)
+    unique, index = np.unique(clusters, return_inverse=True)
+    totals = np.zeros((len(unique), rows.shape[1]), dtype=np.float32)
     np.add.at(totals, index, rows.astype(np.float32))
     return totals
 
@@ -71,8 +71,8 @@ def paired_bootstrap(
     Args:
         values: returns the metric for each of S sums of rows [S, K].
         systems: the statistics [N, K] of the N examples of each system.
-        pairs: the numbers of the systems to compare. All pairs share the samples.
-        clusters: the number of each example's cluster; clusters are resampled.
+        pairs: the indices of the systems to compare. All pairs share the samples.
+        clusters: the id of each example's cluster; clusters are resampled.
         samples: the number of bootstrap samples.
     """
     observed, resampled = resample(values, systems, clusters, samples)
@@ -163,20 +163,20 @@ class Differences:
         from scipy import special
 
         runs = self.variances_P3[..., :2] * (self.freedom_P3[..., :2] + 1)
-        numbers = np.arange(LEAST_TESTED, MAX_SEEDS + 1)
+        counts = np.arange(LEAST_TESTED, MAX_SEEDS + 1)
         enough = []
-        for number in numbers:
+        for count in counts:
             one = Differences(
                 self.values_P,
-                np.concatenate([runs / number, self.variances_P3[..., 2:]], axis=-1),
-                np.concatenate([np.full(runs.shape, number - 1.0), self.freedom_P3[..., 2:]], axis=-1),
+                np.concatenate([runs / count, self.variances_P3[..., 2:]], axis=-1),
+                np.concatenate([np.full(runs.shape, count - 1.0), self.freedom_P3[..., 2:]], axis=-1),
                 self.undefined_P,
             )
             needed = one.critical_values(LEVEL / comparisons) + special.ndtri(POWER)
             enough.append(np.abs(self.values_P) >= needed * one.errors_P)
         found = np.array(enough)
         return [
-            int(numbers[row.argmax()]) if row.any() and undefined < 1 else None
+            int(counts[row.argmax()]) if row.any() and undefined < 1 else None
             for row, undefined in zip(found.T, self.undefined_P, strict=True)
         ]
 
@@ -194,7 +194,7 @@ def compare_means(
     Args:
         values: returns the metric for each of S sums of rows [S, K].
         groups: the statistics [N, K] of the N examples for each run of each group, two or more runs.
-        clusters: the number of each example's cluster; clusters are resampled.
+        clusters: the id of each example's cluster; clusters are resampled.
         samples: the number of bootstrap samples.
     """
     observed, resampled = resample(values, [rows for group in groups for rows in group], clusters, samples)

@@ -58,14 +58,14 @@ class Ter(TextMetric):
 
 def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     """Return the smallest number of insertions, deletions and substitutions between two texts."""
-    numbers = {word: number for number, word in enumerate(dict.fromkeys([*output, *reference]))}
-    reference_R = np.array([numbers[word] for word in reference], np.int64)
-    place_R = np.arange(len(reference) + 1)
-    edits_R = place_R
+    ids = {word: index for index, word in enumerate(dict.fromkeys([*output, *reference]))}
+    reference_R = np.array([ids[word] for word in reference], np.int64)
+    position_R = np.arange(len(reference) + 1)
+    edits_R = position_R
     for count, word in enumerate(output, start=1):
-        changed_R = np.minimum(edits_R[1:] + 1, edits_R[:-1] + (reference_R != numbers[word]))
-        # An insertion adds 1 for each place: the minimum of what is before, less its place.
-        edits_R = np.minimum.accumulate(np.concatenate(([count], changed_R)) - place_R) + place_R
+        changed_R = np.minimum(edits_R[1:] + 1, edits_R[:-1] + (reference_R != ids[word]))
+        # An insertion adds 1 for each position: the minimum over earlier positions, each less its index.
+        edits_R = np.minimum.accumulate(np.concatenate(([count], changed_R)) - position_R) + position_R
     return int(edits_R[-1])
 
 

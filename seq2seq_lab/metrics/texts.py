@@ -60,9 +60,9 @@ class References:
         groups: dict[object, list[int]] = {}
         for pair, key in enumerate(keys):
             groups.setdefault(key, []).append(pair)
-        number = {key: cluster for cluster, key in enumerate(groups)}
+        cluster_of = {key: cluster for cluster, key in enumerate(groups)}
         self._lines, self._sources, self._multiple, self._clusters = lines, sources, multiple, clusters
-        self._source_of_pair = np.array([number[key] for key in keys], dtype=np.int64)
+        self._source_of_pair = np.array([cluster_of[key] for key in keys], dtype=np.int64)
         self.pairs: Sequence[int] = range(len(lines))
         self.streams: list[list[Any]] = [list(lines)]
         if multiple:

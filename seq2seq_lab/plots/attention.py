@@ -132,9 +132,9 @@ def draw_attention_maps(
         layout="constrained",
     )
     grid = figure.subplots(layers, across, squeeze=False)
-    for (layer, number), axes in np.ndenumerate(grid):
+    for (layer, column), axes in np.ndenumerate(grid):
         image = axes.imshow(
-            maps_LXTS[layer, number],
+            maps_LXTS[layer, column],
             cmap="viridis",
             vmin=0.0,
             vmax=1.0,
@@ -147,8 +147,8 @@ def draw_attention_maps(
         axes.set_xticks(
             range(wide), columns if layer == 0 else [""] * wide, rotation=90, **text_style(column_font)
         )
-        axes.set_yticks(range(down), rows if number == 0 else [""] * down, **text_style(row_font))
-        head = "mean" if number == across - 1 else f"head {number + 1}"
+        axes.set_yticks(range(down), rows if column == 0 else [""] * down, **text_style(row_font))
+        head = "mean" if column == across - 1 else f"head {column + 1}"
         axes.set_xlabel(f"layer {layer + 1}, {head}", fontsize=8)
     figure.colorbar(image, ax=grid, label="attention weight", ticks=[0, 0.5, 1], fraction=0.02)
     if title is not None:

@@ -38,28 +38,28 @@ def draw_groups(sets: Mapping[str, Sequence[GroupValue]], grouping: GroupingDecl
         figsize=(max(6.0, width * len(groups) + 1.5), 4.0 + 0.16 * len(sets)), layout="constrained"
     )
     axes = figure.add_subplot()
-    for number, (name, rows) in enumerate(sets.items()):
-        color = COLORS[number % len(COLORS)]
-        shift = 0.12 * (number - (len(sets) - 1) / 2)  # keeps the error bars of two sets apart
-        places = [groups.index(row.group) for row in rows]
+    for index, (name, rows) in enumerate(sets.items()):
+        color = COLORS[index % len(COLORS)]
+        shift = 0.12 * (index - (len(sets) - 1) / 2)  # keeps the error bars of two sets apart
+        positions = [groups.index(row.group) for row in rows]
         axes.errorbar(
-            [place + shift for place in places],
+            [position + shift for position in positions],
             [np.nan if row.value is None else row.value for row in rows],
             yerr=[row.confidence or 0.0 for row in rows],
             label=name,
             color=color,
-            marker=MARKERS[number % len(MARKERS)],
+            marker=MARKERS[index % len(MARKERS)],
             markersize=5,
             capsize=3,
             linewidth=1.4 if grouping.ordered else 0,
             elinewidth=1.0,
         )
-        for place, row in zip(places, rows, strict=True):
+        for position, row in zip(positions, rows, strict=True):
             axes.annotate(
                 f"n = {row.count:,}",
-                (place, 0),
+                (position, 0),
                 xycoords=("data", "axes fraction"),
-                xytext=(0, -20 - 11 * number),
+                xytext=(0, -20 - 11 * index),
                 textcoords="offset points",
                 ha="center",
                 va="top",
@@ -98,14 +98,14 @@ def draw_curves(
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, curves in ((left, losses), (right, scores)):
-        for number, (name, points) in enumerate(curves.items()):
+        for index, (name, points) in enumerate(curves.items()):
             axes.plot(
                 [step for step, _ in points],
                 [value for _, value in points],
                 label=name,
-                color=COLORS[number % len(COLORS)],
+                color=COLORS[index % len(COLORS)],
                 linewidth=1.4,
-                marker=MARKERS[number % len(MARKERS)] if len(points) <= MARKED_POINTS else None,
+                marker=MARKERS[index % len(MARKERS)] if len(points) <= MARKED_POINTS else None,
                 markersize=4,
             )
         axes.set_xlabel("step")
@@ -145,8 +145,8 @@ def draw_series(
     """Draw lines for print, with a legend below. Lines with one label have one color and one entry of the legend.
 
     Args:
-        ticks: names of the places 0, 1, … on the x-axis; the errors are then error bars, otherwise bands.
-        ordered: whether to connect the places.
+        ticks: names of the positions 0, 1, … on the x-axis; the errors are then error bars, otherwise bands.
+        ordered: whether to connect the points.
         limits: the range of possible values, to which errors are cut.
     """
     from matplotlib.figure import Figure
@@ -160,22 +160,22 @@ def draw_series(
     axes = figure.add_subplot()
     low, high = limits or (-np.inf, np.inf)
     for one in series:
-        number = labels.index(one.label)
+        index = labels.index(one.label)
         x, y, errors = (np.array(values, float) for values in (one.x, one.y, one.errors))
         below, above = np.minimum(errors, y - low), np.minimum(errors, high - y)
         style: dict[str, Any] = {
-            "color": COLORS[number % len(COLORS)],
-            "marker": MARKERS[number % len(MARKERS)] if len(x) <= MARKED_POINTS else None,
+            "color": COLORS[index % len(COLORS)],
+            "marker": MARKERS[index % len(MARKERS)] if len(x) <= MARKED_POINTS else None,
             "markersize": 4,
-            "linestyle": STYLES[number // len(COLORS) % len(STYLES)] if ordered else "none",
+            "linestyle": STYLES[index // len(COLORS) % len(STYLES)] if ordered else "none",
             "linewidth": 1.4,
-            "label": entries[number] if one is next(s for s in series if s.label == one.label) else None,
+            "label": entries[index] if one is next(s for s in series if s.label == one.label) else None,
         }
         if ticks is None:
             axes.plot(x, y, **style)
             axes.fill_between(x, y - below, y + above, color=style["color"], alpha=0.2, linewidth=0)
         else:
-            shift = 0.3 * ((number + 0.5) / len(labels) - 0.5)  # keeps the error bars of two lines apart
+            shift = 0.3 * ((index + 0.5) / len(labels) - 0.5)  # keeps the error bars of two lines apart
             axes.errorbar(x + shift, y, yerr=[below, above], capsize=2, elinewidth=1.0, **style)
     if ticks is not None:
         axes.set_xticks(range(len(ticks)), ticks, parse_math=False)

@@ -182,7 +182,7 @@ def _add_fallbacks(
 def _by_script(characters: frozenset[str]) -> dict[str, frozenset[str]]:
     """Return characters by the four-letter code of their script; the scripts of Chinese, Japanese and Korean are one.
 
-    A character of several scripts, such as a mark or a full stop, belongs to those of them that the others are from.
+    A character of several scripts, such as a mark or a full stop, belongs to those of them that the other characters have.
     """
     from fontTools import unicodedata as scripts
 

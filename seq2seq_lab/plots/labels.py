@@ -29,7 +29,7 @@ def text_style(font: Font) -> dict[str, Any]:
 
 
 def tick_width(names: Sequence[str], least: float) -> float:
-    """Return the room that each name of a place on the x-axis needs, in inches."""
+    """Return the width in inches for each tick label of the x-axis: that of the widest, at least `least`."""
     font = font_for(names, 10)
     return max([least, *(font.width(line) + 2 * GAP for name in names for line in name.split("\n"))])
 

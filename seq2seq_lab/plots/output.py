@@ -63,11 +63,11 @@ def render_svg(figure: "Figure") -> str:
     return text[text.index("<svg") :].replace("#000000", "currentColor")
 
 
-def _draw(figure: "Figure", place: Path | io.BytesIO, form: str, dots_per_inch: int) -> None:
+def _draw(figure: "Figure", target: Path | io.BytesIO, form: str, dots_per_inch: int) -> None:
     from matplotlib import rc_context
 
     dated = {"pdf": "CreationDate", "svg": "Date"}  # omitted, so that equal pictures are equal files
     metadata = {dated[form]: None} if form in dated else None
     # TrueType fonts: publishers refuse Matplotlib's default, Type 3.
     with missing_glyphs_as_boxes(), rc_context({"pdf.fonttype": 42}):
-        figure.savefig(place, format=form, dpi=dots_per_inch, metadata=metadata)
+        figure.savefig(target, format=form, dpi=dots_per_inch, metadata=metadata)

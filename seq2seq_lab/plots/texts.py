@@ -57,36 +57,36 @@ def draw_shaded(texts: Sequence[ShadedText]) -> "Figure":
     axes.axis("off")
     style = {**text_style(font), "va": "center"}
     y = 0.0
-    for number, (text, line) in enumerate(lines):
+    for index, (text, line) in enumerate(lines):
         y += 0.27
-        for place, x, width in line:
+        for position, x, width in line:
             corner, size = (x - 0.6 * GAP, y - 0.12), width + 1.2 * GAP
-            weight = text.weights[place]
+            weight = text.weights[position]
             axes.add_patch(Rectangle(corner, size, 0.22, facecolor=COLORS[0], alpha=weight, linewidth=0))
-            axes.text(x, y, visible_line(text.words[place]), **style)
-            if place in text.marked:
+            axes.text(x, y, visible_line(text.words[position]), **style)
+            if position in text.marked:
                 axes.plot([x, x + width], [y + 0.11] * 2, color=COLORS[1], linewidth=1.5)
-        if number + 1 == len(lines) or lines[number + 1][0] is not text:
+        if index + 1 == len(lines) or lines[index + 1][0] is not text:
             y += 0.27
             right = direction_of_words(text.words) == "rtl"
             caption = f"{visible_line(text.caption)} ←" if right else f"→ {visible_line(text.caption)}"
-            place_of = {"x": SHADED_WIDTH, "ha": "right"} if right else {"x": 0.0}
-            axes.text(y=y - 0.03, s=caption, **style | place_of | {"color": "0.4", "fontsize": 9})
+            anchor = {"x": SHADED_WIDTH, "ha": "right"} if right else {"x": 0.0}
+            axes.text(y=y - 0.03, s=caption, **style | anchor | {"color": "0.4", "fontsize": 9})
     return figure
 
 
 def _break_lines(text: ShadedText, font: Font) -> list[list[tuple[int, float, float]]]:
-    """Return the words of a text in lines of at most `SHADED_WIDTH` inches: number, left end and width in inches.
+    """Return the words of a text in lines of at most `SHADED_WIDTH` inches: index, left end and width in inches.
 
     The words of a text from right to left begin at the right.
     """
     of_text = direction_of_words(text.words)
     widths = [font.width(visible_line(word)) for word in text.words]
     lines: list[list[int]] = [[]]
-    for number, width in enumerate(widths):
+    for index, width in enumerate(widths):
         if lines[-1] and sum(widths[i] + GAP for i in lines[-1]) + width > SHADED_WIDTH:
             lines.append([])
-        lines[-1].append(number)
+        lines[-1].append(index)
     placed: list[list[tuple[int, float, float]]] = []
     for line in lines:
         x = 0.0 if of_text == "ltr" else SHADED_WIDTH + GAP - sum(widths[i] + GAP for i in line)

@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const BATCH = 50; // outputs shown at once
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"]
-  .map((color) => [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16)));
+  .map((color) => [1, 3, 5].map((start) => parseInt(color.slice(start, start + 2), 16)));
 let data; // see page_data in page.py
 let visible = new Set(); // numbers of the runs that the table shows
 const hidden = new Set(); // numbers of the groups that the legend switched off
@@ -50,24 +50,24 @@ function showRuns() {
     const missing = (run) => values[run] === null;
     found.sort((one, other) => missing(one) - missing(other) || (down ? -1 : 1) * compare(values[one], values[other]));
   }
-  const columns = data.columns.map((one, number) => ({ ...one, number })).filter((one) => one.shown <= at("columns").value);
+  const columns = data.columns.map((one, index) => ({ ...one, index })).filter((one) => one.shown <= at("columns").value);
   const head = element("tr", {}, ...columns.map((one) => {
     const cell = element("th", { scope: "col" }, element("button", {
-      type: "button", textContent: one.label + (one.number === column ? (down ? " ↓" : " ↑") : ""),
+      type: "button", textContent: one.label + (one.index === column ? (down ? " ↓" : " ↑") : ""),
       onclick: () => {
-        sorting.down = one.number === column ? !down : one.kind === "score";
-        sorting.column = one.number;
+        sorting.down = one.index === column ? !down : one.kind === "score";
+        sorting.column = one.index;
         showRuns();
-        at("table").querySelector(`[data-column="${one.number}"] button`).focus();
+        at("table").querySelector(`[data-column="${one.index}"] button`).focus();
       },
     }));
-    cell.dataset.column = one.number;
-    cell.ariaSort = one.number !== column ? "none" : down ? "descending" : "ascending";
+    cell.dataset.column = one.index;
+    cell.ariaSort = one.index !== column ? "none" : down ? "descending" : "ascending";
     return cell;
   }));
-  const rows = found.map((run) => element("tr", {}, ...columns.map((one, place) => {
+  const rows = found.map((run) => element("tr", {}, ...columns.map((one, position) => {
     const cell = element("td", { className: typeof one.values[run] === "number" ? "number" : "" });
-    if (place === 0) cell.append(dot(data.groups[groupOf(run)].color));
+    if (position === 0) cell.append(dot(data.groups[groupOf(run)].color));
     cell.append(isolated(one.texts[run]));
     return cell;
   })));
@@ -87,11 +87,11 @@ function dot(color) {
 }
 
 function showLegend() {
-  at("legend").replaceChildren(...data.groups.map((group, number) => {
-    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(number)) }, dot(group.color), isolated(group.label));
+  at("legend").replaceChildren(...data.groups.map((group, index) => {
+    const button = element("button", { type: "button", ariaPressed: String(!hidden.has(index)) }, dot(group.color), isolated(group.label));
     button.onclick = () => {
-      hidden.has(number) ? hidden.delete(number) : hidden.add(number);
-      button.ariaPressed = String(!hidden.has(number));
+      hidden.has(index) ? hidden.delete(index) : hidden.add(index);
+      button.ariaPressed = String(!hidden.has(index));
       drawCurves();
       drawBars();
     };
@@ -130,9 +130,9 @@ function band(lines) {
 function drawCurves() {
   if (!data.curves.length) return;
   const curve = data.curves[at("metric").value], traces = [];
-  data.groups.forEach((group, number) => {
+  data.groups.forEach((group, index) => {
     const runs = group.runs.filter((run) => visible.has(run) && curve.lines[run].x.length);
-    if (hidden.has(number) || !runs.length) return;
+    if (hidden.has(index) || !runs.length) return;
     const lines = runs.map((run) => curve.lines[run]);
     const { x, mean, deviation } = band(lines);
     const each = at("single").checked || runs.length === 1 || !x.length;
@@ -157,9 +157,9 @@ function drawBars() {
   if (!data.groupings.length) return;
   const one = data.groupings[at("grouping").value];
   const [low, high] = one.limits ?? [-Infinity, Infinity], traces = [];
-  one.bars.forEach((rows, number) => {
-    if (hidden.has(number) || !rows.length) return;
-    const { label, color } = data.groups[number];
+  one.bars.forEach((rows, index) => {
+    if (hidden.has(index) || !rows.length) return;
+    const { label, color } = data.groups[index];
     const interval = (row) => row.confidence ?? 0;
     traces.push({
       type: "bar", x: rows.map((row) => row.group), y: rows.map((row) => row.value), marker: { color: color },
@@ -189,8 +189,8 @@ function drawSettings() {
 /* --- attention --- */
 
 function viridis(weight) {
-  const place = Math.max(0, Math.min(1, weight)) * (VIRIDIS.length - 1), low = Math.min(Math.floor(place), VIRIDIS.length - 2);
-  const mixed = VIRIDIS[low].map((one, i) => Math.round(one + (place - low) * (VIRIDIS[low + 1][i] - one)));
+  const position = Math.max(0, Math.min(1, weight)) * (VIRIDIS.length - 1), low = Math.min(Math.floor(position), VIRIDIS.length - 2);
+  const mixed = VIRIDIS[low].map((one, i) => Math.round(one + (position - low) * (VIRIDIS[low + 1][i] - one)));
   return `rgb(${mixed})`;
 }
 
@@ -204,12 +204,12 @@ function stepsOf(example) {
 
 function chooseExample() {
   const example = data.attention[at("example").value], runs = Object.keys(example.maps).map(Number), steps = stepsOf(example);
-  for (const number of [0, 1]) {
-    const select = at("map" + number), before = Number(select.value);
+  for (const index of [0, 1]) {
+    const select = at("map" + index), before = Number(select.value);
     const other = runs.findIndex((run) => groupOf(run) !== groupOf(runs[0]));
     const second = other < 0 ? Math.min(1, runs.length - 1) : other;
     select.replaceChildren(...runs.map((run) => new Option(data.runs[run], run)));
-    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : number * second;
+    select.selectedIndex = runs.includes(before) && select.dataset.set ? runs.indexOf(before) : index * second;
     select.dataset.set = "true";
   }
   document.querySelectorAll(".map")[1].hidden = runs.length < 2;
@@ -222,13 +222,13 @@ function chooseExample() {
 function drawMaps() {
   const example = data.attention[at("example").value], steps = stepsOf(example), step = steps[at("step").value];
   at("steps").textContent = steps.length ? step.toLocaleString("en") : "";
-  for (const number of [0, 1]) {
-    const map = example.maps[at("map" + number).value], place = at("heat" + number);
+  for (const index of [0, 1]) {
+    const map = example.maps[at("map" + index).value], container = at("heat" + index);
     if (map.picture) {
-      place.replaceChildren(element("img", { src: "data:image/png;base64," + map.picture, alt: example.title }));
+      container.replaceChildren(element("img", { src: "data:image/png;base64," + map.picture, alt: example.title }));
     } else {
       const reached = map.frames.filter((frame) => frame.step === undefined || frame.step <= step);
-      place.replaceChildren(...(reached.length ? heatmap(reached[reached.length - 1])
+      container.replaceChildren(...(reached.length ? heatmap(reached[reached.length - 1])
         : [element("p", { className: "note", textContent: "no validation yet" })]));
     }
   }

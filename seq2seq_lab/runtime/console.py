@@ -211,8 +211,8 @@ def sectioned_table(
     """
     table = Table(title=title, title_justify="left")
     first = 1 if numeric is None else len(heads) - numeric
-    for number, head in enumerate(heads):
-        table.add_column(literal(head), justify="right" if number >= first else "left", overflow="fold")
+    for index, head in enumerate(heads):
+        table.add_column(literal(head), justify="right" if index >= first else "left", overflow="fold")
     for rows in sections:
         for row in rows:
             table.add_row(*map(literal, row))

@@ -38,11 +38,11 @@ PRODUCT_SIZE, GPU_PRODUCT_SIZE = 512, 4096
 DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
-def choose_device(wanted: Device, number: int = 0) -> torch.device:
+def choose_device(wanted: Device, index: int = 0) -> torch.device:
     """Return the requested device; `auto` chooses CUDA, then MPS, then the CPU.
 
     Args:
-        number: the index of the GPU.
+        index: the index of the GPU.
 
     Raises:
         UserError: this machine does not have the requested device.
@@ -59,12 +59,12 @@ def choose_device(wanted: Device, number: int = 0) -> torch.device:
         raise UserError(
             f"trainer.device={wanted.value} is not available on this machine. Values: auto, {names}."
         )
-    if wanted is Device.cuda and number >= torch.cuda.device_count():
+    if wanted is Device.cuda and index >= torch.cuda.device_count():
         raise UserError(
-            f"No GPU for local rank {number}: this machine has {torch.cuda.device_count()}. Start fewer ranks, or set "
+            f"No GPU for local rank {index}: this machine has {torch.cuda.device_count()}. Start fewer ranks, or set "
             f"trainer.backend=gloo, with which ranks can share a GPU."
         )
-    return torch.device(wanted.value, number) if wanted is Device.cuda else torch.device(wanted.value)
+    return torch.device(wanted.value, index) if wanted is Device.cuda else torch.device(wanted.value)
 
 
 def gpu_of_rank(local_rank: int) -> int:
@@ -244,7 +244,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def _glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc, or None if the C library is another one."""
+    """Return a function of glibc, or None if the C library is not glibc."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 

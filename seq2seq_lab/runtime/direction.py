@@ -1,6 +1,6 @@
 """The direction of text in scripts that are written from right to left (Unicode Standard Annex 9, UAX 9).
 
-Terminals, browsers and Matplotlib order the letters of a text. These functions are for what they cannot know: where a text
+Terminals, browsers and Matplotlib order the letters of a text. These functions handle what they cannot know: where a text
 ends inside a line of a table, and the order of words that are placed one by one.
 """
 
@@ -48,10 +48,10 @@ def isolate(text: str, of_text: Direction | None = None) -> str:
 
 
 def visual_order(words: Sequence[str], of_text: Direction) -> list[int]:
-    """Return the numbers of the words of a line from left to right.
+    """Return the indices of the words of a line from left to right.
 
     A number has the direction of the word before it (UAX 9, W7); a word without letters and digits that of both neighbors if
-    they have the same one, otherwise that of the text (N1, N2).
+    they have the same direction, otherwise that of the text (N1, N2).
 
     Args:
         of_text: the direction of the text that the line is from.
@@ -61,10 +61,10 @@ def visual_order(words: Sequence[str], of_text: Direction) -> list[int]:
         number = any(map(str.isdigit, word))
         known.append(direction(word) or ((known[-1] if known else None) or of_text if number else None))
     resolved: list[Direction] = []
-    for place, one in enumerate(known):
+    for position, one in enumerate(known):
         before = resolved[-1] if resolved else of_text
-        after = next(filter(None, known[place:]), of_text)
+        after = next(filter(None, known[position:]), of_text)
         resolved.append(one or (before if before == after else of_text))
     runs = [(key, [*run]) for key, run in groupby(range(len(words)), resolved.__getitem__)]
     ordered = [run if key == "ltr" else run[::-1] for key, run in runs]
-    return [number for run in (ordered if of_text == "ltr" else ordered[::-1]) for number in run]
+    return [index for run in (ordered if of_text == "ltr" else ordered[::-1]) for index in run]

@@ -60,14 +60,14 @@ def shade_texts(texts: Sequence[ShadedText]) -> list[str]:
 
 
 def _lines_of(words: Sequence[str]) -> list[list[int]]:
-    """Return the numbers of words in lines of at most the width of the terminal, or of one word."""
+    """Return the indices of words in lines of at most the width of the terminal, or of one word."""
     lines: list[list[int]] = [[]]
     width = 0
-    for number, word in enumerate(words):
+    for index, word in enumerate(words):
         if lines[-1] and width + cell_len(word) > console().width:
             lines.append([])
             width = 0
-        lines[-1].append(number)
+        lines[-1].append(index)
         width += cell_len(word) + 1
     return lines
 

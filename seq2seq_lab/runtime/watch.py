@@ -1,7 +1,7 @@
 """A thread in each rank that ends the run if a rank makes no progress.
 
 Each rank publishes its heartbeat in the store of the ranks every second and reads those of the others. Collective operations
-have no time limit of their own: a rank can wait for hours for another one that reads a large corpus.
+have no time limit of their own: a rank can wait for hours for another rank that reads a large corpus.
 """
 
 import json
@@ -110,7 +110,7 @@ class Watch(threading.Thread):
         self.store = store
         self.limits = limits
         self.report = report
-        self._keys = [f"heartbeat.{number}" for number in range(size)]
+        self._keys = [f"heartbeat.{rank}" for rank in range(size)]
         self._stopped = threading.Event()
         self._own = _OwnProgress(heartbeat, limits)
         self._signs: list[Sign] = []
@@ -131,7 +131,7 @@ class Watch(threading.Thread):
             self._stopped.wait(INTERVAL)
 
     def stop(self) -> None:
-        """End the thread; the other ranks no longer expect progress of this one."""
+        """End the thread; the other ranks no longer expect progress of this rank."""
         self._stopped.set()
         self.join(INTERVAL)
         if self.is_alive():  # the store does not answer
@@ -148,8 +148,8 @@ class Watch(threading.Thread):
         """Publish the sign of this rank and read those of all."""
         seconds = self._publish()
         signs = [Sign(**json.loads(text)) for text in self.store.multi_get(self._keys)]
-        for number, (sign, before) in enumerate(zip(signs, self._signs or signs, strict=True)):
-            self._silent[number] = self._silent[number] + seconds if sign.round == before.round else 0.0
+        for index, (sign, before) in enumerate(zip(signs, self._signs or signs, strict=True)):
+            self._silent[index] = self._silent[index] + seconds if sign.round == before.round else 0.0
         self._signs = signs
 
     def _judge(self) -> None:

@@ -109,21 +109,21 @@ def _rows_before(path: Path, resume_step: int, scored: bool) -> list[dict[str, f
 
 
 def _read(path: Path) -> tuple[list[dict[str, float]], list[int]]:
-    """Return the rows of a `metrics.jsonl` and the numbers of its damaged lines, without a last line that was cut off."""
+    """Return the rows and the damaged line numbers of a `metrics.jsonl`, without a last line that was cut off."""
     lines = read_lines(path)
     rows: list[dict[str, float]] = []
     damaged = []
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         try:
             row = parse_checked_line(line)
             numbers = {name: v if isinstance(v, int) else float(v) for name, v in row.items()}
         except (ValueError, TypeError):
-            damaged.append(number)
+            damaged.append(line_number)
             continue
         if isinstance(numbers.get("step"), int):
             rows.append(numbers)
         else:
-            damaged.append(number)
+            damaged.append(line_number)
     if damaged and damaged[-1] == len(lines) and not path.read_bytes().endswith(b"\n"):
         try:
             parse_checked_line(lines[-1][:-1])  # only the end of the line is damaged: it was not cut off

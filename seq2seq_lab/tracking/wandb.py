@@ -172,12 +172,12 @@ class WandbTracker(Logger):
             return
         kept = make_numbered_folder(self._folder / "wandb" / "artifacts")
         for part in parts:
-            place = kept / part.relative_to(self._folder)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            target = kept / part.relative_to(self._folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
             if part.is_dir():
-                shutil.copytree(part, place, copy_function=_link_or_copy)
+                shutil.copytree(part, target, copy_function=_link_or_copy)
             else:
-                _link_or_copy(part, place)
+                _link_or_copy(part, target)
         (kept / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(self._config)), "utf-8")
         listed = read_manifest(self._folder)  # the configuration differs: its secrets are masked
         write_manifest(

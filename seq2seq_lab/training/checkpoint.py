@@ -42,11 +42,11 @@ def save(
 
     Args:
         state: JSON values; see `load_state`.
-        best: the name of the best checkpoint so far; `prune` keeps it as long as it keeps this one.
+        best: the name of the best checkpoint so far; `prune` keeps it as long as it keeps this checkpoint.
         task_state: tensors and JSON values; see `load_task_state`.
 
     Raises:
-        UserError: the checkpoint cannot be written, for example on a full disk. Earlier ones are not changed.
+        UserError: the checkpoint cannot be written, for example on a full disk. Earlier checkpoints are not changed.
     """
     final, temporary, replaced = folder / name, folder / f".{name}.writing", folder / f".{name}.replaced"
     for leftover in (temporary, replaced):

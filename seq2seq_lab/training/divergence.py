@@ -35,9 +35,9 @@ class LossRecord:
     def divergence(self, uniform: float | None) -> str | None:
         """Return how the losses have diverged, or None.
 
-        They have if the median of the last ones is more than `FACTOR` times the greater of the loss of the first step and
-        that of a uniform guess. A loss that is not finite is greater than all others. The median of many steps ignores
-        single batches, and the loss of the first step that of a large initialization.
+        They have diverged if the median of the last steps is more than `FACTOR` times the greater of two losses: that of the
+        first step and that of a uniform guess. A loss that is not finite is greater than all others. The median of many
+        steps ignores single batches; the loss of the first step allows for a large initialization.
 
         Args:
             uniform: see `Task.uniform_loss`.

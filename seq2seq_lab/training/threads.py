@@ -51,7 +51,7 @@ def use_recorded_threads(record: Mapping[str, Any]) -> None:
 
 
 def undo_recorded_threads() -> None:
-    """Restore the number of threads from before `use_recorded_threads`, unless another one has been set since."""
+    """Restore the number of threads from before `use_recorded_threads`, unless it has been changed since."""
     if torch.get_num_threads() == _opened.get("chosen"):
         torch.set_num_threads(_opened["before"])
 
@@ -91,19 +91,19 @@ def choose_threads(
         chosen = known.setdefault(machine, chosen)
         write_atomically(path, json.dumps(known, indent=2) + "\n")
     torch.set_num_threads(min(most, chosen))
-    measured = ", ".join(f"{1000 * value:.0f} ms with {number}" for number, value in seconds.items())
+    measured = ", ".join(f"{1000 * value:.0f} ms with {threads}" for threads, value in seconds.items())
     log.info("A training step takes %s threads; chosen: %s (trainer.threads=auto).", measured, chosen)
 
 
 def fewest_fast(seconds: Mapping[int, float]) -> int:
-    """Return the number of threads to use, given the seconds of a step by number in increasing order.
+    """Return the number of threads to use, given the seconds of a step by number of threads, in increasing order.
 
     A greater number is chosen only if its step takes less than `GAIN` of the time.
     """
     chosen = min(seconds)
-    for number, value in seconds.items():
+    for threads, value in seconds.items():
         if value < GAIN * seconds[chosen]:
-            chosen = number
+            chosen = threads
     return chosen
 
 
@@ -111,22 +111,22 @@ def _measure(step: Callable[[int], None], most: int) -> dict[int, float]:
     """Return the median seconds of a step with 1, 2, 4, … and `most` threads.
 
     Args:
-        step: computes the step with this number.
+        step: computes the step with this index.
     """
-    numbers = sorted({most, *(2**power for power in range(most.bit_length()))})
-    taken: dict[int, list[float]] = {number: [] for number in numbers}
+    counts = sorted({most, *(2**power for power in range(most.bit_length()))})
+    taken: dict[int, list[float]] = {count: [] for count in counts}
     with restored_threads():
         began = time.perf_counter()
         for turn in range(1 + ROUNDS):
             if turn > 1 and time.perf_counter() - began > MAX_SECONDS:
                 break
-            for number in numbers:
-                torch.set_num_threads(number)
+            for count in counts:
+                torch.set_num_threads(count)
                 start = time.perf_counter()
                 step(max(0, turn - 1))
                 if turn:
-                    taken[number].append(time.perf_counter() - start)
-    return {number: statistics.median(values) for number, values in taken.items()}
+                    taken[count].append(time.perf_counter() - start)
+    return {count: statistics.median(values) for count, values in taken.items()}
 
 
 def _training_step(
@@ -136,12 +136,12 @@ def _training_step(
     copied = copy.deepcopy(model).train()
     plan = data.epoch(0, compute.device)
 
-    def step(number: int) -> None:
-        share = plan.share(number % plan.steps, 0, 1, micro_batches)
+    def step(position: int) -> None:
+        share = plan.share(position % plan.steps, 0, 1, micro_batches)
         with torch.random.fork_rng(devices=[]):
             for index in (index for part in share.values() for index in part):
                 with autocast(compute.precision, compute.device):
-                    loss = task.loss(copied, plan.batch(index), StepInfo(0, number))
+                    loss = task.loss(copied, plan.batch(index), StepInfo(0, position))
                 torch.autograd.backward(loss)
         copied.zero_grad(set_to_none=True)
 

@@ -63,7 +63,7 @@ for line in sys.stdin:
 
 
 def test_joeynmt_is_given_the_batches_and_the_size_of_the_beam(work: Workload, tmp_path: Path) -> None:
-    """With a program in the place of JoeyNMT's interpreter."""
+    """With a program instead of JoeyNMT's interpreter."""
     python = tmp_path / "python"
     python.write_text(WORKER.format(python=sys.executable))
     python.chmod(0o755)

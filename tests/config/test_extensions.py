@@ -63,7 +63,7 @@ def test_the_config_dir_is_trusted_only_while_in_use(folder: Path) -> None:
     check(folder, "attention=mine")
     with pytest.raises(UserError, match=r"refused.*--config-dir FOLDER.*SEQ2SEQ_LAB_TRUST=my_part "):
         locate("attention", {"_target_": "my_part.Mine"}, KINDS)
-    # No prefix: a module of nearly its name is another one.
+    # No prefix: a module with a similar name is another module.
     with pytest.raises(UserError, match=r"no my_prat\.py\. Did you mean 'my_part'\?"):
         located(folder, "my_prat.Mine")
 

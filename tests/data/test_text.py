@@ -1,4 +1,4 @@
-"""Reading lines: each fault of the data is an error with its place, or is repaired and counted."""
+"""Reading lines: each fault of the data is an error with its location, or is repaired and counted."""
 
 import gzip
 import logging

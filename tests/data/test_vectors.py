@@ -1,4 +1,4 @@
-"""Word vectors: each type of a vocabulary gets the right one, and errors name the place in the file."""
+"""Word vectors: each type of a vocabulary gets the right one, and errors name the location in the file."""
 
 import gzip
 import logging

@@ -28,7 +28,7 @@ from seq2seq_lab.errors import UserError  # noqa: E402
 
 
 def rows() -> list[Fault]:
-    """Return all rows, by number."""
+    """Return all rows by their row number."""
     return sorted(
         [
             *interruptions.faults(),
@@ -72,7 +72,7 @@ def figures(seen: Seen) -> str:
 
 
 def record(done: Sequence[tuple[Fault, Seen]]) -> None:
-    """Write the rows into the table of docs/reliability.md, in the place of earlier ones."""
+    """Write the rows into the table of docs/reliability.md, instead of earlier rows."""
     git = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, cwd=TESTS, capture_output=True, text=True, check=True).stdout.strip()
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)

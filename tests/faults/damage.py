@@ -131,7 +131,7 @@ def missing_checkpoints(rig: Rig) -> Seen:
 
 
 def malicious_pickle(rig: Rig) -> Seen:
-    """In the place of each file of the newest checkpoint, with a valid manifest, and of the tokenizer."""
+    """Instead of each file of the newest checkpoint, with a valid manifest, and of the tokenizer."""
     seen = Seen()
     for name in checkpoint.FILES:
         folder = interrupted(rig)

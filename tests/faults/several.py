@@ -152,7 +152,7 @@ def hung_rank(rig: Rig) -> Seen:
         marker = folder.parent / "hung"
 
         def hang(marker: Path = marker, stopped: bool = stopped) -> None:
-            time.sleep(2 * watch.INTERVAL)  # until the other rank has read what this one does
+            time.sleep(2 * watch.INTERVAL)  # until the other rank has read what this rank does
             marker.touch()
             if stopped:
                 os.kill(os.getpid(), signal.SIGSTOP)

@@ -121,7 +121,7 @@ def test_a_rank_that_hangs_ends_the_run(tmp_path: Path, monkeypatch: pytest.Monk
 
     def hang(training_step: TrainingStep, loss_sum: torch.Tensor, current: int) -> Any:
         if current == 6 and training_step.compute.ranks.rank == 0:
-            time.sleep(2 * watch.INTERVAL)  # until the other rank has read what this one does
+            time.sleep(2 * watch.INTERVAL)  # until the other rank has read what this rank does
             marker.write_text(f"{os.getpid()} {time.time()}")
             os.kill(os.getpid(), signal.SIGSTOP)
         return update(training_step, loss_sum, current)

@@ -1,4 +1,4 @@
-"""`init_from=RUN`: what a new run takes from another one, and what is refused before any data is read."""
+"""`init_from=RUN`: what a new run takes from another run, and what is refused before any data is read."""
 
 import json
 import shutil

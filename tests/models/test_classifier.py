@@ -84,7 +84,7 @@ def classifier(
 
 
 def batch_of(lengths: tuple[int, ...], width: int) -> Batch:
-    """Return texts whose tokens depend on their length and place only; padding is id 1."""
+    """Return texts whose tokens depend on their length and position only; padding is id 1."""
     source_BS = torch.ones(len(lengths), width, dtype=torch.int64)
     for row_S, length in zip(source_BS, lengths, strict=True):
         row_S[:length] = 4 + (torch.arange(length) * 3 + length) % 8

@@ -33,7 +33,7 @@ VERBS = [
 
 
 def _forms(language: str, first: int, second: int) -> dict[str, str]:
-    """Return a form of each verb in the present by another one."""
+    """Map each verb's present form for the person `first` to its form for `second`."""
     tables = [verb.english_present if language == "en" else verb.french_present for verb in VERBS]
     return {table[first][0]: table[second][0] for table in tables}
 
@@ -71,72 +71,72 @@ def contrasts(golds: Sequence[Gold], language: str) -> list[Contrast | None]:
     return found
 
 
-def _replace(words: Words, place: int, *forms: str) -> Words:
-    return (*words[:place], *forms, *words[place + len(forms) :])
+def _replace(words: Words, position: int, *forms: str) -> Words:
+    return (*words[:position], *forms, *words[position + len(forms) :])
 
 
 def english_agreement(gold: Gold) -> Words | None:
     """The boy sings / the boy *sing; the boys sing / the boys *sings; does he / *do he."""
     words = gold.source_words
     supported = not set(DO).isdisjoint(words)  # the other verb may then be an infinitive
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word in TO_BASE and words[0] != "who":
-            return _replace(words, place, TO_BASE[word])
+            return _replace(words, position, TO_BASE[word])
         if word == "do":
-            return _replace(words, place, "does")
+            return _replace(words, position, "does")
         if word in TO_THIRD and not supported:
-            return _replace(words, place, TO_THIRD[word])
+            return _replace(words, position, TO_THIRD[word])
     return None
 
 
 def english_negation(gold: Gold) -> Words | None:
     """Does not sing / does not *sings."""
     words = gold.source_words
-    for place, (word, verb) in enumerate(pairwise(words)):
+    for position, (word, verb) in enumerate(pairwise(words)):
         if word == "not" and verb in TO_THIRD:
-            return _replace(words, place + 1, TO_THIRD[verb])
+            return _replace(words, position + 1, TO_THIRD[verb])
     return None
 
 
 def english_pronoun(gold: Gold) -> Words | None:
     """Mary sees him / Mary sees *he."""
-    for place, word in enumerate(gold.source_words):
+    for position, word in enumerate(gold.source_words):
         if word in NOMINATIVE:
-            return _replace(gold.source_words, place, NOMINATIVE[word])
+            return _replace(gold.source_words, position, NOMINATIVE[word])
     return None
 
 
 def french_agreement(gold: Gold) -> Words | None:
     """Le garçon chante / le garçon *chantent."""
     words = gold.target_words
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word in FRENCH_NUMBER and words[0] != "qui":
-            return _replace(words, place, FRENCH_NUMBER[word])
+            return _replace(words, position, FRENCH_NUMBER[word])
     return None
 
 
 def french_negation(gold: Gold) -> Words | None:
     """Ne chante pas / ne *pas chante; n'a pas / ne *pas a."""
     words = gold.target_words
-    place = words.index("pas") if "pas" in words else 0
-    if not place or (words[place - 2].endswith("'") and words[place - 2] != "n'"):
+    position = words.index("pas") if "pas" in words else 0
+    if not position or (words[position - 2].endswith("'") and words[position - 2] != "n'"):
         return None
-    before = "ne" if words[place - 2] == "n'" else words[place - 2]
-    return _replace(words, place - 2, before, "pas", words[place - 1])
+    before = "ne" if words[position - 2] == "n'" else words[position - 2]
+    return _replace(words, position - 2, before, "pas", words[position - 1])
 
 
 def french_pronoun(gold: Gold) -> Words | None:
     """Marie le voit / Marie voit *le."""
     words = gold.target_words
-    places = [
+    positions = [
         target
         for source, target in gold.links
         if gold.source_words[source] in OBJECT_PRONOUNS and words[target] in CLITICS
     ]
-    if not places:
+    if not positions:
         return None
-    place = min(places)
-    return _replace(words, place, words[place + 1], words[place])
+    position = min(positions)
+    return _replace(words, position, words[position + 1], words[position])
 
 
 VIOLATIONS: Mapping[str, Mapping[str, Violation]] = {

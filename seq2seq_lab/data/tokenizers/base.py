@@ -133,13 +133,13 @@ class Tokenizer(ABC):
         (folder / f"{name}.options.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
 
     def check_saved(self, saved: "Tokenizer", folder: Path) -> None:
-        """Check that a tokenizer that a run saved is the one that its configuration describes, as this one.
+        """Check that the tokenizer saved by a run has the class and the options of this tokenizer.
 
         Args:
             folder: the folder that it was read from.
 
         Raises:
-            UserError: it is another one, or has other settings.
+            UserError: its class or options differ.
         """
         if type(saved) is not type(self) or saved.options() != self.options():
             raise UserError(

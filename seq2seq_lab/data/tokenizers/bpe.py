@@ -17,9 +17,9 @@ from seq2seq_lab.data.tokenizers.base import SPECIALS
 from seq2seq_lab.data.tokenizers.byte_level import ByteLevelTokenizer
 from seq2seq_lab.errors import require
 
-# White space and the text up to the next: the library always cuts such a stretch in the same way.
+# White space and the text up to the next: the library always cuts such a segment in the same way.
 # U+001C to U+001F are white space for Python but not for the library.
-_STRETCH = re.compile(r"[^\S\x1c-\x1f]+[\S\x1c-\x1f]*")
+_SEGMENT = re.compile(r"[^\S\x1c-\x1f]+[\S\x1c-\x1f]*")
 # The size of the cache of segmentations in `sample`, which is cleared when it is full.
 _CACHED = 1 << 18
 # The rank of a pair that is not merged: greater than all others.
@@ -77,23 +77,23 @@ class BpeTokenizer(ByteLevelTokenizer):
         """
         if not self.stochastic:
             return self.encode(lines)
-        rows = [[self._stretch(text) for text in _STRETCH.findall(self._normalized(line))] for line in lines]
-        stretches = list(chain.from_iterable(rows))
+        rows = [[self._segment(text) for text in _SEGMENT.findall(self._normalized(line))] for line in lines]
+        segments = list(chain.from_iterable(rows))
         # While no best merge is omitted, the result is that of `encode`: draw the number of such steps.
-        steps = np.fromiter((stretch.steps for stretch in stretches), np.int64, len(stretches))
-        kept = rng.geometric(self.dropout, len(stretches)) - 1
+        steps = np.fromiter((segment.steps for segment in segments), np.int64, len(segments))
+        kept = rng.geometric(self.dropout, len(segments)) - 1
         deviating = np.flatnonzero(kept < steps)
         omitted = _draw_omitted(self.dropout, rng)
-        pieces = [stretch.ids for stretch in stretches]
-        for number, same in zip(deviating.tolist(), kept[deviating].tolist(), strict=True):
-            pieces[number] = self._deviate(stretches[number], same, omitted)
+        pieces = [segment.ids for segment in segments]
+        for index, same in zip(deviating.tolist(), kept[deviating].tolist(), strict=True):
+            pieces[index] = self._deviate(segments[index], same, omitted)
         remaining = iter(pieces)
         return [list(chain.from_iterable(islice(remaining, len(row)))) for row in rows]
 
-    def _deviate(self, stretch: "_Stretch", same: int, omitted: Iterator[int]) -> list[int]:
-        """Return the ids of a stretch whose first `same` steps are those of `encode`, and the next is not."""
+    def _deviate(self, segment: "_Segment", same: int, omitted: Iterator[int]) -> list[int]:
+        """Return ids of a segment: the first `same` merges are those of `encode`, the next one is not."""
         ids: list[int] = []
-        words = iter(stretch.words)
+        words = iter(segment.words)
         for word in words:
             if same < word.steps:
                 ids += self._merge(word, chain(repeat(0, same), (1 + next(omitted),), omitted))
@@ -108,53 +108,53 @@ class BpeTokenizer(ByteLevelTokenizer):
         """Return the ids of a word; `omitted` is the number of best merges that each step omits."""
         state, ranks = list(word.bytes), list(word.ranks)
         rank_of = self._rank_of.get
-        for number in omitted:
-            if number:
-                possible = sorted((rank, place) for place, rank in enumerate(ranks) if rank < _NEVER)
-                if number >= len(possible):
+        for skipped in omitted:
+            if skipped:
+                possible = sorted((rank, position) for position, rank in enumerate(ranks) if rank < _NEVER)
+                if skipped >= len(possible):
                     break
-                rank, place = possible[number]
+                rank, position = possible[skipped]
             else:
                 rank = min(ranks, default=_NEVER)
                 if rank == _NEVER:
                     break
-                place = ranks.index(rank)
+                position = ranks.index(rank)
             merged = self._merged[rank]
-            state[place : place + 2] = [merged]
-            del ranks[place]
-            if place > 0:
-                ranks[place - 1] = rank_of((state[place - 1], merged), _NEVER)
-            if place < len(ranks):
-                ranks[place] = rank_of((merged, state[place + 1]), _NEVER)
+            state[position : position + 2] = [merged]
+            del ranks[position]
+            if position > 0:
+                ranks[position - 1] = rank_of((state[position - 1], merged), _NEVER)
+            if position < len(ranks):
+                ranks[position] = rank_of((merged, state[position + 1]), _NEVER)
         return state
 
-    def _stretch(self, text: str) -> "_Stretch":
-        """Return the segmentation of `encode` of a stretch of text."""
-        stretch = self._stretches.get(text)
-        if stretch is None:
-            if len(self._stretches) >= _CACHED:
-                self._stretches.clear()
+    def _segment(self, text: str) -> "_Segment":
+        """Return the segmentation of `encode` of a segment of text."""
+        segment = self._segments.get(text)
+        if segment is None:
+            if len(self._segments) >= _CACHED:
+                self._segments.clear()
             words = [self._word(word) for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
-            ids = [number for word in words for number in word.ids]
-            stretch = _Stretch(words, ids, sum(word.steps for word in words))
-            self._stretches[text] = stretch
-        return stretch
+            ids = [token for word in words for token in word.ids]
+            segment = _Segment(words, ids, sum(word.steps for word in words))
+            self._segments[text] = segment
+        return segment
 
     def _word(self, letters: str) -> "_Word":
-        numbers = [self._number_of[letter] for letter in letters]
-        ranks = [self._rank_of.get(pair, _NEVER) for pair in pairwise(numbers)]
+        letter_ids = [self._id_of[letter] for letter in letters]
+        ranks = [self._rank_of.get(pair, _NEVER) for pair in pairwise(letter_ids)]
         ids = [token.id for token in self._backend.model.tokenize(letters)]
-        return _Word(numbers, ranks, ids, len(numbers) - len(ids))
+        return _Word(letter_ids, ranks, ids, len(letter_ids) - len(ids))
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
-        self._number_of = backend.get_vocab(with_added_tokens=False)
+        self._id_of = backend.get_vocab(with_added_tokens=False)
         merges = json.loads(backend.to_str())["model"]["merges"] if self.stochastic else []
         self._rank_of = {
-            (self._number_of[left], self._number_of[right]): rank for rank, (left, right) in enumerate(merges)
+            (self._id_of[left], self._id_of[right]): rank for rank, (left, right) in enumerate(merges)
         }
-        self._merged = [self._number_of[left + right] for left, right in merges]
-        self._stretches: dict[str, _Stretch] = {}
+        self._merged = [self._id_of[left + right] for left, right in merges]
+        self._segments: dict[str, _Segment] = {}
 
 
 class _Word(NamedTuple):
@@ -166,8 +166,8 @@ class _Word(NamedTuple):
     steps: int
 
 
-class _Stretch(NamedTuple):
-    """The words of a stretch of text, their ids, and the number of merges of all."""
+class _Segment(NamedTuple):
+    """The words of a segment of text, their ids, and the number of merges of all."""
 
     words: list[_Word]
     ids: list[int]

@@ -78,10 +78,10 @@ class ByteLevelTokenizer(Tokenizer):
         The spans are those of `spans`. A byte that is not part of a character, as a model may predict, becomes "�".
         """
         special = {PAD: b"", SOS: b"", EOS: b"", UNK: UNKNOWN.encode()}
-        pieces = [special.get(number, self._bytes[number]) for number in ids]
+        pieces = [special.get(i, self._bytes[i]) for i in ids]
         letters = b"".join(pieces).decode("utf-8", errors="surrogateescape")
-        # The place in `letters` of each byte; an invalid byte is a lone surrogate.
-        place = [i for i, letter in enumerate(letters) for _ in letter.encode("utf-8", "surrogateescape")]
+        # The index in `letters` of each byte; an invalid byte is a lone surrogate.
+        position = [i for i, letter in enumerate(letters) for _ in letter.encode("utf-8", "surrogateescape")]
         prefix = 1 if letters.startswith(" ") else 0
         spans = []
         byte = 0
@@ -89,16 +89,16 @@ class ByteLevelTokenizer(Tokenizer):
             first = byte + len(piece) - len(piece.lstrip(b" "))
             byte += len(piece)
             if first < byte:
-                spans.append((place[first] - prefix, place[byte - 1] + 1 - prefix))
+                spans.append((position[first] - prefix, position[byte - 1] + 1 - prefix))
             else:
-                end = place[byte - 1] + 1 - prefix if byte else 0
+                end = position[byte - 1] + 1 - prefix if byte else 0
                 spans.append((end, end))
         text = "".join("�" if "\udc80" <= letter <= "\udcff" else letter for letter in letters)
         return text[prefix:], spans
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id, with "▁" for a space and <0xF0> for a byte of a character."""
-        return [_readable(self._bytes[number]) for number in ids]
+        return [_readable(self._bytes[i]) for i in ids]
 
     def _use(self, backend: tokenizers.Tokenizer) -> None:
         super()._use(backend)
@@ -128,7 +128,7 @@ class ByteLevelTokenizer(Tokenizer):
 
 
 def _readable(piece: bytes) -> str:
-    """Return `piece` with "▁" for a space, and numbers for bytes of incomplete characters."""
+    """Return `piece` with "▁" for a space, and the values of the bytes of incomplete characters."""
     return "".join(
         f"<0x{ord(letter) - 0xDC00:02X}>" if "\udc80" <= letter <= "\udcff" else visible(letter)
         for letter in piece.decode("utf-8", errors="surrogateescape").replace(" ", "▁")

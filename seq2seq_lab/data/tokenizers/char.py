@@ -15,7 +15,9 @@ class CharTokenizer(VocabularyTokenizer):
 
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
         return (
-            (token, place, place + 1) for place, letter in enumerate(self._letters(line)) for token in letter
+            (token, position, position + 1)
+            for position, letter in enumerate(self._letters(line))
+            for token in letter
         )
 
     def _apart(self, left: str, right: str) -> bool:

@@ -75,15 +75,15 @@ class SpacyTokenizer(JoinedTokenizer):
         if self.joiners:
             found = [(text, start) for text, start in found if not text.isspace()]
         last_letter, last_end = "", -1
-        for number, (text, start) in enumerate(found):
+        for index, (text, start) in enumerate(found):
             end = start + len(text)
             token = (lowercase(text, self.case) if self.lowercase else text).replace(JOINER, ESCAPED_JOINER)
             if self.joiners:
                 if start == last_end and not _joins_on_the_left(last_letter, text[0]):
                     token = JOINER + token
-                if number + 1 < len(found):
-                    following, place = found[number + 1]
-                    if place == end and _joins_on_the_left(text[-1], following[0]):
+                if index + 1 < len(found):
+                    following, position = found[index + 1]
+                    if position == end and _joins_on_the_left(text[-1], following[0]):
                         token += JOINER
             last_letter, last_end = text[-1], end
             yield token, start, end

@@ -60,7 +60,7 @@ class VocabularyTokenizer(Tokenizer):
         frequent = [token for token, count in counts.items() if count >= self.min_frequency]
         frequent.sort(key=lambda token: (-counts[token], token))
         ordered = [*SPECIALS, *map(_stored, frequent)]
-        vocabulary = {token: number for number, token in enumerate(ordered[: self.max_size])}
+        vocabulary = {token: index for index, token in enumerate(ordered[: self.max_size])}
         self._use(tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=SPECIALS[UNK])))
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
@@ -77,22 +77,22 @@ class VocabularyTokenizer(Tokenizer):
         text = ""
         spans = []
         previous = None
-        for number in ids:
-            if number in (PAD, SOS, EOS):
+        for token_id in ids:
+            if token_id in (PAD, SOS, EOS):
                 spans.append((len(text), len(text)))
                 continue
-            token = self._tokens[number]
+            token = self._tokens[token_id]
             if previous is not None and self._apart(previous, token):
                 text += " "
             previous = token
             start = len(text)
-            text += UNKNOWN if number == UNK else self._plain(token)
+            text += UNKNOWN if token_id == UNK else self._plain(token)
             spans.append((start, len(text)))
         return text, spans
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id, with "▁" for a space."""
-        return [visible(self._plain(self._tokens[number]).replace(" ", "▁")) for number in ids]
+        return [visible(self._plain(self._tokens[i]).replace(" ", "▁")) for i in ids]
 
     @abstractmethod
     def _pieces(self, line: str) -> Iterator[tuple[str, int, int]]:
@@ -114,7 +114,7 @@ class VocabularyTokenizer(Tokenizer):
         super()._use(backend)
         self._tokens = [*SPECIALS, *map(_read, self._names)]
         # Without the special tokens: "<eos>" in the text is an ordinary token.
-        self._ids = {token: number for number, token in enumerate(self._tokens) if number >= len(SPECIALS)}
+        self._ids = {token: index for index, token in enumerate(self._tokens) if index >= len(SPECIALS)}
 
 
 class JoinedTokenizer(VocabularyTokenizer):

@@ -135,4 +135,4 @@ def test_a_full_cache_does_not_change_the_samples(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(bpe, "_CACHED", 2)
     tokenizer = trained(0.3)
     assert tokenizer.sample(LINES, np.random.default_rng(1)) == expected
-    assert len(tokenizer._stretches) <= 2
+    assert len(tokenizer._segments) <= 2
