@@ -114,13 +114,15 @@ def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifie
     pooling: Pooling = part("pooling", config.pooling, KINDS)(
         input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention, KINDS)
     )
+    readout: Readout = part("readout", config.readout, KINDS)(
+        feature_size=pooling.feature_size, vocabulary_size=classes, table=None
+    )
+    readout.check(weights=False, tokens=False)
     network = Classifier(
         embedding=build_embedding(source, vocabulary, size) if has_source_table(config) else None,
         encoder=encoder,
         pooling=pooling,
-        readout=part("readout", config.readout, KINDS)(
-            feature_size=pooling.feature_size, vocabulary_size=classes, table=None
-        ),
+        readout=readout,
         scale=embedding_scale(sizes),
         embedding_dropout=source.dropout,
         locked_dropout=sizes.locked_dropout,

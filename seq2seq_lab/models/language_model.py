@@ -144,6 +144,7 @@ def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
         vocabulary_size=vocabulary,
         table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
     )
+    readout.check(weights=False, tokens=False)
     network = LanguageModel(
         embedding=table,
         decoder=decoder,

@@ -102,23 +102,37 @@ class Seq2Seq(nn.Module):
             batch: what the encoder encodes; see `Encoder.encode`.
 
         Raises:
-            UserError: a source has more positions than the model can attend to.
+            UserError: a source has more positions than the model can attend to, or others than the readout can copy.
         """
         encoded = self.encode(batch)
         name = "An image" if self.encoder.source == "images" else "A source sentence"
         self.check_length(max(encoded.lengths), name)
         source = Source.encoded(encoded, self.decoder.project)
+        if self.readout.needs_tokens:
+            if batch.source_BS.shape != encoded.outputs_BSM.shape[:2]:
+                raise UserError(
+                    f"readout={type(self.readout).__name__} reads a token at each output of the encoder, but "
+                    f"encoder={type(self.encoder).__name__} has fewer outputs than tokens. Choose another of the two."
+                )
+            source = source._replace(tokens_BS=batch.source_BS)
         return self.decoder.start(source), source
 
     def step_features(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
-        """Read one target token: return (features_NF for the readout, the next state, weights_NS or None).
+        """Read one target token: return (features_NF, the next state, weights_NS or None); see `read_out`.
 
         Args:
-            with_weights: see `Decoder.step`.
+            with_weights: see `Decoder.step`; true if the readout needs the weights.
         """
+        with_weights = with_weights or self.readout.needs_weights
         return self.decoder.step(self._embed_target(token_N), state, source, with_weights)
+
+    def read_out(self, features_NF: Tensor, weights_NS: Tensor | None, source: Source) -> Tensor:
+        """Return logits_NV or log-probabilities of one step."""
+        weights_N1S = None if weights_NS is None else weights_NS[:, None]
+        scores_N1V: Tensor = self.readout(features_NF[:, None], weights_N1S, source)
+        return scores_N1V[:, 0]
 
     def step(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
@@ -126,23 +140,26 @@ class Seq2Seq(nn.Module):
         """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None).
 
         Args:
-            with_weights: see `Decoder.step`.
+            with_weights: see `step_features`.
         """
         features_NF, state, weights_NS = self.step_features(token_N, state, source, with_weights)
-        return log_softmax(self.readout(features_NF)), state, weights_NS
+        return log_softmax(self.read_out(features_NF, weights_NS, source)), state, weights_NS
 
     def unroll(
         self, inputs_BT: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t.
+        """Read a whole target: return (logits_BTV or log-probabilities, weights_BTS or None).
+
+        Row t of both belongs to output t.
 
         Args:
-            with_weights: see `Decoder.step`.
+            with_weights: see `step_features`.
         """
+        with_weights = with_weights or self.readout.needs_weights
         features_BTF, _, weights_BTS = self.decoder.unroll(
             self._embed_target(inputs_BT), state, source, with_weights
         )
-        return self.readout(features_BTF), weights_BTS
+        return self.readout(features_BTF, weights_BTS, source), weights_BTS
 
     def forward(
         self, batch: Any, inputs_BT: Tensor, with_weights: bool = True
@@ -244,6 +261,7 @@ def build_seq2seq(
         vocabulary_size=target_vocabulary,
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
+    readout.check(weights=decoder.attends, tokens=joint and source_vocabulary is not None)
     network = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,

@@ -19,6 +19,7 @@ class Source(NamedTuple):
         lengths_B: number of real tokens of each sentence.
         mask: True at real tokens, shape B1S; None if no sentence is padded.
         final: final state of the encoder; None if it has none.
+        tokens_BS: source ids, for a readout that needs them; else None.
     """
 
     encoder_outputs_BSM: Tensor
@@ -26,6 +27,7 @@ class Source(NamedTuple):
     lengths_B: Tensor
     mask: Tensor | None
     final: RecurrentState | None
+    tokens_BS: Tensor | None = None
 
     @classmethod
     def encoded(cls, encoded: EncoderOutputs, project: Callable[[Tensor], Tensor]) -> "Source":
@@ -60,4 +62,5 @@ class Source(NamedTuple):
             self.lengths_B.index_select(0, index_N),
             None if self.mask is None else self.mask.index_select(0, index_N),
             None if self.final is None else self.final.select(index_N),
+            None if self.tokens_BS is None else self.tokens_BS.index_select(0, index_N),
         )
