@@ -229,7 +229,7 @@ def test_a_classifier_reads_the_embeddings_of_the_encoder(folder: Path, tmp_path
     )
     assert command_line.run(*line, *MACHINE, *SIZES, f"encoder.path={folder}", f"hydra.run.dir={target}") == 0
     run = api.load(target)
-    assert run.model.embedding is None
+    assert run.model.source_embedding is None
     (one,) = run.predict(["Maro"])
     assert one.tokens == ["", "M", "a", "r", "o", ""]  # [CLS] and [SEP] have no letters
     assert one.weights.sum() == pytest.approx(1)
