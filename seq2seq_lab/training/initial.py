@@ -80,8 +80,8 @@ def check_vocabulary(config: Config, folder: Path) -> None:
         if any(files) and (not all(files) or sha256(paths[0]) != sha256(paths[1])):
             tables = " and ".join(name for name, of in TABLES.items() if of == side)
             raise UserError(
-                f"init_from={config.init_from} init_part={','.join(config.init_part)}: the {side} vocabulary of that run "
-                f"differs from that of this run, so its table cannot be copied. Leave {tables} out of init_part."
+                f"init_from={config.init_from} init_part={','.join(config.init_part)}: the {side} vocabulary of the run "
+                f"differs from the one here, so its table cannot be copied. Leave {tables} out of init_part."
             )
 
 

@@ -71,7 +71,7 @@ def test_a_pointer_copies_by_the_weights() -> None:
     model, batch = small_model(pointer_config()).double(), ragged_batch()
     state, source = model.start(batch)
     log_probs_BTV, weights_BTS = model.unroll(batch.inputs_BT, state, source)
-    features_BTF = model.decoder.unroll(model._embed_target(batch.inputs_BT), state, source)[0]
+    features_BTF = model.decoder.unroll(model.embed_target(batch.inputs_BT), state, source)[0]
     generate_BT = torch.sigmoid(model.readout.generate(features_BTF))[..., 0]
     vocabulary_BTV = functional.linear(features_BTF, *model.readout.linear.parameters()).softmax(-1)
     for b, length in enumerate(batch.source_lengths):
