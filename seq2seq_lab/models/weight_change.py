@@ -31,7 +31,7 @@ class WeightChange:
         """Check layer and head against their numbers in the decoder; both are 0 without heads.
 
         Raises:
-            ValueError: there is no such layer or head.
+            UserError: the decoder has no such layer or head.
         """
         for key, index, count in (("layer", self.layer, layers), ("head", self.head, heads)):
             allowed = f"0 to {count - 1}, or None for all" if count else "None: the decoder has no heads"
