@@ -63,7 +63,7 @@ CONTRACTIONS = {
 }
 EMPTY = Phrase((), ())
 
-# The part of speech of French words that are not in the lexicon, and of those in its set phrases and compounds.
+# The part of speech of French words that are not in the lexicon or are inside its set phrases and compounds.
 PARTS = {
     **dict.fromkeys(("de/d'", "de", "à", "dans", "avec", "en"), "ADP"),
     **dict.fromkeys(("le", "la", "les", "le/l'", "la/l'"), "DET"),
@@ -78,7 +78,7 @@ def words(forms: Sequence[str], link: object, part: str = "") -> tuple[Word, ...
     """Return the forms as words with the given link.
 
     Args:
-        part: the part of speech, of several words that of those not in `PARTS`; empty: that in `PARTS`.
+        part: the part of speech of words that `PARTS` does not have, and of a single word; empty: the one in `PARTS`.
     """
     links = (link,)
     if len(forms) == 1:  # the usual case: takes half the time
