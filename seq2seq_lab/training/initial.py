@@ -14,6 +14,7 @@ from seq2seq_lab.tasks.text import CLASSES
 from seq2seq_lab.training import checkpoint
 
 # The files that a run may have for the vocabulary of a side, without `.json`; that of a joint vocabulary is the last one.
+CLASSES_FILE = CLASSES.removesuffix(".json")
 FILES = {"source": ("source",), "target": ("target", "sentences", "source")}
 
 
@@ -39,7 +40,9 @@ def saved_tokenizers(config: Config) -> dict[str, Tokenizer]:
     """
     folder = Path(str(config.init_from)) / "tokenizer"
     names = {side: _file(folder, side) for side in _sides(config)}
-    return {side: load_tokenizer(folder, name) for side, name in names.items() if name is not None}
+    return {
+        side: load_tokenizer(folder, name) for side, name in names.items() if name not in (None, CLASSES_FILE)
+    }
 
 
 def load_initial_weights(config: Config, task: Task, model: nn.Module, folder: Path) -> None:
@@ -93,5 +96,5 @@ def _sides(config: Config) -> list[str]:
 def _file(folder: Path, side: str) -> str | None:
     """Return the name of the file of a side in a folder of tokenizers; None if it has none."""
     if side == "target" and (folder / CLASSES).is_file():
-        return CLASSES.removesuffix(".json")  # what a classifier puts out
+        return CLASSES_FILE  # what a classifier puts out
     return next((name for name in FILES[side] if (folder / f"{name}.json").is_file()), None)

@@ -11,6 +11,8 @@ import torch
 
 import seq2seq_lab
 from seq2seq_lab.config import compose
+from seq2seq_lab.errors import UserError
+from seq2seq_lab.files import write_covered
 
 SMALL = (
     "trainer.device=cpu",
@@ -79,6 +81,20 @@ def test_a_part_without_its_embedding_has_a_vocabulary_of_its_own(translation: P
     for name, weight in before.model.encoder.state_dict().items():
         assert torch.equal(run.model.encoder.state_dict()[name], weight)
     assert {name.partition(".")[0] for name in record(run.folder)["copied_weights"]} == {"encoder"}
+
+
+def test_the_readout_of_a_classifier_is_copied_if_the_classes_are_the_same(tmp_path: Path) -> None:
+    before = seq2seq_lab.train(("model.num_layers=1", *CLASSIFY), tmp_path / "before")
+    settings = (f"init_from={before.folder}", "init_part=[pooling,readout]", "optimizer.lr=0", *CLASSIFY)
+    with pytest.raises(UserError, match=r"init_part=pooling"):  # the default pooling has no weights
+        seq2seq_lab.train(settings, tmp_path / "pooling")
+    run = seq2seq_lab.train([one.replace("pooling,", "") for one in settings], tmp_path / "run")
+    assert torch.equal(run.model.readout.linear.weight, before.model.readout.linear.weight)
+    classes = before.folder / "tokenizer" / "classes.json"
+    others = json.dumps([*reversed(json.loads(classes.read_text()))])
+    write_covered(before.folder, "run", "tokenizer/classes.json", others)
+    with pytest.raises(UserError, match=r"init_part=readout: the target vocabulary"):
+        seq2seq_lab.train([one.replace("pooling,", "") for one in settings], tmp_path / "other")
 
 
 def test_a_translation_run_starts_from_the_decoder_of_a_language_model(
