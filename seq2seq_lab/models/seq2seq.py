@@ -152,8 +152,10 @@ class Seq2Seq(nn.Module):
 
     def read_out(self, features_NF: Tensor, weights_NS: Tensor | None, source: Source) -> Tensor:
         """Return logits_NV or log-probabilities of one step."""
-        weights_N1S = None if weights_NS is None else weights_NS[:, None]
-        scores_N1V: Tensor = self.readout(features_NF[:, None], weights_N1S, source)
+        if not self.readout.needs_weights:
+            return self.readout(features_NF, weights_NS, source)
+        assert weights_NS is not None
+        scores_N1V: Tensor = self.readout(features_NF[:, None], weights_NS[:, None], source)
         return scores_N1V[:, 0]
 
     def step(

@@ -38,8 +38,9 @@ class Readout(nn.Module, ABC):
         The losses apply `log_softmax` to both: it does not change log-probabilities.
 
         Args:
-            features_NTF: in a step of a search T is 1; a classifier passes features_BF.
-            weights_NTS: None if the model does not attend, or if the caller and the readout do not need them.
+            features_NTF: T is 1 in a step of a search; a readout without `needs_weights` gets features_NF there, as in a
+                classifier.
+            weights_NTS: may be None for a readout without `needs_weights`.
             source: the B sentences of the N = B · K rows; None in a model without one.
         """
 
