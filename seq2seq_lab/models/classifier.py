@@ -117,12 +117,14 @@ def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifie
     pooling: Pooling = part("pooling", config.pooling, KINDS)(
         input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention, KINDS)
     )
+    # The order of the parts is that of their random draws.
+    embedding = build_embedding(source, vocabulary, size) if has_source_table(config) else None
     readout: Readout = part("readout", config.readout, KINDS)(
         feature_size=pooling.feature_size, vocabulary_size=classes, table=None
     )
     readout.check(weights=False, tokens=False)
     network = Classifier(
-        source_embedding=build_embedding(source, vocabulary, size) if has_source_table(config) else None,
+        source_embedding=embedding,
         encoder=encoder,
         pooling=pooling,
         readout=readout,
