@@ -45,6 +45,7 @@ from seq2seq_lab.tracking import FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training.initial import load_initial_weights, use_vocabulary
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile, step_profile
 from seq2seq_lab.training.records import (
@@ -267,9 +268,9 @@ def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tu
 
 def read_data(job: Job, task: Task, ranks: Ranks) -> TaskData:
     """Read the data of a run. Rank 0 reads them first and caches them for the others."""
-    # The run whose vocabulary the weights of `init_from` need; a resumed run has a copy of it.
-    origin = job.config.init_from
-    saved = None if origin is None else job.folder if job.resume else Path(origin)
+    # A resumed run that started from another one has a copy of its vocabulary.
+    resumed = None if job.config.init_from is None else job.folder
+    saved = resumed if job.resume else use_vocabulary(job.config, task)
     limit = DEV_RUN_EXAMPLES if job.config.trainer.fast_dev_run else None
     with ranks.main_first():
         heartbeat.beat("reading the data")
@@ -289,10 +290,7 @@ def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
     model = task.model()
     if not job.resume and ranks.main:
         task.save(job.folder)
-        if job.config.init_from is not None:
-            checkpoint.load_weights(checkpoint.best(Path(job.config.init_from) / "checkpoints"), model)
-        else:
-            task.load_pretrained(model)
+        load_initial_weights(job.config, task, model, job.folder)
     return model
 
 
@@ -319,9 +317,10 @@ def start_record(
         UserError: a resumed run started with other data.
     """
     config, ranks, record = job.config, compute.ranks, origin.record
-    weights = (
-        ranks.broadcast(lambda: provenance.initial_weights(config)) if record is None else record["weights"]
-    )
+    if record is None:
+        weights = ranks.broadcast(lambda: provenance.initial_weights(config))
+    else:
+        weights = provenance.recorded_weights(record)
     float32_lstm = report_float32_lstm(model, compute, test_compute)
     now = {
         "precision": compute.precision.value,

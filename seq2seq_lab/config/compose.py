@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import ConfigTypeError, OmegaConfBaseException
 
 from seq2seq_lab.config import extensions, foreign, hydra_adapter, inheritance, job_hash
@@ -34,6 +35,7 @@ from seq2seq_lab.errors import UserError, did_you_mean
 
 # Sections whose files are not read when a run is resumed or opened: its checkpoint contains what was read from them.
 NOT_RESUMED = ("embedding", "init_from", "logger")
+INITIAL = ("init_from", "init_part")
 NOT_OPENED = (*NOT_RESUMED, "dataset")
 
 job_hash.register_resolver()
@@ -228,25 +230,32 @@ def inherit(overrides: Sequence[Override]) -> list[str]:
     if bundle is not None:
         cells = expand_cells(bundle.hydra.sweeper, overrides)
         overrides = [override for cell in cells for override in cell]
-    if named := [override for override in overrides if override.key_or_group == "init_from"]:
-        origins = [compose([*bundles, line]).init_from for line in split_values(named[-1])]
-    else:
-        origins = [] if bundle is None else [bundle.init_from]
+    named = {one.key_or_group: split_values(one) for one in overrides if one.key_or_group in INITIAL}
+    nodes = [] if bundle is None else [bundle]
+    if named:
+        nodes = [compose([*bundles, *lines]) for lines in product(*named.values())]
     given = {override.key_or_group for override in overrides}
-    found = [[] if origin is None else _read_inherited(Path(origin), given) for origin in origins]
-    if any(settings != found[0] for settings in found):
+    found = [_read_inherited(node, given) for node in nodes if node.init_from is not None]
+    if any(settings != found[0] for settings in found) or 0 < len(found) < len(nodes):
+        origins = ",".join(str(node.init_from) for node in nodes)
         raise UserError(
-            f"init_from={','.join(map(str, origins))}: these runs have different models or tokenizers. Start one command "
-            f"for each run."
+            f"init_from={origins}: these runs have different models or tokenizers. Start one command for each run."
         )
     return found[0] if found else []
 
 
-def _read_inherited(folder: Path, given: set[str]) -> list[str]:
+def _read_inherited(node: DictConfig, given: set[str]) -> list[str]:
+    folder = Path(node.init_from)
+    given_parts = node.init_part
+    parts = configuration.part_names(
+        OmegaConf.to_container(given_parts) if isinstance(given_parts, ListConfig) else given_parts
+    )
     try:
         saved, chosen = configuration.plain(read_config(folder)), _read_choices(folder)
     except UserError as error:
         raise UserError(f"init_from={error}") from error
+    if parts is not None:
+        return inheritance.select_part(folder, saved, chosen, parts, given)
     choices = inheritance.select_choices(folder, chosen, given)
     if "model" not in given:
         foreign.check_inputs(folder, saved, given, inheritance.GROUPS)

@@ -14,6 +14,11 @@ from seq2seq_lab.errors import UserError
 GROUPS = ("model", "encoder", "decoder", "pooling", "attention", "readout", "initialization", "tokenizer")
 SECTIONS = ("model", "embedding", *GROUPS[1:])
 NULL = "None"  # how Hydra records that a group is null
+TABLES = {
+    "source_embedding": "source",
+    "target_embedding": "target",
+    "readout": "target",
+}  # parts with a vocabulary
 # Pretrained vectors are part of the weights.
 NOT_INHERITED = ("embedding.source.path", "embedding.target.path")
 
@@ -73,6 +78,35 @@ def select_settings(saved: Mapping[str, Any], template: DictConfig, given: Colle
                 if key.partition(".")[0] in sections and key not in (*given, *NOT_INHERITED):
                     settings.append(f"++{key}={literal(value)}")
     return settings
+
+
+def select_part(
+    folder: Path,
+    saved: Mapping[str, Any],
+    chosen: Mapping[str, str],
+    parts: Sequence[str],
+    given: Collection[str],
+) -> list[str]:
+    """Return the values and settings, as overrides, that a run inherits with parts of a saved run's model.
+
+    Args:
+        folder, saved, chosen, given: see `select_choices` and `select_settings`.
+        parts: the names of the parts.
+    """
+    names = {part.partition(".")[0] for part in parts}
+    sides = {TABLES[name] for name in names if name in TABLES}
+    groups = [group for group in GROUPS if group in names or (group == "tokenizer" and sides)]
+    sizes = {f"embedding.{side}.size" for side in sides} | {"model.embedding_size", "model.scale_embeddings"}
+    settings = [
+        f"++{key}={literal(value)}"
+        for key, value in configuration.dotted_settings(
+            {name: saved[name] for name in SECTIONS if saved[name]}
+        )
+        if (key.partition(".")[0] in groups or key in sizes) and key not in given
+    ]
+    left = {*given, *(group for group in GROUPS if group not in groups)}
+    choices = select_choices(folder, chosen, left)
+    return [*(choice for choice in choices if choice.partition("=")[0] not in left), *settings]
 
 
 def list_inheritable(saved: Mapping[str, Any], chosen: Mapping[str, str]) -> set[str]:

@@ -185,6 +185,7 @@ class Config:
 
     seed: Annotated[int, Within(0, 2**32)]
     init_from: str | None
+    init_part: Any  # str | list[str] | None, as a list after the conversion
     cache_dir: str | None
     study: StudyConfig
     task: Slot
@@ -205,6 +206,28 @@ class Config:
     metric: dict[str, Any]  # a Slot by name: the metrics that are added to the task's own
     trainer: TrainerConfig
     logger: Slot
+
+    def __post_init__(self) -> None:
+        self.init_part = part_names(self.init_part)
+
+    def copies(self, part: str) -> bool:
+        """Return whether a part of the model, such as `source_embedding`, has its first weights from `init_from`."""
+        return self.init_from is not None and (self.init_part is None or part in self.init_part)
+
+
+def part_names(init_part: object) -> list[str] | None:
+    """Return the names of `init_part`, given as a name or as a list of names.
+
+    Raises:
+        UserError: it is something else.
+    """
+    names = [init_part] if isinstance(init_part, str) else init_part
+    if names is not None and (not fits(names, list[str]) or not names):
+        raise UserError(
+            f"init_part={init_part} must be a part of the model, or a list of parts, such as "
+            f"init_part=[source_embedding,encoder]."
+        )
+    return names  # type: ignore[return-value]
 
 
 # Settings that the program gives to each job of a study.

@@ -45,7 +45,8 @@ CHOICES = {"encoder": "None", "decoder": "plain", "attention": "none"}
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     """Return a recorded configuration, unchecked, in the form of this version; its sections are changed."""
-    config = bring_up_to_date(config)
+    config = {**bring_up_to_date(config)}
+    config.setdefault("init_part", None)
     decoder = _renamed(config.get("encoder"), ENCODER, DECODER, TO_DECODER)
     if decoder is not None and _is_language_model(config):
         config |= {"encoder": None, "decoder": decoder, "attention": NO_ATTENTION}
@@ -71,7 +72,7 @@ def renamed_key(config: Mapping[str, Any], key: str) -> str | None:
 
 def earlier(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plain configuration in the form of earlier versions, if they have one for what it describes."""
-    sections = dict(config)
+    sections = {key: value for key, value in config.items() if (key, value) != ("init_part", None)}
     encoder = _renamed(
         config.get("decoder"), DECODER, ENCODER, {now: before for before, now in TO_DECODER.items()}
     )

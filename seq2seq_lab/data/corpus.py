@@ -14,17 +14,30 @@ Kind = TypeVar("Kind")
 UNKNOWN = "\N{DOUBLE QUESTION MARK}"
 
 
+# Of the parts of speech of Universal Dependencies, those of content words; the others, except PUNCT, are function words.
+CONTENT_CLASSES = frozenset(("ADJ", "ADV", "NOUN", "NUM", "PROPN", "VERB"))
+
+
 @dataclass(frozen=True, slots=True)
 class Gold:
     """The gold word alignment of one sentence pair.
 
-    Each word is a substring of the plain sentence, in this order. `links` are pairs (source word, target word), counted
-    from 0. All links are sure (S = P in the terms of Och and Ney 2003).
+    Attributes:
+        source_words, target_words: the words. Each is a substring of the plain sentence, in this order.
+        links: the sure links, pairs (source word, target word) counted from 0: S in the terms of Och and Ney 2003.
+        possible: further links that are possible but not sure: P without S.
+        target_classes: the part of speech of each target word, by the tags of Universal Dependencies; words that ask a
+            question, such as "où", are PRON and those of negation PART. None if it is not known.
     """
 
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
     links: frozenset[tuple[int, int]]
+    possible: frozenset[tuple[int, int]] = frozenset()
+    target_classes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.target_classes is None or len(self.target_classes) == len(self.target_words)
 
 
 @dataclass(frozen=True, slots=True)

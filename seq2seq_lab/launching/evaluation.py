@@ -28,7 +28,7 @@ from seq2seq_lab.tasks.base import EvaluationData
 from seq2seq_lab.tasks.loaded import Loaded
 from seq2seq_lab.tasks.parts import KINDS, build_metrics
 from seq2seq_lab.tracking import Trackers
-from seq2seq_lab.training.provenance import provenance
+from seq2seq_lab.training.provenance import provenance, recorded_weights
 from seq2seq_lab.training.records import RESULT_FORMAT, write_result
 
 
@@ -68,7 +68,7 @@ def score(
             task.metrics = (*task.metrics, *build_metrics(run.config))
             data = read_data(run, validation)
         origin = provenance(
-            run.config, data.record, read_record(run.folder)["weights"], run.device, ranks.size
+            run.config, data.record, recorded_weights(read_record(run.folder)), run.device, ranks.size
         )
     validation_precision = choose_validation_precision(run) if validation else run.precision
     evaluations = []

@@ -204,15 +204,11 @@ class WordLinks:
         return {(chosen_W[word], word) for word in self._linked}
 
 
-def link_counts(predicted: Set[Link], sure: Set[Link], possible: Set[Link] | None = None) -> Counts:
-    """Return |A∩S|, |A∩P|, |A| and |S| of one sentence, for predicted links A and gold links S and P ⊇ S.
-
-    Args:
-        possible: the possible links P; None if every gold link is sure.
-    """
-    possible = sure if possible is None else possible
-    assert sure <= possible
-    return len(predicted & sure), len(predicted & possible), len(predicted), len(sure)
+def link_counts(predicted: Set[Link], gold: Gold) -> Counts:
+    """Return |A∩S|, |A∩P|, |A| and |S| of one sentence, for predicted links A, sure gold links S and possible ones P ⊇ S."""
+    sure = len(predicted & gold.links)
+    possible = len(predicted & (gold.possible - gold.links))
+    return sure, sure + possible, len(predicted), len(gold.links)
 
 
 def oracle_links(gold: Gold) -> set[Link]:

@@ -1,6 +1,7 @@
 """The model of classification."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -43,16 +44,18 @@ class Classifier(nn.Module):
     """p(class | text): an embedding, an encoder, a pooling and a readout.
 
     Args:
-        embedding: None for an encoder with its own embeddings.
+        source_embedding: None for an encoder with its own embeddings.
         scale: factor on the embeddings.
         embedding_dropout: probability on the embeddings.
         locked_dropout: one dropout mask per text instead of one per token.
     """
 
+    renamed_weights: ClassVar[Mapping[str, str]] = {"embedding.": "source_embedding."}
+
     def __init__(
         self,
         *,
-        embedding: Embedding | None,
+        source_embedding: Embedding | None,
         encoder: TokenEncoder,
         pooling: Pooling,
         readout: Readout,
@@ -61,7 +64,7 @@ class Classifier(nn.Module):
         locked_dropout: bool,
     ) -> None:
         super().__init__()
-        self.embedding = embedding
+        self.source_embedding = source_embedding
         self.encoder = encoder
         self.pooling = pooling
         self.readout = readout
@@ -86,9 +89,9 @@ class Classifier(nn.Module):
         return norm_BS / norm_BS.sum(1, keepdim=True).clamp_min(torch.finfo(norm_BS.dtype).tiny)
 
     def _embed(self, batch: Texts) -> Tensor:
-        if self.embedding is None:
+        if self.source_embedding is None:
             return self.encoder.embed(batch.source_BS)
-        embedded_BSE = self.embedding(batch.source_BS)
+        embedded_BSE = self.source_embedding(batch.source_BS)
         return self.dropout(embedded_BSE if self.scale == 1 else embedded_BSE * self.scale)
 
     def _classify(self, embedded_BSE: Tensor, batch: Texts) -> Classified:
@@ -114,13 +117,17 @@ def build_classifier(config: Config, vocabulary: int, classes: int) -> Classifie
     pooling: Pooling = part("pooling", config.pooling, KINDS)(
         input_size=size, encoder=encoder.sizes, attention=part("attention", config.attention, KINDS)
     )
+    # The order of the parts is that of their random draws.
+    embedding = build_embedding(source, vocabulary, size) if has_source_table(config) else None
+    readout: Readout = part("readout", config.readout, KINDS)(
+        feature_size=pooling.feature_size, vocabulary_size=classes, table=None
+    )
+    readout.check(weights=False, tokens=False)
     network = Classifier(
-        embedding=build_embedding(source, vocabulary, size) if has_source_table(config) else None,
+        source_embedding=embedding,
         encoder=encoder,
         pooling=pooling,
-        readout=part("readout", config.readout, KINDS)(
-            feature_size=pooling.feature_size, vocabulary_size=classes, table=None
-        ),
+        readout=readout,
         scale=embedding_scale(sizes),
         embedding_dropout=source.dropout,
         locked_dropout=sizes.locked_dropout,

@@ -62,12 +62,12 @@ class LanguageModel(nn.Module):
     """
 
     # Of the names of weights in checkpoints: the beginning of earlier ones, and that of today.
-    renamed_weights: ClassVar[Mapping[str, str]] = {"encoder.": "decoder."}
+    renamed_weights: ClassVar[Mapping[str, str]] = {"encoder.": "decoder.", "embedding.": "target_embedding."}
 
     def __init__(
         self,
         *,
-        embedding: Embedding,
+        target_embedding: Embedding,
         decoder: Decoder,
         readout: Readout,
         scale: float,
@@ -75,7 +75,7 @@ class LanguageModel(nn.Module):
         locked_dropout: bool,
     ) -> None:
         super().__init__()
-        self.embedding = embedding
+        self.target_embedding = target_embedding
         self.decoder = decoder
         self.readout = readout
         self.scale = scale
@@ -84,7 +84,7 @@ class LanguageModel(nn.Module):
     def start(self, batch: Beginnings) -> tuple[LanguageState, Source]:
         """Read the beginnings of sentences except their last token; see `search.base.StepModel`."""
         beginning_BP = batch.beginning_BP
-        source = Source.empty(len(beginning_BP), self.embedding.weight)
+        source = Source.empty(len(beginning_BP), self.target_embedding.weight)
         state = self.decoder.start(source)
         if beginning_BP.shape[1] > 1:
             _, state, _ = self.decoder.unroll(self._embed(beginning_BP[:, :-1]), state, source, False)
@@ -104,7 +104,7 @@ class LanguageModel(nn.Module):
         Args:
             state: the decoder's state before the first token; None for its first state.
         """
-        source = Source.empty(len(inputs_BT), self.embedding.weight)
+        source = Source.empty(len(inputs_BT), self.target_embedding.weight)
         if state is None:
             state = self.decoder.start(source)
         features_BTF, state, _ = self.decoder.unroll(self._embed(inputs_BT), state, source, False)
@@ -112,11 +112,11 @@ class LanguageModel(nn.Module):
 
     def attention_maps(self, inputs_BT: Tensor) -> dict[str, Tensor]:
         """Return maps_BLATT, the self-attention weights of a Transformer, as "decoder"; without one, nothing."""
-        source = Source.empty(len(inputs_BT), self.embedding.weight)
+        source = Source.empty(len(inputs_BT), self.target_embedding.weight)
         return self.decoder.attention_maps(self._embed(inputs_BT), source)
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        embedded = self.embedding(tokens)
+        embedded = self.target_embedding(tokens)
         return self.embedding_dropout(embedded if self.scale == 1 else embedded * self.scale)
 
 
@@ -144,8 +144,9 @@ def build_language_model(config: Config, vocabulary: int) -> LanguageModel:
         vocabulary_size=vocabulary,
         table=None if sizes.tied_embeddings is TiedEmbeddings.none else table.weight,
     )
+    readout.check(weights=False, tokens=False)
     network = LanguageModel(
-        embedding=table,
+        target_embedding=table,
         decoder=decoder,
         readout=readout,
         scale=embedding_scale(sizes),

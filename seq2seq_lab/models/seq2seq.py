@@ -11,7 +11,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.embedding import Embedding
-from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs
+from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, TokenEncoder
 from seq2seq_lab.models.initialization import Initialization
 from seq2seq_lab.models.parts import KINDS
 from seq2seq_lab.models.readouts import Readout
@@ -19,6 +19,7 @@ from seq2seq_lab.models.recurrent import RecurrentLayers
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
 from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_scale, has_source_table
+from seq2seq_lab.models.weight_change import WeightChange
 
 NOT_ONE_NETWORK = (
     "model.share_layers=true requires that encoder and decoder have the same cell, size and number of layers, in one "
@@ -91,58 +92,116 @@ class Seq2Seq(nn.Module):
                 f"attention=additive."
             )
 
-    def encode(self, batch: Any) -> EncoderOutputs:
-        """Encode the source of a batch; see `Encoder.encode`."""
-        return self.encoder.encode(batch, self._embed_source)
+    def encode(self, batch: Any, embedded_BSE: Tensor | None = None) -> EncoderOutputs:
+        """Encode the source of a batch; see `start`."""
+        if embedded_BSE is None:
+            return self.encoder.encode(batch, self.embed_source)
+        read: list[Tensor] = []
 
-    def start(self, batch: Any) -> tuple[Selectable, Source]:
+        def embed(tokens: Tensor) -> Tensor:
+            read.append(tokens)
+            if tokens.shape != embedded_BSE.shape[:2]:
+                raise self._wrong_embeddings(embedded_BSE, f"tokens of shape {[*tokens.shape]}")
+            return embedded_BSE
+
+        encoded = self.encoder.encode(batch, embed)
+        if not read:
+            raise self._wrong_embeddings(embedded_BSE, "no tokens")
+        return encoded
+
+    def _wrong_embeddings(self, embedded_BSE: Tensor, expected: str) -> UserError:
+        return UserError(
+            f"embedded_BSE of shape {[*embedded_BSE.shape]} is not allowed: encoder={type(self.encoder).__name__} embeds "
+            f"{expected}. Give what embed_source returns for the tokens that it embeds, or leave it out."
+        )
+
+    def start(self, batch: Any, embedded_BSE: Tensor | None = None) -> tuple[Selectable, Source]:
         """Encode a batch: return the decoder's state before the first target token, and the encoded source.
 
         Args:
             batch: what the encoder encodes; see `Encoder.encode`.
+            embedded_BSE: replaces the embeddings that the encoder reads, as `embed_source` returns them; it may require
+                gradients.
 
         Raises:
-            UserError: a source has more positions than the model can attend to.
+            UserError: a source has more positions than the model can attend to, or others than the readout can copy.
         """
-        encoded = self.encode(batch)
+        encoded = self.encode(batch, embedded_BSE)
         name = "An image" if self.encoder.source == "images" else "A source sentence"
         self.check_length(max(encoded.lengths), name)
         source = Source.encoded(encoded, self.decoder.project)
+        if self.readout.needs_tokens:
+            if batch.source_BS.shape != encoded.outputs_BSM.shape[:2]:
+                raise UserError(
+                    f"readout={type(self.readout).__name__} reads a token at each output of the encoder, but "
+                    f"encoder={type(self.encoder).__name__} has fewer outputs than tokens. Choose another of the two."
+                )
+            source = source._replace(tokens_BS=batch.source_BS)
         return self.decoder.start(source), source
 
     def step_features(
         self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
     ) -> tuple[Tensor, Selectable, Tensor | None]:
-        """Read one target token: return (features_NF for the readout, the next state, weights_NS or None).
+        """Read one target token: return (features_NF, the next state, weights_NS or None); see `read_out`.
 
         Args:
-            with_weights: see `Decoder.step`.
+            with_weights: see `Decoder.step`; true if the readout needs the weights.
         """
-        return self.decoder.step(self._embed_target(token_N), state, source, with_weights)
+        with_weights = with_weights or self.readout.needs_weights
+        return self.decoder.step(self.embed_target(token_N), state, source, with_weights)
+
+    def read_out(self, features_NF: Tensor, weights_NS: Tensor | None, source: Source) -> Tensor:
+        """Return logits_NV or log-probabilities of one step."""
+        if not self.readout.needs_weights:
+            return self.readout(features_NF, weights_NS, source)
+        assert weights_NS is not None
+        scores_N1V: Tensor = self.readout(features_NF[:, None], weights_NS[:, None], source)
+        return scores_N1V[:, 0]
 
     def step(
-        self, token_N: Tensor, state: Any, source: Source, with_weights: bool = True
+        self,
+        token_N: Tensor,
+        state: Any,
+        source: Source,
+        with_weights: bool = True,
+        *,
+        change: WeightChange | None = None,
     ) -> tuple[Tensor, Selectable, Tensor | None]:
         """Read one target token: return (log_probs_NV of the next, the next state, weights_NS or None).
 
         Args:
-            with_weights: see `Decoder.step`.
+            with_weights: see `step_features`.
+            change: changes the attention weights that the context is computed with.
         """
+        source = self._changed(source, change)
         features_NF, state, weights_NS = self.step_features(token_N, state, source, with_weights)
-        return log_softmax(self.readout(features_NF)), state, weights_NS
+        return log_softmax(self.read_out(features_NF, weights_NS, source)), state, weights_NS
 
     def unroll(
-        self, inputs_BT: Tensor, state: Any, source: Source, with_weights: bool = True
+        self,
+        inputs_BT: Tensor,
+        state: Any,
+        source: Source,
+        with_weights: bool = True,
+        *,
+        embedded_inputs_BTE: Tensor | None = None,
+        change: WeightChange | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Read a whole target: return (logits_BTV, weights_BTS or None); row t of both belongs to output t.
+        """Read a whole target: return (logits_BTV or log-probabilities, weights_BTS or None).
+
+        Row t of both belongs to output t.
 
         Args:
-            with_weights: see `Decoder.step`.
+            with_weights: see `step_features`.
+            embedded_inputs_BTE: replaces the embeddings of the inputs, as `embed_target` returns them; it may require
+                gradients.
+            change: see `step`.
         """
-        features_BTF, _, weights_BTS = self.decoder.unroll(
-            self._embed_target(inputs_BT), state, source, with_weights
-        )
-        return self.readout(features_BTF), weights_BTS
+        source, with_weights = self._changed(source, change), with_weights or self.readout.needs_weights
+        if embedded_inputs_BTE is None:
+            embedded_inputs_BTE = self.embed_target(inputs_BT)
+        features_BTF, _, weights_BTS = self.decoder.unroll(embedded_inputs_BTE, state, source, with_weights)
+        return self.readout(features_BTF, weights_BTS, source), weights_BTS
 
     def forward(
         self, batch: Any, inputs_BT: Tensor, with_weights: bool = True
@@ -159,16 +218,30 @@ class Seq2Seq(nn.Module):
         """
         _, source = self.start(batch)
         return {
-            **self.encoder.attention_maps(batch, self._embed_source),
-            **self.decoder.attention_maps(self._embed_target(inputs_BT), source),
+            **self.encoder.attention_maps(batch, self.embed_source),
+            **self.decoder.attention_maps(self.embed_target(inputs_BT), source),
         }
 
-    def _embed_source(self, tokens: Tensor) -> Tensor:
-        assert self.source_embedding is not None
+    def embed_source(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings of source tokens that the encoder reads, scaled and with dropout."""
+        if self.source_embedding is None:
+            assert isinstance(self.encoder, TokenEncoder)
+            return self.encoder.embed(tokens)
         return self.source_dropout(self._scale(self.source_embedding(tokens)))
 
-    def _embed_target(self, tokens: Tensor) -> Tensor:
+    def embed_target(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings of target tokens that the decoder reads, scaled and with dropout."""
         return self.target_dropout(self._scale(self.target_embedding(tokens)))
+
+    def _changed(self, source: Source, change: WeightChange | None) -> Source:
+        if change is None:
+            return source
+        if not self.attends:
+            raise UserError(
+                "change: this model has no attention weights to change. Use a model with attention."
+            )
+        change.check(*self.decoder.heads)
+        return source._replace(change=change)
 
     def _scale(self, embedded: Tensor) -> Tensor:
         return embedded if self.scale == 1 else embedded * self.scale
@@ -244,6 +317,7 @@ def build_seq2seq(
         vocabulary_size=target_vocabulary,
         table=None if tied is TiedEmbeddings.none else target_embedding.weight,
     )
+    readout.check(weights=decoder.attends, tokens=joint and source_vocabulary is not None)
     network = Seq2Seq(
         source_embedding=source_embedding,
         target_embedding=target_embedding,

@@ -9,6 +9,7 @@ from torch import Tensor
 from seq2seq_lab.models.encoders.base import EncoderOutputs
 from seq2seq_lab.models.masking import padding_mask
 from seq2seq_lab.models.recurrent import RecurrentState
+from seq2seq_lab.models.weight_change import WeightChange
 
 
 class Source(NamedTuple):
@@ -19,6 +20,8 @@ class Source(NamedTuple):
         lengths_B: number of real tokens of each sentence.
         mask: True at real tokens, shape B1S; None if no sentence is padded.
         final: final state of the encoder; None if it has none.
+        tokens_BS: source ids, for a readout that needs them; else None.
+        change: how the attention weights are changed; None: they are not.
     """
 
     encoder_outputs_BSM: Tensor
@@ -26,6 +29,8 @@ class Source(NamedTuple):
     lengths_B: Tensor
     mask: Tensor | None
     final: RecurrentState | None
+    tokens_BS: Tensor | None = None
+    change: WeightChange | None = None
 
     @classmethod
     def encoded(cls, encoded: EncoderOutputs, project: Callable[[Tensor], Tensor]) -> "Source":
@@ -60,4 +65,6 @@ class Source(NamedTuple):
             self.lengths_B.index_select(0, index_N),
             None if self.mask is None else self.mask.index_select(0, index_N),
             None if self.final is None else self.final.select(index_N),
+            None if self.tokens_BS is None else self.tokens_BS.index_select(0, index_N),
+            self.change,
         )

@@ -64,14 +64,15 @@ def check_tables(config: Config, joint: bool) -> None:
         )
     for side, table in vars(config.embedding).items():
         key = f"embedding.{side}"
-        if table.frozen and table.path is None and config.init_from is None:
+        copied = config.copies(f"{side}_embedding")
+        if table.frozen and table.path is None and not copied:
             raise UserError(
                 f"{key}.frozen=true requires pretrained vectors. Set {key}.path=FILE, or {key}.frozen=false."
             )
-        if table.path is not None and config.init_from is not None:
+        if table.path is not None and copied:
             raise UserError(
-                f"{key}.path={table.path} cannot be combined with init_from={config.init_from}, which loads all embeddings. "
-                f"Leave one of them out."
+                f"{key}.path={table.path} cannot be combined with init_from={config.init_from}, which loads the same "
+                f"embeddings. Leave one of them out."
             )
 
 

@@ -20,6 +20,7 @@ from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.tasks.base import Task
 from seq2seq_lab.tracking import Trackers
+from seq2seq_lab.training.initial import use_vocabulary
 
 EXAMPLES = 2  # of the validation split
 
@@ -35,7 +36,7 @@ def check_components(config: Config, task: Task, model: Any, compute: Compute) -
     if not custom_components(config):
         return
     tried = copy.copy(task)  # `load` sets attributes
-    saved = None if config.init_from is None else Path(config.init_from)
+    saved = use_vocabulary(config, tried)
     with named_components(config), quiet(), torch.random.fork_rng(), tempfile.TemporaryDirectory() as folder:
         data = tried.load(cache_folder(config.cache_dir), saved, EXAMPLES)
         alone = Compute(compute.device, compute.precision)

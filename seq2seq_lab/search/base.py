@@ -3,13 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from seq2seq_lab.errors import require
+
+if TYPE_CHECKING:
+    from seq2seq_lab.search.trace import SearchTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,22 @@ class StepModel(Protocol):
 class Search(Protocol):
     """Produces sentences; each file of `conf/search/` names a class."""
 
-    def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each example of the batch, the best first or in the order of the draws."""
+    def __call__(
+        self,
+        model: StepModel,
+        batch: SearchBatch,
+        with_weights: bool,
+        *,
+        prefix: Sequence[Sequence[int]] | None = None,
+        trace: "SearchTrace | None" = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each example of the batch, the best first or in the order of the draws.
+
+        Args:
+            prefix: for each example, the target ids that every hypothesis begins with; `<eos>` may be the last one. Their
+                log-probabilities are the model's. Evaluation does not pass this argument and the next.
+            trace: records the search.
+        """
         ...
 
 

@@ -1,5 +1,6 @@
 """Beam search: the K most probable prefixes, extended together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
-from seq2seq_lab.search.frontier import Frontier, hypotheses
+from seq2seq_lab.search.frontier import Frontier
+from seq2seq_lab.search.trace import SearchTrace
 
 
 class BeamSearch:
@@ -55,8 +57,18 @@ class BeamSearch:
         return self.coverage_penalty > 0
 
     @torch.no_grad()
-    def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
-        frontier = Frontier(model, batch, self.limits, with_weights)
+    def __call__(
+        self,
+        model: StepModel,
+        batch: SearchBatch,
+        with_weights: bool,
+        *,
+        prefix: Sequence[Sequence[int]] | None = None,
+        trace: SearchTrace | None = None,
+    ) -> list[list[Hypothesis]]:
+        frontier = Frontier(
+            model, batch, self.limits, with_weights, width=self.size, prefix=prefix, trace=trace
+        )
         device, count = batch.index_B.device, len(batch.index_B)
         token_AK = torch.full((count, self.size), SOS, device=device)
         total_AK = torch.full((count, self.size), float("-inf"), device=device)
@@ -84,9 +96,12 @@ class BeamSearch:
                     ~finished_AK, float("-inf")
                 )
                 best.add(frontier.sentence_A, _Best(score_AK, total_AK, ended_AK, tokens_AKT, parents_AKT))
-            total_AK = total_AK.masked_fill(finished_AK, float("-inf"))
+            reached_AK, total_AK = total_AK, total_AK.masked_fill(finished_AK, float("-inf"))
             reachable_A = total_AK.amax(1) / _length_penalty(frontier.longest_A, self.length_penalty)
             active_A = reachable_A > best.score_BF[frontier.sentence_A, -1]
+            if trace is not None:
+                kept = {"token_AK": token_AK, "parent_AK": parent_AK, "log_prob_AK": reached_AK}
+                trace.extend(frontier.sentence_A, active_A, **kept, finished_AK=finished_AK)
             kept_A = frontier.keep(active_A, self.size, t)
             if kept_A is not None:
                 if not len(kept_A):
@@ -101,9 +116,7 @@ class BeamSearch:
             longest = int(to_host((best.tokens_BFT != PAD).sum(-1).max()))
             step_T = torch.arange(longest, device=device)
             weights_BFTS = frontier.weights_BTKS[sentence_B11, step_T, best.parents_BFT[..., :longest]]
-        return hypotheses(
-            best.tokens_BFT, best.log_prob_BF, best.score_BF, weights_BFTS, frontier.source_lengths_B
-        )
+        return frontier.hypotheses(best.tokens_BFT, best.log_prob_BF, best.score_BF, weights_BFTS)
 
     def _attention(self, weights_AKS: Tensor | None) -> Tensor:
         if weights_AKS is None:

@@ -1,12 +1,16 @@
 """What all searches share: the active hypotheses of a batch, and the conversion of the results."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
+from seq2seq_lab.errors import require
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
+from seq2seq_lab.search.trace import SearchTrace
 
 CHECK_EVERY = 8  # steps on a GPU between checks for finished sentences; each check waits for the GPU
 
@@ -22,7 +26,15 @@ class Frontier:
     """
 
     def __init__(
-        self, model: StepModel, batch: SearchBatch, limits: LengthLimits, with_weights: bool
+        self,
+        model: StepModel,
+        batch: SearchBatch,
+        limits: LengthLimits,
+        with_weights: bool,
+        *,
+        width: int,
+        prefix: Sequence[Sequence[int]] | None,
+        trace: SearchTrace | None,
     ) -> None:
         device, count = batch.index_B.device, len(batch.index_B)
         self._model = model
@@ -35,6 +47,10 @@ class Frontier:
         self.source_lengths_B: Tensor = self._source.lengths_B
         self._with_weights = with_weights
         self.weights_BTKS: Tensor | None = None
+        self._prefix_BT = None if prefix is None else prefix_ids(prefix, longest).to(device)
+        self.trace = trace
+        if trace is not None:
+            trace.start(count, width)
 
     @property
     def longest_A(self) -> Tensor:
@@ -56,11 +72,16 @@ class Frontier:
             read_AK.flatten(), self._state, self._source, with_weights or self._with_weights
         )
         log_probs_AKV = log_probs_NV.reshape(*read_AK.shape, -1)
+        forced_AKV = self._force(log_probs_AKV, t)
         for token in (PAD, SOS):
             log_probs_AKV[..., token] = float("-inf")
         if self._shortest_B is not None:
             early_A = self._shortest_B[self.sentence_A] > t
             log_probs_AKV[..., EOS].masked_fill_(early_A[:, None], float("-inf"))
+        if self.trace is not None:
+            self.trace.read(log_probs_AKV)
+        if forced_AKV is not None:
+            log_probs_AKV = torch.where(forced_AKV.isnan(), log_probs_AKV, forced_AKV)
         if t == 0 and width > 1:
             log_probs_AKV = log_probs_AKV.repeat(1, width, 1)  # not expanded: a search may write to it
             self._state = self._state.select(self.sentence_A.repeat_interleave(width))
@@ -72,6 +93,24 @@ class Frontier:
                 self.weights_BTKS = weights_AKS.new_zeros(count, self.steps, width, weights_AKS.shape[-1])
             self.weights_BTKS[self.sentence_A, t] = weights_AKS
         return log_probs_AKV, weights_AKS
+
+    def _force(self, log_probs_AKV: Tensor, t: int) -> Tensor | None:
+        """Return log-probabilities with 0 probability for all tokens but that of the prefix, NaN where it has ended.
+
+        Raises:
+            UserError: the vocabulary does not have a token of the prefix.
+        """
+        if self._prefix_BT is None or t >= self._prefix_BT.shape[1]:
+            return None
+        if t == 0:
+            most = log_probs_AKV.shape[-1] - 1
+            highest = int(self._prefix_BT.max())
+            require(highest <= most, "prefix", f"[…, {highest}, …]", f"ids from 0 to {most}")
+        token_A11 = self._prefix_BT[self.sentence_A, t][:, None, None]
+        token_AK1 = token_A11.expand(*log_probs_AKV.shape[:2], 1)
+        forced_AKV = torch.full_like(log_probs_AKV, float("-inf"))
+        forced_AKV.scatter_(-1, token_AK1, log_probs_AKV.gather(-1, token_AK1))
+        return forced_AKV.masked_fill_(token_A11 == PAD, float("nan"))
 
     def reorder(self, parent_AK: Tensor) -> None:
         """Replace the K hypotheses of each sentence by its hypotheses `parent_AK`."""
@@ -97,6 +136,44 @@ class Frontier:
             self._source = self._source.select(index_A)
         self.sentence_A = self.sentence_A[index_A]
         return index_A
+
+    def hypotheses(
+        self, tokens_BKT: Tensor, log_prob_BK: Tensor, score_BK: Tensor, weights_BKTS: Tensor | None
+    ) -> list[list[Hypothesis]]:
+        """Return the outputs of each sentence; see `hypotheses`."""
+        found = hypotheses(tokens_BKT, log_prob_BK, score_BK, weights_BKTS, self.source_lengths_B)
+        if self.trace is not None:
+            self.trace.finish(found)
+        return found
+
+
+def prefix_ids(prefix: Sequence[Sequence[int]], longest: Sequence[int]) -> Tensor:
+    """Return forced tokens, padded: int64, BT.
+
+    Args:
+        prefix: the ids of each sentence; see `Search`.
+        longest: the maximum number of tokens of each sentence.
+
+    Raises:
+        UserError: the prefixes are not those of the sentences, too long, or contain special tokens.
+    """
+    require(
+        len(prefix) == len(longest),
+        "prefix",
+        f"[{len(prefix)} lists]",
+        f"one list for each of {len(longest)} sentences",
+    )
+    for i, (ids, most) in enumerate(zip(prefix, longest, strict=True)):
+        special = min(ids, default=0) < 0 or PAD in ids or SOS in ids or EOS in ids[:-1]
+        require(not special, f"prefix[{i}]", list(ids), "ids of words, and <eos> as the last one")
+        require(
+            len(ids) <= most,
+            f"prefix[{i}]",
+            f"[{len(ids)} tokens]",
+            f"{most} tokens, the length limit of search.*",
+        )
+    width = max(map(len, prefix))
+    return torch.tensor([[*ids, *[PAD] * (width - len(ids))] for ids in prefix]).long()
 
 
 def hypotheses(

@@ -1,6 +1,7 @@
 """Searches that never revise a token."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,7 +9,8 @@ from torch import Tensor
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import require
 from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
-from seq2seq_lab.search.frontier import Frontier, hypotheses
+from seq2seq_lab.search.frontier import Frontier
+from seq2seq_lab.search.trace import SearchTrace
 
 
 class PathSearch(ABC):
@@ -37,8 +39,18 @@ class PathSearch(ABC):
         """
 
     @torch.no_grad()
-    def __call__(self, model: StepModel, batch: SearchBatch, with_weights: bool) -> list[list[Hypothesis]]:
-        frontier = Frontier(model, batch, self.limits, with_weights)
+    def __call__(
+        self,
+        model: StepModel,
+        batch: SearchBatch,
+        with_weights: bool,
+        *,
+        prefix: Sequence[Sequence[int]] | None = None,
+        trace: SearchTrace | None = None,
+    ) -> list[list[Hypothesis]]:
+        frontier = Frontier(
+            model, batch, self.limits, with_weights, width=self.paths, prefix=prefix, trace=trace
+        )
         token_AK = batch.index_B.new_full((len(batch.index_B), self.paths), SOS)
         live_AK = torch.ones_like(token_AK, dtype=torch.bool)
         tokens_BKT = token_AK.new_full((*token_AK.shape, frontier.steps), PAD)
@@ -51,7 +63,16 @@ class PathSearch(ABC):
             token_AK = torch.where(live_AK, chosen_AK, PAD)
             log_prob_BK[sentence_A] += torch.where(live_AK, gained_AK, 0.0).float()
             tokens_BKT[sentence_A, :, t] = token_AK
-            live_AK = live_AK & (token_AK != EOS) & (frontier.longest_A > t + 1)[:, None]
+            read_AK, live_AK = live_AK, live_AK & (token_AK != EOS) & (frontier.longest_A > t + 1)[:, None]
+            if trace is not None:
+                trace.extend(
+                    sentence_A,
+                    live_AK.any(1),
+                    token_AK=token_AK,
+                    parent_AK=torch.arange(self.paths).expand_as(token_AK),
+                    log_prob_AK=log_prob_BK[sentence_A].masked_fill(~read_AK, float("-inf")),
+                    finished_AK=~live_AK,
+                )
             kept_A = frontier.keep(live_AK.any(1), self.paths, t)
             if kept_A is not None:
                 if not len(kept_A):
@@ -59,4 +80,4 @@ class PathSearch(ABC):
                 token_AK, live_AK = token_AK[kept_A], live_AK[kept_A]
         weights_BTKS = frontier.weights_BTKS
         weights_BKTS = None if weights_BTKS is None else weights_BTKS.transpose(1, 2)
-        return hypotheses(tokens_BKT, log_prob_BK, log_prob_BK, weights_BKTS, frontier.source_lengths_B)
+        return frontier.hypotheses(tokens_BKT, log_prob_BK, log_prob_BK, weights_BKTS)

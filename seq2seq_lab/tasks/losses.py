@@ -18,6 +18,9 @@ def cross_entropy(logits_BTV: Tensor, outputs_BT: Tensor, label_smoothing: float
     """Return the cross-entropy in nats, summed over the real target tokens: a scalar, in float32 or wider.
 
     With label smoothing ε the target distribution is (1 − ε) one-hot + ε uniform (Szegedy 2016, §7).
+
+    Args:
+        logits_BTV: or log-probabilities, which `log_softmax` does not change; so are those of the other losses.
     """
     total: Tensor = _CrossEntropy.apply(logits_BTV.flatten(0, 1), outputs_BT.flatten(), label_smoothing)  # type: ignore[no-untyped-call]
     return total

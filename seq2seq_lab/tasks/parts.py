@@ -57,6 +57,8 @@ def check_groups(config: Config) -> None:
                 f"{group}=null is not allowed: {task} uses this group. Choose a value, {group}=VALUE."
             )
         if slot is not None and group not in used:
+            if group in (config.init_part or ()):
+                raise UserError(f"init_part={group} is not a part of the model of {task}. Leave it out.")
             raise UserError(
                 f"{group}={slot.get('_target_')} is not allowed: {task} does not use this group. "
                 f"{target.replacement(group, slot)}"

@@ -9,7 +9,7 @@ import logging
 import re
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -272,14 +272,67 @@ def load_checked_weights(checkpoint: Path, model: nn.Module) -> None:
             weights[_renamed(name, model)].copy_(weight)
 
 
+def copy_parts(checkpoint: Path, model: nn.Module, parts: Sequence[str]) -> None:
+    """Copy the weights of parts of another model into a model that has these parts; see `saved_shapes`.
+
+    Raises:
+        UserError: the checkpoint is damaged, or a weight is missing or has another shape in one of the two models.
+    """
+    if (reason := damage(checkpoint)) is not None:
+        raise UserError(f"The checkpoint {checkpoint} cannot be used: {reason}. Restore it from a copy.")
+    weights, saved = model.state_dict(), saved_shapes(checkpoint, parts)
+    ours = {name: tuple(weight.shape) for name, weight in weights.items() if _is_in(name, parts)}
+    if difference := _difference(saved, ours):
+        raise UserError(
+            f"init_part={','.join(parts)}: the two models differ: {difference}. Leave the settings of these parts out: they "
+            f"are inherited from the run of init_from."
+        )
+    with torch.no_grad(), safe_open(checkpoint / "model.safetensors", framework="pt") as file:
+        for name in saved:
+            weights[name].copy_(file.get_tensor(name))
+
+
+def saved_shapes(checkpoint: Path, parts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of parts, names of modules such as `encoder`, in a checkpoint.
+
+    Raises:
+        UserError: a part has no weights.
+    """
+    shapes = _shapes(checkpoint)
+    check_parts(shapes, parts, f"the model of {checkpoint}, where a weight of several parts is in the first")
+    return {name: shape for name, shape in shapes.items() if _is_in(name, parts)}
+
+
+def check_parts(weights: Collection[str], parts: Sequence[str], model: str) -> None:
+    """Check that each part has weights among the names of a model's weights.
+
+    Raises:
+        UserError: names the first part without weights.
+    """
+    known = sorted({name.partition(".")[0] for name in weights})
+    for part in parts:
+        if not any(_is_in(name, [part]) for name in weights):
+            raise UserError(
+                f"init_part={part} is not a part of {model}.{did_you_mean(part, known)} Parts: {', '.join(known)}."
+            )
+
+
+def _is_in(name: str, parts: Sequence[str]) -> bool:
+    return f"{name}.".startswith(tuple(f"{part}." for part in parts))
+
+
+def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
 def mismatch(checkpoint: Path, model: nn.Module) -> str | None:
     """Return the first weight whose shape differs between a checkpoint and a model, or None. Reads no weights."""
-    with safe_open(checkpoint / "model.safetensors", framework="pt") as file:
-        saved = {
-            _renamed(name, model): tuple(file.get_slice(name).get_shape())
-            for name in file.keys()  # noqa: SIM118
-        }
-    weights = {name: tuple(weight.shape) for name, weight in _weights(model).items()}
+    saved = {_renamed(name, model): shape for name, shape in _shapes(checkpoint).items()}
+    return _difference(saved, {name: tuple(weight.shape) for name, weight in _weights(model).items()})
+
+
+def _difference(saved: Mapping[str, tuple[int, ...]], weights: Mapping[str, tuple[int, ...]]) -> str | None:
     for name in sorted(saved.keys() | weights.keys()):
         before, now = (shapes.get(name, "missing") for shapes in (saved, weights))
         if before != now:

@@ -33,7 +33,7 @@ _data_records: dict[str, dict[str, Any]] = {}  # by the settings of task and dat
 
 
 def provenance(
-    config: Config, data: Mapping[str, Any], weights: str | None, device: torch.device, ranks: int
+    config: Config, data: Mapping[str, Any], weights: Mapping[str, Any], device: torch.device, ranks: int
 ) -> dict[str, Any]:
     """Return what `run.json` and `result.json` record of a run or an evaluation that starts now.
 
@@ -48,7 +48,7 @@ def provenance(
         "data": dict(data),
         "components": components(config),
         "source": source(),
-        "weights": weights,
+        **weights,
         "machine": {
             "device": device.type,
             "device_name": device_name(device),
@@ -85,11 +85,27 @@ def source() -> str:
     return digest.hexdigest()
 
 
-def initial_weights(config: Config) -> str | None:
-    """Return the SHA-256 of the weights that `init_from` names; None if it is not set or has no checkpoints."""
-    if config.init_from is None or not checkpoint.any_in(Path(config.init_from) / "checkpoints"):
-        return None
-    return sha256(checkpoint.best(Path(config.init_from) / "checkpoints") / "model.safetensors")
+def initial_weights(config: Config) -> dict[str, Any]:
+    """Return the first weights of a run.
+
+    Returns:
+        "weights": the SHA-256 of the file of `init_from`, None if it is not set or has no checkpoints; with `init_part`,
+        "copied_weights": the names and shapes of the weights that are copied.
+    """
+    folder = Path(config.init_from or "") / "checkpoints"
+    if config.init_from is None or not checkpoint.any_in(folder):
+        return {"weights": None}
+    best = checkpoint.best(folder)
+    found: dict[str, Any] = {"weights": sha256(best / "model.safetensors")}
+    if config.init_part is not None:
+        shapes = checkpoint.saved_shapes(best, config.init_part)
+        found["copied_weights"] = {name: list(shape) for name, shape in shapes.items()}
+    return found
+
+
+def recorded_weights(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record has of `initial_weights`."""
+    return {key: record[key] for key in ("weights", "copied_weights") if key in record}
 
 
 def current(config: Config, read_data: Callable[[Config], dict[str, Any]]) -> dict[str, Any]:
@@ -107,7 +123,7 @@ def current(config: Config, read_data: Callable[[Config], dict[str, Any]]) -> di
         "data": _data_records[key],
         "components": components(config),
         "source": source(),
-        "weights": initial_weights(config),
+        **initial_weights(config),
     }
 
 

@@ -86,6 +86,7 @@ def test_every_field_has_a_default_in_the_files(node: DictConfig) -> None:
         "study",
         "seed",
         "init_from",
+        "init_part",
         "cache_dir",
     } == set(plain(node))
     assert not OmegaConf.missing_keys(node)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
+from seq2seq_lab.data.corpus import CONTENT_CLASSES, Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar import Grammar, held_out, lexicon
 from seq2seq_lab.data.grammar.clauses import Clauses
 from seq2seq_lab.data.grammar.noun_kinds import ANIMALS, KINDS, PEOPLE
@@ -298,6 +298,38 @@ def test_a_contraction_carries_the_links_of_both_parts() -> None:
     au, _ = spell_french([Word("à", ("at",)), Word("le/l'", ("the",)), Word("roi", ("king",))])
     assert au.form == "au"
     assert set(au.links) == {"at", "the"}
+
+
+def test_every_french_word_has_a_class(golds: list[Gold]) -> None:
+    """It depends on the use of the word: "le" is an article or a pronoun, "suis" is follow or am."""
+    classes: dict[str, set[str]] = {}
+    for pair in golds:
+        assert pair.target_classes is not None
+        for word, of_word in zip(pair.target_words, pair.target_classes, strict=True):
+            classes.setdefault(word, set()).add(of_word)
+    assert set.union(*classes.values()) == CONTENT_CLASSES | {
+        *("ADP", "AUX", "CCONJ", "DET", "PART", "PRON", "PUNCT", "SCONJ")
+    }
+    several = {word: of_word for word, of_word in classes.items() if len(of_word) > 1}
+    assert several["le"] == several["les"] == several["l'"] == {"DET", "PRON"}
+    assert several["que"] == several["qu'"] == {"SCONJ", "PRON"}
+    assert several["suis"] == {"AUX", "VERB"}
+    assert several["des"] == {"ADP", "DET"}  # of the, and the plural of a
+    functions = {word for word, of_word in classes.items() if not of_word <= CONTENT_CLASSES}
+    assert len(functions) < 80 < 300 < len(classes)
+
+
+@pytest.mark.parametrize(
+    ("words", "classes"),
+    [
+        ("où est-ce que Julie a travaillé ?", "PRON PART SCONJ PROPN AUX VERB PUNCT"),
+        ("la chanteuse et Paul l' ont aimée .", "DET NOUN CCONJ PROPN PRON AUX VERB PUNCT"),
+        ("elle voit l' ami heureux lentement .", "PRON VERB DET NOUN ADJ ADV PUNCT"),
+    ],
+)
+def test_the_classes_of_a_sentence(golds: list[Gold], words: str, classes: str) -> None:
+    (first, *_) = (pair.target_classes for pair in golds if " ".join(pair.target_words) == words)
+    assert first == tuple(classes.split())
 
 
 def test_lengths_are_spread_and_the_test_split_has_long_sentences(corpus: Corpus) -> None:

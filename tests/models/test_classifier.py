@@ -1,10 +1,12 @@
 """The classifier and its poolings: padding has no effect, and the formulas are those of the papers."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from seq2seq_lab.models.attention import (
@@ -29,6 +31,7 @@ from seq2seq_lab.models.pooling import (
 from seq2seq_lab.models.readouts import LinearReadout
 from seq2seq_lab.models.recurrent import RecurrentSpec
 from seq2seq_lab.models.transformer import TransformerSpec
+from seq2seq_lab.training import checkpoint
 
 LENGTHS = (5, 2, 7, 5)
 POOLINGS = ("last", "mean", "max", "first", "attention", "attender")
@@ -73,7 +76,7 @@ def classifier(
     )
     pooling = pooling_of(kind, encoder.sizes, size, spec)
     return Classifier(
-        embedding=Embedding(12, size, size, frozen=False),
+        source_embedding=Embedding(12, size, size, frozen=False),
         encoder=encoder,
         pooling=pooling,
         readout=LinearReadout(pooling.feature_size, classes, None),
@@ -115,7 +118,7 @@ def test_the_last_state_is_that_of_torch() -> None:
     batch = batch_of((5, 5), 5)
     reference = nn.GRU(6, 6, batch_first=True).double()
     reference.load_state_dict(dict(model.encoder.layers.layers[0].named_parameters()))
-    _, final_1BH = reference(model.embedding(batch.source_BS))
+    _, final_1BH = reference(model.source_embedding(batch.source_BS))
     torch.testing.assert_close(model(batch).logits_BC, model.readout.linear(final_1BH[0]))
 
 
@@ -124,7 +127,7 @@ def test_poolings_of_outputs_from_their_formulas(kind: str) -> None:
     model, batch = classifier(kind), batch_of(LENGTHS, 9)
     found = model(batch).logits_BC
     for row, length in enumerate(LENGTHS):
-        embedded_1SE = model.embedding(batch.source_BS[row : row + 1, :length])
+        embedded_1SE = model.source_embedding(batch.source_BS[row : row + 1, :length])
         outputs = [*model.encoder(embedded_1SE, (length,)).outputs_BSM[0]]
         vector_M = {
             "mean": sum(outputs) / length,
@@ -156,7 +159,7 @@ def test_the_last_state_of_an_encoder_without_one_is_the_mean_of_its_outputs() -
 def test_attention_over_states_from_its_formula() -> None:
     model = classifier("attention", "gru", bidirectional=False, layers=1)
     batch = batch_of((4,), 4)
-    encoded = model.encoder(model.embedding(batch.source_BS), (4,))
+    encoded = model.encoder(model.source_embedding(batch.source_BS), (4,))
     attention, final_H = model.pooling.attention, encoded.final.hidden_LBH[-1, 0]
     scores = [
         attention.energy.weight[0] @ torch.tanh(attention.query.weight @ final_H + attention.key(h_H))
@@ -175,7 +178,7 @@ def test_the_attender_from_its_formula() -> None:
     pooling = model.pooling
     found = model(batch)
     for row, length in enumerate(LENGTHS):
-        embedded_1SE = model.embedding(batch.source_BS[row : row + 1, :length])
+        embedded_1SE = model.source_embedding(batch.source_BS[row : row + 1, :length])
         states_1SH, _ = pooling.layers(embedded_1SE, None)
         gates = [torch.sigmoid(pooling.gate(state_H)).item() for state_H in states_1SH[0]]
         gated_1SE = embedded_1SE * torch.tensor(gates, dtype=torch.float64)[None, :, None]
@@ -195,9 +198,21 @@ def test_the_attender_trains_both_networks() -> None:
         assert weight.grad.abs().sum() > 0, name
 
 
+def test_weights_recorded_with_the_earlier_name_of_the_embedding_are_loaded(tmp_path: Path) -> None:
+    model = classifier("attender", "lstm")
+    weights = {name.removeprefix("source_"): weight for name, weight in model.state_dict().items()}
+    save_file(weights, tmp_path / "model.safetensors")
+    other = classifier("attender", "lstm")
+    torch.nn.init.zeros_(other.source_embedding.weight)
+    checkpoint.load_checked_weights(tmp_path, other)
+    assert torch.equal(other.source_embedding.weight, model.source_embedding.weight)
+
+
 def test_the_published_number_of_trainable_parameters() -> None:
     model = classifier("attender", "lstm", size=100, classes=2)
-    trainable = [weight for name, weight in model.named_parameters() if not name.startswith("embedding")]
+    trainable = [
+        weight for name, weight in model.named_parameters() if not name.startswith("source_embedding")
+    ]
     assert sum(weight.numel() for weight in trainable) == 807_003  # 0.807M
 
 
@@ -206,7 +221,7 @@ def test_saliency_is_the_norm_of_the_gradient() -> None:
     batch = batch_of((4,), 4)
     with torch.no_grad():
         found_S = model.saliency(batch)[0].double()
-    embedded_1SE = model.embedding(batch.source_BS).detach()
+    embedded_1SE = model.source_embedding(batch.source_BS).detach()
 
     def logit(x_1SE: Tensor) -> Tensor:
         return model.readout(model.encoder(x_1SE, (4,)).final.hidden_LBH[-1])[0].max()

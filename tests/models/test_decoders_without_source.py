@@ -101,7 +101,7 @@ def test_the_plain_decoder_is_the_recurrent_layer_of_torch(cell: str) -> None:
     layer.load_state_dict(
         {name.rpartition(".")[2]: weight for name, weight in model.decoder.state_dict().items()}
     )
-    states_BTH, _ = layer(model.embedding.weight[INPUTS_BT] * math.sqrt(6))
+    states_BTH, _ = layer(model.target_embedding.weight[INPUTS_BT] * math.sqrt(6))
     logits_BTV, _ = model(INPUTS_BT)
     expected_BTV = model.readout(states_BTH)
     torch.testing.assert_close(logits_BTV, expected_BTV)
@@ -136,7 +136,7 @@ def torch_transformer(model: LanguageModel, norm: str) -> nn.TransformerEncoder:
 def test_the_loss_of_a_transformer_is_that_of_torch_with_a_causal_mask(norm: str) -> None:
     model = model_of("transformer", f"decoder.norm={norm}")
     outputs_BT = torch.cat([INPUTS_BT[:, 1:], torch.tensor([[2], [PAD], [2]])], dim=1)
-    embedded_BTE = model.embedding.weight[INPUTS_BT] * math.sqrt(6) + sinusoids(torch.arange(5), 6)
+    embedded_BTE = model.target_embedding.weight[INPUTS_BT] * math.sqrt(6) + sinusoids(torch.arange(5), 6)
     mask_TT = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
     features_BTE = torch_transformer(model, norm)(embedded_BTE, mask=mask_TT, is_causal=True)
     logits_BTV = model.readout(features_BTE)

@@ -135,7 +135,7 @@ def test_attention_to_both_is_the_product_of_attention_to_words_and_to_turns() -
     _, _, weights_BS = model.step(token_B, state, source)
     assert weights_BS is not None
     size = source.encoder_outputs_BSM.shape[2] // 2
-    features_BQ, *_ = model.decoder.layers.step(model._embed_target(token_B), state.layers)
+    features_BQ, *_ = model.decoder.layers.step(model.embed_target(token_B), state.layers)
     attention = model.decoder.attention
     keys_BSM, query = source.encoder_outputs_BSM, features_BQ[:, None]
     halves = [

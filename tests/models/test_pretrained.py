@@ -81,14 +81,10 @@ def encoder_of(folder: Path, lr: float | None = None) -> PretrainedEncoder:
     return PretrainedEncoder(input_size=3, path=str(folder), lr=lr, size=6, encoder_output_dropout=0.5)
 
 
-def no_table(ids: torch.Tensor) -> torch.Tensor:
-    raise AssertionError("the source table is not read")
-
-
 def test_the_outputs_are_the_projected_states_of_each_text(folder: Path) -> None:
     tokenizer, encoder = PretrainedTokenizer.read(str(folder), framed=False), encoder_of(folder).eval()
     rows = tokenizer.encode(TEXTS)
-    encoded = encoder.encode(batch_of(rows, rows), no_table)
+    encoded = encoder.encode(batch_of(rows, rows), encoder.embed)
     bert = transformers.BertModel.from_pretrained(folder).eval()
     names = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     for number, text in enumerate(TEXTS):
@@ -229,7 +225,7 @@ def test_a_classifier_reads_the_embeddings_of_the_encoder(folder: Path, tmp_path
     )
     assert command_line.run(*line, *MACHINE, *SIZES, f"encoder.path={folder}", f"hydra.run.dir={target}") == 0
     run = api.load(target)
-    assert run.model.embedding is None
+    assert run.model.source_embedding is None
     (one,) = run.predict(["Maro"])
     assert one.tokens == ["", "M", "a", "r", "o", ""]  # [CLS] and [SEP] have no letters
     assert one.weights.sum() == pytest.approx(1)
@@ -288,8 +284,8 @@ def test_a_text_that_is_too_long_is_refused(kind: str, settings: dict[str, int],
     """RoBERTa has no text at its positions 0 and 1."""
     encoder = encoder_of(save_tiny_bert(tmp_path, kind, **settings))
     with pytest.raises(UserError, match=r"reads 6 at most.*task\.max_length=4"):
-        encoder.encode(batch_of([[4] * 5], [[4]]), no_table)
-    encoder.encode(batch_of([[4] * 4], [[4]]), no_table)
+        encoder.encode(batch_of([[4] * 5], [[4]]), encoder.embed)
+    encoder.encode(batch_of([[4] * 4], [[4]]), encoder.embed)
 
 
 def test_the_error_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

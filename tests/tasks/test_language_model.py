@@ -361,7 +361,7 @@ def test_draws_depend_on_the_number_of_the_sentence_only(model: LoadedLanguageMo
 
 
 def test_output_weights_are_the_embeddings(model: LoadedLanguageModel) -> None:
-    assert model.model.readout.linear.weight is model.model.embedding.weight
+    assert model.model.readout.linear.weight is model.model.target_embedding.weight
 
 
 def programmed(

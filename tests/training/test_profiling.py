@@ -99,7 +99,7 @@ def test_a_trace_and_the_parts_of_a_step(
 
 def test_the_layers_of_a_language_model_are_a_component() -> None:
     model = LanguageModel(
-        embedding=Embedding(7, 3, 3, frozen=False),
+        target_embedding=Embedding(7, 3, 3, frozen=False),
         decoder=AttendAfterDecoder(
             input_size=3,
             encoder=NO_SOURCE,
@@ -119,7 +119,7 @@ def test_the_layers_of_a_language_model_are_a_component() -> None:
     for name, module in profiling.components(model):
         module.register_forward_hook(lambda *_, name=name: called.add(name))
     model(torch.ones(2, 3, dtype=torch.long), None)
-    assert {"embedding", "decoder.layers", "readout"} <= called
+    assert {"target_embedding", "decoder.layers", "readout"} <= called
 
 
 def test_nothing_is_left_on_the_model(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Clauses:
         link = object()
         do = Phrase(words((predicate.english[0].form,), link), words(("est-ce", "que/qu'"), link))
         rest = predicate._replace(english=predicate.english[1:])
-        first = unit((asked,), (_INTERROGATIVES[asked],)) if asked else EMPTY
+        first = unit((asked,), (_INTERROGATIVES[asked],), part="PRON") if asked else EMPTY
         return join(first, do, subject.phrase, rest)
 
     # Several clauses

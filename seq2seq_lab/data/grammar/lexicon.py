@@ -50,19 +50,21 @@ class Verb(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A word or a set phrase that never changes."""
+    """A word or a set phrase that never changes, and the part of speech of its French words."""
 
     english: Forms
     french: Forms
+    part: str
 
 
 class Nominal(NamedTuple):
-    """A name or a pronoun, and the person and gender with which its verb agrees."""
+    """A name or a pronoun, the person and gender with which its verb agrees, and its part of speech."""
 
     english: Forms
     french: Forms
     person: int
     gender: int
+    part: str
 
 
 class Clitic(NamedTuple):
@@ -81,6 +83,7 @@ class Determiner(NamedTuple):
     english: Forms
     french: tuple[Forms, Forms]
     phenomena: tuple[Phenomenon, ...]
+    part: str
 
 
 ByNumber = tuple[Sequence[Determiner], Sequence[Determiner]]
@@ -115,9 +118,10 @@ _PERSON: dict[Forms, int] = {
 _GENDER: dict[Forms, int] = {("m",): MASCULINE, ("f",): FEMININE}
 
 
-def _nominals(section: str) -> list[Nominal]:
+def _nominals(section: str, part: str) -> list[Nominal]:
     return [
-        Nominal(en, fr, _PERSON[person], _GENDER[gender]) for en, fr, person, gender in _SECTIONS[section]
+        Nominal(en, fr, _PERSON[person], _GENDER[gender], part)
+        for en, fr, person, gender in _SECTIONS[section]
     ]
 
 
@@ -141,8 +145,8 @@ def adjectives(sections: str) -> list[Adjective]:
     return [Adjective(english, ((ms, fs), (mp, fp))) for english, ms, fs, mp, fp in rows]
 
 
-def _determiners(section: str, *phenomena: Phenomenon) -> list[Determiner]:
-    return [Determiner(english, (m, f), phenomena) for english, m, f in _SECTIONS[section]]
+def _determiners(section: str, *phenomena: Phenomenon, part: str = "DET") -> list[Determiner]:
+    return [Determiner(english, (m, f), phenomena, part) for english, m, f in _SECTIONS[section]]
 
 
 def _inflect(participle: str) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -165,17 +169,17 @@ def _verbs_with_manner(section: str) -> list[tuple[Verb, Forms]]:
     return [(_verb(row), manner) for *row, manner in _SECTIONS[section]]
 
 
-def _entries(section: str) -> list[Entry]:
-    return [Entry(english, french) for english, french in _SECTIONS[section]]
+def _entries(section: str, part: str) -> list[Entry]:
+    return [Entry(english, french, part) for english, french in _SECTIONS[section]]
 
 
-NAMES = _nominals("NAMES")
-PRONOUNS = _nominals("PRONOUNS")
-(WHO,) = _nominals("WHO")
+NAMES = _nominals("NAMES", "PROPN")
+PRONOUNS = _nominals("PRONOUNS", "PRON")
+(WHO,) = _nominals("WHO", "PRON")
 CLITICS_OF_THIRD_PERSON = _clitics("CLITICS_OF_THIRD_PERSON")
 CLITICS = CLITICS_OF_THIRD_PERSON + _clitics("CLITICS_OF_FIRST_PERSON")
 
-NUMBERS = _determiners("NUMBERS", "number")
+NUMBERS = _determiners("NUMBERS", "number", part="NUM")
 HOURS = NUMBERS[:10]
 """From two to eleven: after one, "heure" is singular, and twelve is "midi" or "minuit"."""
 
@@ -219,13 +223,16 @@ BIRTH = Verb(
     _inflect("né"),
 )
 
-CITIES = _entries("CITIES")
-FREQUENCY = _entries("FREQUENCY")
-MANNER = _entries("MANNER")
-PAST_TIMES = _entries("PAST_TIMES")
-LAST = [(Entry(english, french), Entry(("last",), last)) for english, french, last in _SECTIONS["LAST"]]
-PRESENT_TIMES = _entries("PRESENT_TIMES")
-DAYS = _entries("DAYS")
-NEARBY = _entries("NEARBY")
-SURFACES = _entries("SURFACES")
-COORDINATORS = _entries("COORDINATORS")
+CITIES = _entries("CITIES", "PROPN")
+FREQUENCY = _entries("FREQUENCY", "ADV")
+MANNER = _entries("MANNER", "ADV")
+PAST_TIMES = _entries("PAST_TIMES", "ADV")
+LAST = [
+    (Entry(english, french, "NOUN"), Entry(("last",), last, "ADJ"))
+    for english, french, last in _SECTIONS["LAST"]
+]
+PRESENT_TIMES = _entries("PRESENT_TIMES", "ADV")
+DAYS = _entries("DAYS", "NOUN")
+NEARBY = _entries("NEARBY", "ADP")
+SURFACES = _entries("SURFACES", "ADP")
+COORDINATORS = _entries("COORDINATORS", "CCONJ")

@@ -37,13 +37,13 @@ class NounPhrase(NamedTuple):
 
 def translate(entry: lexicon.Entry) -> Phrase:
     """Return the entry as a phrase in which all words correspond."""
-    return unit(entry.english, entry.french)
+    return unit(entry.english, entry.french, part=entry.part)
 
 
 def nominal(entry: lexicon.Nominal) -> NounPhrase:
     """Mary / Marie, she / elle."""
     head = object()
-    phrase = Phrase(words(entry.english, head), words(entry.french, head))
+    phrase = Phrase(words(entry.english, head), words(entry.french, head, entry.part))
     return NounPhrase(phrase, entry.person, entry.gender, head, ())
 
 
@@ -81,15 +81,16 @@ class NounPhrases:
         head = object()
         english, french = noun.english[number], noun.french[number]
         phenomena: tuple[Phenomenon, ...] = ("compound",) if len(english) > len(french) == 1 else ()
-        left, right = unit(determiner.english, article, *determiner.phenomena), EMPTY
+        left, right = unit(determiner.english, article, *determiner.phenomena, part=determiner.part), EMPTY
         if before:
-            left = join(left, unit(before.english, before.french[number][noun.gender]))
+            left = join(left, unit(before.english, before.french[number][noun.gender], part="ADJ"))
         if after:
-            right = unit(after.english, after.french[number][noun.gender], "adjective inversion")
+            shape = after.french[number][noun.gender]
+            right = unit(after.english, shape, "adjective inversion", part="ADJ")
         shown = tuple(
             [(adjective.english, noun.english[SINGULAR]) for adjective in (before, after) if adjective]
         )
-        middle = Phrase(words(english, head), words(french, head), phenomena, shown)
+        middle = Phrase(words(english, head), words(french, head, "NOUN"), phenomena, shown)
         phrase = arrange((left, right, middle), (left, middle, right))
         person = lexicon.THIRD_PLURAL if number == PLURAL else lexicon.THIRD_SINGULAR
         return NounPhrase(phrase, person, noun.gender, head, (noun.english[SINGULAR],))
@@ -186,7 +187,7 @@ class NounPhrases:
         """Yesterday / hier; last week / la semaine dernière; at eight o'clock / à huit heures."""
         if self.chance() < 0.15:
             hour = self.pick(lexicon.HOURS)
-            number = unit(hour.english, hour.french[FEMININE], *hour.phenomena)
+            number = unit(hour.english, hour.french[FEMININE], *hour.phenomena, part=hour.part)
             return join(unit(("at",), ("à",)), number, unit(("o'clock",), ("heures",)))
         if tense == PAST and self.chance() < 0.5:
             noun, last = self.pick(lexicon.LAST)

@@ -33,10 +33,11 @@ Combination = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Word(NamedTuple):
-    """A form and its links."""
+    """A form, its links and, if it is French, its part of speech; see `Gold.target_classes`."""
 
     form: str
     links: tuple[object, ...]
+    part: str = ""
 
 
 class Phrase(NamedTuple):
@@ -62,19 +63,37 @@ CONTRACTIONS = {
 }
 EMPTY = Phrase((), ())
 
+# The part of speech of French words that are not in the lexicon or are inside its set phrases and compounds.
+PARTS = {
+    **dict.fromkeys(("de/d'", "de", "à", "dans", "avec", "en"), "ADP"),
+    **dict.fromkeys(("le", "la", "les", "le/l'", "la/l'"), "DET"),
+    **dict.fromkeys(("que/qu'", "parce", "pendant", "dès", "si", "quand"), "SCONJ"),
+    **dict.fromkeys(("ne/n'", "pas", "est-ce"), "PART"),
+    **dict.fromkeys((".", ",", "?"), "PUNCT"),
+    **{"et": "CCONJ", "qui": "PRON", "heures": "NOUN"},
+}
 
-def words(forms: Sequence[str], link: object) -> tuple[Word, ...]:
-    """Return the forms as words with the given link."""
+
+def words(forms: Sequence[str], link: object, part: str = "") -> tuple[Word, ...]:
+    """Return the forms as words with the given link.
+
+    Args:
+        part: the part of speech of words that `PARTS` does not have, and of a single word; empty: the one in `PARTS`.
+    """
     links = (link,)
     if len(forms) == 1:  # the usual case: takes half the time
-        return (Word(forms[0], links),)
-    return tuple([Word(form, links) for form in forms])
+        return (Word(forms[0], links, part or PARTS.get(forms[0], "")),)
+    return tuple([Word(form, links, PARTS.get(form, part)) for form in forms])
 
 
-def unit(english: Sequence[str], french: Sequence[str], *phenomena: Phenomenon) -> Phrase:
-    """Return a phrase in which every English word corresponds to every French one."""
+def unit(english: Sequence[str], french: Sequence[str], *phenomena: Phenomenon, part: str = "") -> Phrase:
+    """Return a phrase in which every English word corresponds to every French one.
+
+    Args:
+        part: the part of speech of the French words; see `words`.
+    """
     link = object()
-    return Phrase(words(english, link), words(french, link), phenomena)
+    return Phrase(words(english, link), words(french, link, part), phenomena)
 
 
 def join(*phrases: Phrase) -> Phrase:
@@ -105,7 +124,7 @@ def add_phenomena(phrase: Phrase, *phenomena: Phenomenon) -> Phrase:
 def _shape(word: Word, following: list[Word], vowels: frozenset[str]) -> Word:
     before_consonant, before_vowel = word.form.split("/")
     at_vowel = bool(following) and following[-1].form[0].lower() in vowels
-    return Word(before_vowel if at_vowel else before_consonant, word.links)
+    return word._replace(form=before_vowel if at_vowel else before_consonant)
 
 
 def spell_english(sentence: Sequence[Word]) -> list[Word]:
@@ -119,7 +138,7 @@ def spell_english(sentence: Sequence[Word]) -> list[Word]:
 def spell_french(sentence: Sequence[Word]) -> list[Word]:
     """Return the words after elision, contraction and the choice of forms such as "bel".
 
-    A contracted word has the links of both its parts. The mark of an h aspiré is kept.
+    A contracted word has the links of both its parts, and the part of speech of the first. The mark of an h aspiré is kept.
     """
     spelled: list[Word] = []
     for word in reversed(sentence):
@@ -127,9 +146,9 @@ def spell_french(sentence: Sequence[Word]) -> list[Word]:
             word = _shape(word, spelled, FRENCH_VOWELS)
         elif word.form == "si" and spelled and spelled[-1].form == "il":
             # Not before "elle" or a name.
-            word = Word("s'", word.links)
+            word = word._replace(form="s'")
         if spelled and (contracted := CONTRACTIONS.get((word.form, spelled[-1].form))):
-            word = Word(contracted, word.links + spelled.pop().links)
+            word = word._replace(form=contracted, links=word.links + spelled.pop().links)
             if "/" in contracted:
                 word = _shape(word, spelled, FRENCH_VOWELS)
         spelled.append(word)
@@ -147,7 +166,7 @@ def french_text(sentence: Sequence[str]) -> str:
 
 
 def gold(phrase: Phrase) -> Gold:
-    """Return the spelled words of a sentence, and their links."""
+    """Return the spelled words of a sentence, their links and the classes of the French ones."""
     english, french = spell_english(phrase.english), spell_french(phrase.french)
     positions: dict[object, list[int]] = {}
     for position, word in enumerate(english):
@@ -165,4 +184,5 @@ def gold(phrase: Phrase) -> Gold:
         tuple([word.form for word in english]),
         tuple([word.form.removeprefix("*") for word in french]),
         links,
+        target_classes=tuple([word.part for word in french]),
     )

@@ -120,13 +120,13 @@ class VerbPhrases:
 
         phenomena: tuple[Phenomenon, ...] = ()
         if tense == PRESENT:
-            finite, participle = words(verb.french_present[subject.person], link), EMPTY.french
+            finite, participle = words(verb.french_present[subject.person], link, "VERB"), EMPTY.french
         else:
             if verb.auxiliary is lexicon.ETRE:
                 gender, number = subject.gender, subject.number
                 phenomena += ("passé composé with être",)
-            finite = words((verb.auxiliary[subject.person],), link)
-            participle = words((verb.participle[number][gender],), link)
+            finite = words((verb.auxiliary[subject.person],), link, "AUX")
+            participle = words((verb.participle[number][gender],), link, "VERB")
 
         ne = pas = adverb = EMPTY
         if clause.negated:
@@ -137,7 +137,7 @@ class VerbPhrases:
             adverb = translate(self.pick(lexicon.FREQUENCY))
         if has_auxiliary or clause.negated or clause.question:
             if not clause.question:
-                finite = tuple([Word(word.form, (*word.links, support_link)) for word in finite])
+                finite = tuple([word._replace(links=(*word.links, support_link)) for word in finite])
             english = words((support,), support_link) + ne.english + adverb.english + words((base,), link)
         else:
             english = adverb.english + words(inflected, link)
@@ -209,7 +209,9 @@ class VerbPhrases:
             return self.transitive(lexicon.MEETING, kinds, clause, depth)
         clitic, link = self.clitic(clause.subject), object()
         gender, number = clitic.gender, lexicon.NUMBER[clitic.person]
-        verb = self.verb(self.pick(lexicon.MEETING), clause, words(clitic.direct, link), gender, number)
+        verb = self.verb(
+            self.pick(lexicon.MEETING), clause, words(clitic.direct, link, "PRON"), gender, number
+        )
         return add_phenomena(join(verb, Phrase(words(clitic.english, link), ())), "clitic object")
 
     def transitive(self, verbs: Sequence[Verb], kinds: Sequence[Kind], clause: Clause, depth: int) -> Phrase:
@@ -236,7 +238,7 @@ class VerbPhrases:
         given = join(thing.phrase, _taking(verb, thing))
         if self.chance() < 0.15:
             clitic, link = self.clitic(clause.subject), object()
-            telling_her = self.verb(verb, clause, words(clitic.indirect, link))
+            telling_her = self.verb(verb, clause, words(clitic.indirect, link, "PRON"))
             her = Phrase(words(clitic.english, link), ())
             return add_phenomena(join(telling_her, her, given), "dative", "clitic object")
         receiver = self.nouns.person(depth - 1, compact=True, determiners=clause.beside)
@@ -253,7 +255,7 @@ class VerbPhrases:
         link = moving.english[-1].links[0]
         kind = noun_kinds.WATERS if swimming else noun_kinds.GROUNDS
         path = self.nouns.attached(kind, depth - 1, compact=True, determiners=clause.of_object)
-        across, on_foot = Phrase(words(("across",), link), ()), Phrase((), words(manner, link))
+        across, on_foot = Phrase(words(("across",), link), ()), Phrase((), words(manner, link, "ADV"))
         phrase = arrange((moving, across, path.phrase), (moving, path.phrase, on_foot))
         return add_phenomena(join(phrase, _taking(verb, path)), "idiom")
 
@@ -278,7 +280,7 @@ class VerbPhrases:
             moving = self.chance() < 0.2
             predicate = self.moving(clause, 1, place=True) if moving else self.verb_phrase(clause, 1, human)
         else:
-            pronoun = unit(("that",), ("que/qu'",))
+            pronoun = unit(("that",), ("que/qu'",), part="PRON")
             subject = self.simple_subject(lexicon.BESIDE_NEGATION if negated else ANY)
             verb = self.pick(verbs)
             clause = Clause(subject, tense, negated, question=False)

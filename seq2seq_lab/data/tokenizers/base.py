@@ -5,7 +5,7 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -269,23 +269,29 @@ def fit_tokenizers(
     train: ParallelText,
     languages: tuple[str, str],
     source: Tokenizer | None = None,
+    trained: Mapping[str, Tokenizer] | None = None,
 ) -> TokenizerPair:
     """Train one joint tokenizer, or one per side, on the training split.
 
     `languages` are the corpus's labels of source and target; `source` is the tokenizer of the source if it is not one of
-    `make`. Raises `UserError` if the tokenizer has no rules for the languages.
+    `make`; `trained` has tokenizers that are not trained again, by side, `source` or `target`. Raises `UserError` if the
+    tokenizer has no rules for the languages.
     """
-    source = source or make()
-    if source.joint:
-        source.use_languages(*languages)
-        source.train(progress(chain(train.source, train.target), "Learning the vocabulary", 2 * len(train)))
-        pair = TokenizerPair(source, source)
+    trained = trained or {}
+    shared = next(iter(trained.values()), None) or source or make()
+    if shared.joint:
+        if not trained:
+            shared.use_languages(*languages)
+            lines = progress(chain(train.source, train.target), "Learning the vocabulary", 2 * len(train))
+            shared.train(lines)
+        pair = TokenizerPair(shared, shared)
     else:
-        pair = TokenizerPair(source, make())
-        pair.source.use_languages(languages[0])
-        pair.target.use_languages(languages[1])
-        pair.source.train(progress(train.source, "Learning the source vocabulary", len(train)))
-        pair.target.train(progress(train.target, "Learning the target vocabulary", len(train)))
+        pair = TokenizerPair(trained.get("source") or source or make(), trained.get("target") or make())
+        for side, language in zip(("source", "target"), languages, strict=True):
+            if side not in trained:
+                getattr(pair, side).use_languages(language)
+                lines = progress(getattr(train, side), f"Learning the {side} vocabulary", len(train))
+                getattr(pair, side).train(lines)
     logger.info("Vocabulary: %d source types, %d target types", pair.source.size, pair.target.size)
     return pair
 

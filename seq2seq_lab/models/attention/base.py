@@ -14,6 +14,7 @@ from seq2seq_lab.errors import require
 from seq2seq_lab.models.masking import masked_softmax
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
+from seq2seq_lab.models.weight_change import WeightChange
 
 
 class AttentionState(NamedTuple):
@@ -86,12 +87,22 @@ class BaseAttention(nn.Module, ABC):
         The weights of a row need not sum to 1.
         """
 
+    def weigh_changed(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState, change: WeightChange
+    ) -> tuple[Tensor | None, AttentionState]:
+        """Return changed weights_NTS and the state after the last query; see `weigh` and `WeightChange`."""
+        weights_NTS, after = self.weigh(query_NTQ, source, state)
+        return None if weights_NTS is None else change.function(weights_NTS, state.step), after
+
     def forward(self, query_NTQ: Tensor, source: Source, state: AttentionState) -> Attended:
         """Return context vectors, weights and the next state for T consecutive steps.
 
         The weights are float32 or wider, and exactly 0 at padding.
         """
-        weights_NTS, state = self.weigh(query_NTQ, source, state)
+        if source.change is None:
+            weights_NTS, state = self.weigh(query_NTQ, source, state)
+        else:
+            weights_NTS, state = self.weigh_changed(query_NTQ, source, state, source.change)
         if weights_NTS is None:
             return Attended(query_NTQ[..., :0], None, state)
         outputs_BSM = source.encoder_outputs_BSM
@@ -172,6 +183,18 @@ class StatefulAttention(StepAttention):
         mask = None if source.mask is None else repeat_rows(source.mask, len(query_NQ))[:, 0]
         weights_NS = masked_softmax(scores_NS, mask)
         return weights_NS, self.advance(history, weights_NS)
+
+    def weigh_changed(
+        self, query_NTQ: Tensor, source: Source, state: AttentionState, change: WeightChange
+    ) -> tuple[Tensor | None, AttentionState]:
+        if not change.seen:
+            return super().weigh_changed(query_NTQ, source, state, change)
+        history, steps = state.history, []
+        for t, query_NQ in enumerate(query_NTQ.unbind(1)):
+            weights_NS, _ = self.attend_step(query_NQ, source, history)
+            steps.append(change.function(weights_NS[:, None], state.step + t)[:, 0])
+            history = self.advance(history, steps[-1])
+        return torch.stack(steps, dim=1), AttentionState(state.step + len(steps), history)
 
 
 def regroup(x_NTX: Tensor, rows: int) -> Tensor:

@@ -28,6 +28,7 @@ from seq2seq_lab.models.transformer import (
     final_norm,
     split_heads,
 )
+from seq2seq_lab.models.weight_change import WeightChange
 
 HeadStates = tuple[AttentionState, ...]
 
@@ -37,7 +38,7 @@ class TransformerLayerState(NamedTuple):
 
     Attributes:
         cache_NPX: keys and values of the self-attention, X = 2E; None before the first token.
-        attention: the state of each head's attention function; empty for `scaled_dot`.
+        attention: the state of each head's attention function; of `scaled_dot` one for all heads.
     """
 
     cache_NPX: Tensor | None
@@ -158,9 +159,14 @@ class TransformerDecoder(Decoder):
         return {name: torch.stack(of_layers, dim=1) for name, of_layers in maps.items()}
 
     def _layer_sources(self, source: Source) -> list[Source]:
-        """Return the source with the keys of each layer."""
-        keys = source.keys_BSK.chunk(len(self.layers), dim=-1)
-        return [source._replace(keys_BSK=keys_BSK) for keys_BSK in keys]
+        """Return the source with the keys and the change of each layer."""
+        keys, change = source.keys_BSK.chunk(len(self.layers), dim=-1), source.change
+        if change is None:
+            return [source._replace(keys_BSK=keys_BSK) for keys_BSK in keys]
+        return [
+            source._replace(keys_BSK=keys_BSK, change=change.of_layer(layer))
+            for layer, keys_BSK in enumerate(keys)
+        ]
 
     def _run_layers(
         self, embedded_NTE: Tensor, state: TransformerState, source: Source, layers_with_weights: int
@@ -206,8 +212,8 @@ class CrossAttention(nn.Module):
         return torch.cat([self.key(encoder_outputs_BSM), self.value(encoder_outputs_BSM)], dim=-1)
 
     def initial_states(self, source: Source) -> HeadStates:
-        """Return the states of the heads before the first target token."""
-        return ()
+        """Return the states of the heads before the first target token; of `scaled_dot` one for all."""
+        return (AttentionState(0, None),)
 
     def forward(
         self,
@@ -229,12 +235,39 @@ class CrossAttention(nn.Module):
         # The hypotheses of a sentence share its keys and values.
         query_BAXD = split_heads(regroup(query_NTQ, len(keys_BSK)), self.num_heads)
         mask_B11S = None if source.mask is None else source.mask[:, None]
-        context_BXE, weights_BAXS = attend(query_BAXD, keys_BASD, values_BASD, mask_B11S, with_weights)
+        step, change = states[0].step, source.change
+        context_BXE, weights_BAXS = attend(
+            query_BAXD, keys_BASD, values_BASD, mask_B11S, with_weights or change is not None
+        )
+        if weights_BAXS is not None and change is not None:
+            original_BAXS = weights_BAXS
+            weights_BAXS = change_heads(change, original_BAXS, len(query_NTQ), step)
+            # Rows without a change keep the context of the fused function, which rounds differently.
+            changed_BXA1 = (weights_BAXS != original_BAXS).any(-1, keepdim=True).transpose(1, 2)
+            context_BXAD = (weights_BAXS.to(values_BASD.dtype) @ values_BASD).transpose(1, 2)
+            context_BXE = context_BXAD.where(changed_BXA1, context_BXE.view_as(context_BXAD)).flatten(2)
         outputs_NTE = self.output(regroup(context_BXE, len(query_NTQ)))
+        after = (AttentionState(step + query_NTQ.shape[1], None),)
         if weights_BAXS is None:
-            return outputs_NTE, None, states
+            return outputs_NTE, None, after
         weights_NTAS = weights_BAXS.transpose(1, 2).reshape(*query_NTQ.shape[:2], self.num_heads, -1)
-        return outputs_NTE, weights_NTAS.transpose(1, 2), states
+        return outputs_NTE, weights_NTAS.transpose(1, 2), after
+
+
+def change_heads(change: WeightChange, weights_BAXS: Tensor, rows: int, step: int) -> Tensor:
+    """Return the changed weights of the heads.
+
+    Args:
+        weights_BAXS: weights of N = `rows` rows of T steps, X = N · T / B.
+        step: the index of the first step.
+    """
+    heads = [
+        weights_BXS
+        if (of_head := change.of_head(head)) is None
+        else regroup(of_head.function(regroup(weights_BXS, rows), step), len(weights_BXS))
+        for head, weights_BXS in enumerate(weights_BAXS.unbind(1))
+    ]
+    return torch.stack(heads, dim=1)
 
 
 class ScoredCrossAttention(CrossAttention):
@@ -281,16 +314,19 @@ class ScoredCrossAttention(CrossAttention):
         return self.output(torch.cat(contexts, dim=-1)), torch.stack(weights, dim=1), after
 
     def _sources(self, source: Source) -> list[Source]:
-        """Return the source of each head, with its keys and with its values as encoder outputs."""
+        """Return the source of each head, with its keys and its change, and with its values as encoder outputs."""
         keys_BSK = source.keys_BSK
         shape = (*keys_BSK.shape[:2], self.num_heads)
         key_size = (keys_BSK.shape[-1] - self.size) // self.num_heads  # 0 for a function without keys
         keys = keys_BSK[..., : -self.size].reshape(*shape, key_size).unbind(2)
         values = keys_BSK[..., -self.size :].chunk(self.num_heads, dim=-1)
-        return [
+        sources = [
             source._replace(keys_BSK=keys_BSD, encoder_outputs_BSM=values_BSD)
             for keys_BSD, values_BSD in zip(keys, values, strict=True)
         ]
+        if (change := source.change) is None:
+            return sources
+        return [one._replace(change=change.of_head(head)) for head, one in enumerate(sources)]
 
 
 def cross_attention(

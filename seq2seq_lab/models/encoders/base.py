@@ -77,7 +77,7 @@ class Encoder(nn.Module, ABC):
 
         Args:
             batch: the task's batch, for example with `source_BS` and `source_lengths`, or with `image_BCHW`.
-            embed: returns the source embeddings of token ids.
+            embed: returns the embeddings of token ids, from the source table or, for `subwords`, the encoder's own.
         """
 
     def check_length(self, length: int, name: str) -> None:

@@ -1,6 +1,6 @@
 """Pretrained encoders of Hugging Face transformers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -95,9 +95,6 @@ class PretrainedEncoder(TokenEncoder):
     def pretrained_parameters(self) -> Iterable[nn.Parameter]:
         parameters: Iterable[nn.Parameter] = self.model.parameters()
         return parameters
-
-    def encode(self, batch: Any, embed: Callable[[Tensor], Tensor]) -> EncoderOutputs:
-        return super().encode(batch, self.embed)
 
     def embed(self, ids_BS: Tensor) -> Tensor:
         special_BS = self.special_ids[ids_BS.clamp(max=len(SPECIALS) - 1)]

@@ -1,10 +1,13 @@
 """The contract of readouts."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor, nn
 
+from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.kernels.linear import Linear
+from seq2seq_lab.models.source import Source
 
 
 class Readout(nn.Module, ABC):
@@ -12,18 +15,57 @@ class Readout(nn.Module, ABC):
 
     The output weights of a tied readout are the target embeddings (Press and Wolf 2017, arXiv:1608.05859).
 
+    `needs_weights` is whether the readout reads the attention weights, `needs_tokens` whether it reads `Source.tokens_BS`.
+
     Args:
         feature_size: F, the size of the decoder features.
         vocabulary_size: V.
         table: the target embeddings_VE of a tied readout, else None.
     """
 
+    needs_weights: ClassVar[bool] = False
+    needs_tokens: ClassVar[bool] = False
+
     def __init__(self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None) -> None:
         super().__init__()
 
     @abstractmethod
-    def forward(self, features_BTF: Tensor) -> Tensor:
-        """Return logits_BTV."""
+    def forward(
+        self, features_NTF: Tensor, weights_NTS: Tensor | None = None, source: Source | None = None
+    ) -> Tensor:
+        """Return logits or log-probabilities, NTV.
+
+        The losses apply `log_softmax` to both: it does not change log-probabilities.
+
+        Args:
+            features_NTF: T is 1 in a step of a search; a readout without `needs_weights` gets features_NF there, as in a
+                classifier.
+            weights_NTS: may be None for a readout without `needs_weights`.
+            source: the B sentences of the N = B · K rows; None in a model without one.
+        """
+
+    def check(self, *, weights: bool, tokens: bool) -> None:
+        """Refuse a model without what the readout reads.
+
+        Args:
+            weights: whether the model has attention weights for each output.
+            tokens: whether the ids of the source are those of the output's vocabulary.
+
+        Raises:
+            UserError: names the keys and the remedy.
+        """
+        name = type(self).__name__
+        if self.needs_weights and not weights:
+            raise UserError(
+                f"readout={name} reads attention weights, and this model has none. Choose an attention function and a "
+                f"decoder with attention, such as model=attn, or another readout, such as readout=linear."
+            )
+        if self.needs_tokens and not tokens:
+            raise UserError(
+                f"readout={name} reads the tokens of the source as tokens of the output, and this model has no vocabulary "
+                f"that both share. Set tokenizer.joint=true in a task whose source is text, or choose another readout, such "
+                f"as readout=linear."
+            )
 
 
 def output_layer(size: int, vocabulary_size: int, table: nn.Parameter | None, remedy: str) -> nn.Linear:

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from seq2seq_lab.errors import require
 from seq2seq_lab.models.readouts.base import Readout, output_layer
+from seq2seq_lab.models.source import Source
 
 
 class DeepReadout(Readout):
@@ -26,5 +27,7 @@ class DeepReadout(Readout):
         self.deep = nn.Linear(feature_size, size, bias=False)
         self.linear = output_layer(size, vocabulary_size, table, "Set readout.size=${model.embedding_size}")
 
-    def forward(self, features_BTF: Tensor) -> Tensor:
-        return self.linear(self.deep(features_BTF))
+    def forward(
+        self, features_NTF: Tensor, weights_NTS: Tensor | None = None, source: Source | None = None
+    ) -> Tensor:
+        return self.linear(self.deep(features_NTF))

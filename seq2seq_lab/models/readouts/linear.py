@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from seq2seq_lab.models.readouts.base import Readout, output_layer
+from seq2seq_lab.models.source import Source
 
 
 class LinearReadout(Readout):
@@ -20,5 +21,7 @@ class LinearReadout(Readout):
         )
         self.linear = output_layer(feature_size, vocabulary_size, table, remedy)
 
-    def forward(self, features_BTF: Tensor) -> Tensor:
-        return self.linear(features_BTF)
+    def forward(
+        self, features_NTF: Tensor, weights_NTS: Tensor | None = None, source: Source | None = None
+    ) -> Tensor:
+        return self.linear(features_NTF)

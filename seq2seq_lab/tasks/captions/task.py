@@ -141,7 +141,9 @@ class CaptionTask(Task):
         corpus = self.corpus = load_corpus(self.parts.dataset(), CaptionCorpus, "captions")
         held_out = [pairs.captions for pairs in (corpus.validation, *corpus.tests.values())]
         segmentation = choose_segmentation(self.settings.bleu_tokenizer, corpus.language, held_out)
-        if saved is None:
+        if (initial := self.initial_tokenizers.get("target")) is not None:
+            self.vocabulary = Vocabulary(initial, NAME)
+        elif saved is None:
             lines = corpus.train.captions
             self.vocabulary = Vocabulary.fitted(self.parts.tokenizer(), NAME, corpus.language, lines)
         else:

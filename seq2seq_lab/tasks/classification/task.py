@@ -124,6 +124,8 @@ class ClassificationTask(Task):
                 f"The training split has {len(corpus.classes)} class, and classification needs at least 2. Use other data."
             )
         fitted = None if saved is None else load_vocabulary(saved / "tokenizer")
+        if (initial := self.initial_tokenizers.get("source")) is not None:
+            fitted = Vocabulary(initial, NAME, [*corpus.classes])
         texts = {name: split.texts for name, split in corpus.splits.items()}
         about = [corpus.language, corpus.classes]
         own = self.parts.source_tokenizer(True)
@@ -181,7 +183,7 @@ class ClassificationTask(Task):
 
     def load_pretrained(self, model: Classifier) -> None:
         tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "source", model.embedding, model.scale, tokenizer, tokens)
+        load_vectors(self.parts, "source", model.source_embedding, model.scale, tokenizer, tokens)
 
     def describe(self) -> None:
         """Print the number of texts of each class and split, dropped duplicates, and the share of unknown tokens."""

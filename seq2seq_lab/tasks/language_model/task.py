@@ -139,6 +139,8 @@ class LanguageModelTask(Task):
     def load(self, cache: Path, saved: Path | None, limit: int | None) -> TaskData:
         corpus, load = self.corpus, partial(Vocabulary.load, name=NAME)
         fitted = None if saved is None else load(saved / "tokenizer")
+        if (initial := self.initial_tokenizers.get("target")) is not None:
+            fitted = Vocabulary(initial, NAME)
         lines = {name: split.lines for name, split in corpus.splits.items()}
         key = text_key(lines, corpus.language, self.parts.tokenizer.settings, fitted)
 
@@ -184,7 +186,7 @@ class LanguageModelTask(Task):
 
     def load_pretrained(self, model: LanguageModel) -> None:
         tokenizer, tokens = self.vocabulary.tokenizer, self.tokens["train"].tokens
-        load_vectors(self.parts, "target", model.embedding, model.scale, tokenizer, tokens)
+        load_vectors(self.parts, "target", model.target_embedding, model.scale, tokenizer, tokens)
 
     def describe(self) -> None:
         """Print the sentences, tokens and unknown tokens of each split, and the size of the vocabulary."""

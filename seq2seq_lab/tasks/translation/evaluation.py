@@ -23,7 +23,6 @@ from seq2seq_lab.metrics.accuracy import ExactMatch
 from seq2seq_lab.metrics.alignment import (
     AlignmentErrorRate,
     Counts,
-    Link,
     WordLinks,
     diagonal_links,
     head_links,
@@ -230,7 +229,7 @@ class TranslationEvaluator(DecodingEvaluator):
         alignments = self.counts(results)
         if text.gold is not None and "attention" in alignments and alignments["attention"][:, 2].any():
             for kind, links in (("oracle", oracle_links), ("diagonal", diagonal_links)):
-                rows = np.array([link_counts(links(gold), gold.links) for gold in text.gold])
+                rows = np.array([link_counts(links(gold), gold) for gold in text.gold])
                 alignments[kind] = references.sum_of_scored(rows)
         else:
             alignments = {}
@@ -252,10 +251,9 @@ class _GoldAlignments:
 
     def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
         assert text.gold is not None
-        self._gold: list[set[Link]] = []
+        self._gold = text.gold
         self._links: list[WordLinks] = []
         for source, target, gold in zip(text.source, text.target, text.gold, strict=True):
-            self._gold.append(set(gold.links))
             self._links.append(
                 WordLinks(
                     tokenizers.source.spans(source),

@@ -19,7 +19,7 @@ from seq2seq_lab.data.corpus import Corpus, ParallelText, check_corpus, load_cor
 from seq2seq_lab.data.lines import Lines
 from seq2seq_lab.data.near_duplicates import with_near_duplicates
 from seq2seq_lab.data.tokenized import TokenizedCorpus, TrainingText, tokenize_corpus, tokenize_text
-from seq2seq_lab.data.tokenizers import TokenizerPair
+from seq2seq_lab.data.tokenizers import TokenizerPair, fit_tokenizers
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
@@ -163,6 +163,9 @@ class TranslationTask(Task):
         segmentation = segmentation_of(corpus, settings.bleu_tokenizer)
         tokenizer = self.parts.tokenizer
         own = self.parts.source_tokenizer(False)
+        if self.initial_tokenizers:
+            languages = (corpus.source_language, corpus.target_language)
+            fitted = fit_tokenizers(tokenizer, corpus.train, languages, own, self.initial_tokenizers)
         self.tokenized = tokenize_corpus(corpus, tokenizer, tokenizer.settings, cache, fitted, source=own)
         held_out = {"validation": self.tokenized.validation, **self.tokenized.tests}
         for name, tokens in held_out.items():

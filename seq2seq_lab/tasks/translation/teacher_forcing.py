@@ -162,11 +162,11 @@ def choose_inputs(
     needed_T = _needed(teacher_forcing_mask_BT)
     inputs = [inputs_BT[:, 0]]
     for t in range(1, len(needed_T)):
-        features_BF, state, _ = model.step_features(inputs[-1], state, source, False)
+        features_BF, state, weights_BS = model.step_features(inputs[-1], state, source, False)
         token_B = inputs_BT[:, t]
         if needed_T[t]:
             # `max` and `argmax` both return the first of the largest; in bfloat16 on a CPU `max` is faster.
-            predicted_B = model.readout(features_BF).max(-1).indices
+            predicted_B = model.read_out(features_BF, weights_BS, source).max(-1).indices
             token_B = torch.where(teacher_forcing_mask_BT[:, t], token_B, predicted_B)
         inputs.append(token_B)
     # Autocast caches cast weights; without gradient, torch before 2.10 caches them without their graph.
