@@ -14,12 +14,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import command_line
-import hydra
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -33,7 +31,7 @@ from tracking.offline_record import OfflineRun, read_offline_run
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict, run
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.compose import compose, composer
 from seq2seq_lab.config.run_folder import find_damage, read_record, read_result
 from seq2seq_lab.config.schema import Precision
 from seq2seq_lab.data.corpus import Corpus
@@ -82,15 +80,10 @@ SECRET = "correct-horse-battery-staple"
 UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train/peak_memory_mib")
 
 
-@cache
-def composed(overrides: tuple[str, ...]) -> DictConfig:
-    with composer():
-        return hydra.compose("config", [*TINY, *overrides], return_hydra_config=True)
-
-
 def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     """Compose what the command line would."""
-    node = composed(overrides)
+    with composer():
+        node = compose([*TINY, *overrides])
     choices = {str(k): str(v) for k, v in node.hydra.runtime.choices.items() if "/" not in str(k)}
     own = OmegaConf.masked_copy(node, [key for key in node if key != "hydra"])
     typed = OmegaConf.merge(OmegaConf.structured(configuration.Config), configuration.plain(own))
