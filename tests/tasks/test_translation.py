@@ -40,7 +40,7 @@ from seq2seq_lab.tasks.translation.evaluation import (
     TranslationSplit,
     choose_samples,
     groupings,
-    source_lengths_in_words,
+    source_length_in_words,
 )
 from seq2seq_lab.tasks.translation.loss import TrainingLoss
 from seq2seq_lab.tasks.translation.report import gold_links
@@ -373,6 +373,10 @@ def test_without_gold_there_is_no_alignment_error(
         *("val/bleu", "val/chrf", "val/loss_teacher_forced", "val/loss_free_running"),
         *("val/perplexity_teacher_forced", "val/perplexity_free_running", "val/loops", "val/at_limit"),
     }
+
+
+def source_lengths_in_words(text: ParallelText) -> list[int]:
+    return [source_length_in_words(text, i) for i in range(len(text))]
 
 
 def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
