@@ -6,10 +6,10 @@ from functools import cache
 
 import numpy as np
 import torch
-from hydra import compose
 from omegaconf import DictConfig
 
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.compose import compose, composer
+from seq2seq_lab.config.job_hash import without_hydra
 from seq2seq_lab.config.schema import CONF_DIR, SLOTS, Config, plain, typed
 from seq2seq_lab.data.batch import Batch
 from seq2seq_lab.data.batching import BatchMaker
@@ -36,7 +36,7 @@ def recurrent_values_of(group: str) -> list[str]:
 @cache
 def composed(override: str) -> DictConfig:
     with composer():
-        return compose("config", overrides=[override])
+        return without_hydra(compose([override]))
 
 
 def small_config(

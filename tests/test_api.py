@@ -396,6 +396,12 @@ def test_a_checkpoint_or_a_folder_instead_of_a_run_is_answered_with_the_right_ca
 
 
 SIZES = ("dataset.train=40", "dataset.validation=20", "dataset.test=20")
+CAPTIONER = (
+    "encoder.channels=[4,6]",
+    "encoder.strides=[2,2]",
+    "model.hidden_size=16",
+    "model.embedding_size=16",
+)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +409,7 @@ SIZES = ("dataset.train=40", "dataset.validation=20", "dataset.test=20")
     [
         (["experiment=names", "dataset.names=80"], LoadedClassifier),
         (["experiment=language_model", *SIZES], LoadedLanguageModel),
-        (["experiment=captions", *SIZES], LoadedCaptioner),
+        (["experiment=captions", *SIZES, *CAPTIONER], LoadedCaptioner),
     ],
 )
 def test_train_opens_the_run_of_any_task(settings: list[str], kind: type, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from seq2seq_lab.training.threads import restored_threads
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SETTINGS = [
-    *("dataset.train=800", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
+    *("dataset.train=400", "dataset.validation=10", "dataset.test=40", "dataset.test_compositional=12"),
     *(
         "dataset.max_depth=1",
         "model.embedding_size=16",
@@ -38,7 +38,7 @@ SETTINGS = [
         "trainer.keep_checkpoints=2",
         "task.batch_size=16",
     ),
-    *("task.samples=0", "logger=none", "tokenizer.min_frequency=12"),  # many words are unknown
+    *("task.samples=0", "logger=none", "tokenizer.min_frequency=6"),  # many words are unknown
     "trainer.precision=bf16",
 ]
 
@@ -346,23 +346,20 @@ def test_unknown_words_replaced_are_scored_apart(run: seq2seq_lab.LoadedTranslat
     assert all(one.attention is None for one, *_ in found)
 
 
+SIZES = ("dataset.train=40", "dataset.validation=10", "dataset.test=20", "model.embedding_size=16")
+CHANNELS = ("encoder.channels=[4,6]", "encoder.strides=[2,2]")
 TASKS = {
-    "classification": ("experiment=names", "dataset.names=400", "model.encoder_hidden_size=16"),
-    "language_model": (
-        "experiment=language_model",
-        "dataset.train=100",
-        "model.embedding_size=16",
-        "model.hidden_size=16",
-    ),
-    "captions": ("experiment=captions", "dataset.train=40", "model.hidden_size=16"),
-    "dialogue": ("experiment=dialogue", "dataset.train=100", "model.hidden_size=16"),
-    "a user's own": ("task=repeats", "task.train=100"),
+    "classification": ("experiment=names", "dataset.names=200", "model.encoder_hidden_size=16"),
+    "language_model": ("experiment=language_model", *SIZES, "dataset.max_depth=1", "model.hidden_size=16"),
+    "captions": ("experiment=captions", *SIZES, "model.hidden_size=16", *CHANNELS),
+    "dialogue": ("experiment=dialogue", *SIZES, "model.hidden_size=16"),
+    "a user's own": ("task=repeats", "task.train=40", "task.validation=10", "task.test=20"),
 }
 
 
 @pytest.mark.parametrize("settings", TASKS.values(), ids=TASKS)
 def test_runs_of_every_task_are_scored_again(settings: tuple[str, ...], tmp_path: Path) -> None:
-    small = ("logger=none", "trainer.max_steps=4", "trainer.validate_every=1", "trainer.precision=fp32")
+    small = ("logger=none", "trainer.max_steps=2", "trainer.validate_every=1", "trainer.precision=fp32")
     own = EXAMPLES / "own_task" if "task=repeats" in settings else None
     seq2seq_lab.train([*settings, *small], folder=tmp_path / "run", config_dir=own)
     result = read_result(tmp_path / "run")

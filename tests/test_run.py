@@ -13,16 +13,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import command_line
-import hydra
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from programs import compare
 from reports import full_reports
 from rewriting import crash_at_replacement
@@ -32,10 +32,9 @@ from tracking.offline_record import OfflineRun, read_offline_run
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict, run
-from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.compose import composer
+from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.run_folder import find_damage, read_record, read_result
-from seq2seq_lab.config.schema import Precision
+from seq2seq_lab.config.schema import Config, Precision
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.phrase import PHENOMENA
@@ -61,16 +60,16 @@ from seq2seq_lab.training.trainer import Trainer
 
 TINY = (
     "dataset=grammar",
-    "dataset.train=150",
+    "dataset.train=40",
     "dataset.validation=16",
     "dataset.test=16",
     "dataset.test_compositional=0",
-    "dataset.max_depth=2",
+    "dataset.max_depth=1",
     "model.embedding_size=16",
     "model.hidden_size=16",
     "model.encoder_hidden_size=8",
     "trainer.max_epochs=2",
-    "task.batch_size=32",
+    "task.batch_size=8",
     "trainer.device=cpu",
     "trainer.precision=fp32",
     "task.samples=0",
@@ -83,22 +82,19 @@ UNSTEADY = ("time", "train/target_tokens_per_second", "train/memory_mib", "train
 
 
 @cache
-def composed(overrides: tuple[str, ...]) -> DictConfig:
+def composed(overrides: tuple[str, ...]) -> tuple[Config, dict[str, Any], dict[str, str]]:
+    """Return a checked configuration, its plain values and its choices."""
     with composer():
-        return hydra.compose("config", [*TINY, *overrides], return_hydra_config=True)
+        made = compose_job([*TINY, *overrides])
+    return made.config, made.plain, made.choices
 
 
 def job(folder: Path, *overrides: str, resume: bool = False) -> run.Job:
     """Compose what the command line would."""
-    node = composed(overrides)
-    choices = {str(k): str(v) for k, v in node.hydra.runtime.choices.items() if "/" not in str(k)}
-    own = OmegaConf.masked_copy(node, [key for key in node if key != "hydra"])
-    typed = OmegaConf.merge(OmegaConf.structured(configuration.Config), configuration.plain(own))
-    assert isinstance(typed, DictConfig)
-    plain = configuration.plain(typed)
+    config, plain, choices = deepcopy(composed(overrides))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(plain)), "utf-8")
-    return run.Job(configuration.typed(typed), plain, choices, folder, resume)
+    return run.Job(config, plain, choices, folder, resume)
 
 
 def run_job(job: run.Job) -> dict[str, Any]:
@@ -178,6 +174,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, O
         patch.setenv("SEQ2SEQ_LAB_CACHE", str(home / "cache"))
         overrides = [
             *TINY,
+            *("dataset.train=150", "dataset.max_depth=2", "task.batch_size=32"),
             "dataset.test_compositional=16",
             "logger=wandb",
             "logger.mode=offline",
@@ -314,7 +311,7 @@ class TestFolder:
         result = start(tmp_path, "trainer.fast_dev_run=true", "seed=3")
         record = read_record(tmp_path)
         assert (record["seed"], record["commit"], record["dirty"]) == (3, "abc1234", False)
-        assert record["data"]["sizes"] == {"train": 150, "validation": 16, "test": 16}
+        assert record["data"]["sizes"] == {"train": 40, "validation": 16, "test": 16}
         assert record["data"]["tests"].keys() == {"test"}
         counted = {f"{split}/{what}" for split in ("validation", "test") for what in NEAR_DUPLICATES}
         assert record["data"]["counts"].keys() == counted  # of a grammar nothing else is counted

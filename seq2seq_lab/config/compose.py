@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import hydra
 import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -144,7 +143,7 @@ def compose(settings: Sequence[str]) -> DictConfig:
         UserError: an unknown key or group, or a value of a wrong type.
     """
     try:
-        return hydra.compose("config", list(settings), return_hydra_config=True)
+        return hydra_adapter.compose(settings)
     except (HydraException, OmegaConfBaseException, AssertionError) as error:
         overrides = parse_overrides(settings)
         # For a key of a group that is null, OmegaConf 2.3 raises an AssertionError and OmegaConf 2.4 a ConfigTypeError.

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Sequence
 
-import hydra
 from hydra.core.override_parser.types import Override
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +14,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.type_checks import wrong_type
@@ -94,7 +94,7 @@ def explain_unknown_key(key: str, setting: str, overrides: Sequence[Override]) -
         return f"{setting}: {key} is now {RENAMED[key]}. Change it there."
     kept = (*configuration.groups(), "hydra.searchpath")
     choices = [str(override.input_line) for override in overrides if override.key_or_group in kept]
-    node = hydra.compose("config", choices, return_hydra_config=True)
+    node = hydra_adapter.compose(choices)
     container = OmegaConf.to_container(node, resolve=False)
     assert isinstance(container, dict)
     keys = configuration.dotted_keys({str(name): item for name, item in container.items()})

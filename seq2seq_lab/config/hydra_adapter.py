@@ -1,7 +1,10 @@
 """The only module that uses private APIs of Hydra, or that depends on its version; a test fails when Hydra changes one."""
 
 import argparse
-from collections.abc import Callable, Iterator
+import hashlib
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,17 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobRuntime, JobStatus, run_job
 from hydra.types import HydraContext, TaskFunction
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 # Modules of the launchers and sweepers that Hydra registers as plugins.
 PLUGIN_MODULES = ("hydra._internal.core_plugins.", "hydra_plugins.")
@@ -27,6 +34,11 @@ PLUGIN_MODULES = ("hydra._internal.core_plugins.", "hydra_plugins.")
 VERSION_BASE = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 # The state of Hydra: a process has one instance of each class.
 STATE: tuple[type, ...] = (GlobalHydra, HydraConfig, JobRuntime, VersionBase)
+# Settings that Hydra reads while it composes.
+READ_BY_HYDRA = ("hydra", "hydra.searchpath", "hydra.job", "hydra.job.env_copy")
+# Composed choices of groups, pickled. The keys name the choices and what Hydra has read for them.
+TEMPLATES: dict[tuple[str, ...], tuple[bytes, list[ConfigNode]]] = {}
+MAX_TEMPLATES = 1000  # of about 30 kB
 
 
 def make_argument_parser() -> argparse.ArgumentParser:
@@ -38,6 +50,91 @@ def find_config_loader() -> ConfigLoader | None:
     """Return the loader that finds the configuration files, or None outside `initialized`."""
     instance = GlobalHydra.instance()
     return instance.config_loader() if instance.is_initialized() else None
+
+
+def compose(settings: Sequence[str]) -> DictConfig:
+    """Return what `hydra.compose` returns for these settings, with Hydra's own section. Must be called within `initialized`.
+
+    Hydra reads about 100 files for each configuration. Here it does so once for each set of chosen values of groups; other
+    keys are set in a copy. Hydra itself composes settings with a prefix or several values, a changed search path, folders of
+    the user, and settings that are not valid.
+
+    Raises:
+        HydraException, OmegaConfBaseException: from Hydra.
+    """
+    overrides = OverridesParser.create().parse_overrides(list(settings))
+    if VERSION_BASE and all(map(_is_assignment, overrides)):  # later versions record other things
+        choices = [str(override.input_line) for override in overrides if _is_choice(override)]
+        node = _compose_choices(choices)
+        if node is not None:
+            try:
+                _assign(node, overrides, [override for override in overrides if not _is_choice(override)])
+            except OmegaConfBaseException:
+                pass
+            else:
+                return node
+    return hydra.compose("config", list(settings), return_hydra_config=True)
+
+
+def _is_assignment(override: Override) -> bool:
+    changed = override.type is OverrideType.CHANGE and not override.is_sweep_override()
+    return changed and override.package is None and override.key_or_group not in READ_BY_HYDRA
+
+
+def _is_choice(override: Override) -> bool:
+    """Return whether a setting chooses the value of a group, decided as in Hydra's `Overrides`."""
+    loader = find_config_loader()
+    assert isinstance(loader, ConfigLoaderImpl), "called within initialized"
+    return not isinstance(override.value(), dict) and loader.repository.group_exists(override.key_or_group)
+
+
+def _compose_choices(choices: Sequence[str]) -> DictConfig | None:
+    """Return the configuration of these values of groups, or None with a folder of the user, whose files may change."""
+    loader = find_config_loader()
+    assert loader is not None, "called within initialized"
+    folders = [Path(source.path) for source in loader.get_sources() if source.scheme() == "file"]
+    if len(folders) > 1:
+        return None
+    files = sorted(folders[0].rglob("*.yaml"))
+    stored = list(_find_stored(ConfigStore.instance().repo))
+    state = repr([*((str(path), path.stat().st_mtime_ns) for path in files), *map(id, stored)])
+    key = (*choices, hashlib.sha256(state.encode()).hexdigest())
+    if key not in TEMPLATES:
+        node = hydra.compose("config", list(choices), return_hydra_config=True)
+        OmegaConf.clear_cache(node)  # Hydra has resolved the time
+        if len(TEMPLATES) == MAX_TEMPLATES:
+            TEMPLATES.clear()
+        TEMPLATES[key] = (pickle.dumps(node), stored)  # the nodes are kept so that their ids stay unique
+    node = pickle.loads(TEMPLATES[key][0])
+    assert isinstance(node, DictConfig)
+    return node
+
+
+def _find_stored(repository: Mapping[str, Any]) -> Iterator[ConfigNode]:
+    """Iterate over the nodes of Hydra's store."""
+    for item in repository.values():
+        if isinstance(item, ConfigNode):
+            yield item
+        else:
+            yield from _find_stored(item)
+
+
+def _assign(node: DictConfig, overrides: Sequence[Override], keys: Sequence[Override]) -> None:
+    """Set keys of a configuration of choices, and record all settings and the process in its section of Hydra.
+
+    Raises:
+        OmegaConfBaseException: a key that does not exist, or a value of a wrong type.
+    """
+    for override in keys:
+        OmegaConf.update(node, override.key_or_group, override.value(), merge=True)
+    section = node.hydra
+    section.overrides.hydra = [override.input_line for override in overrides if override.is_hydra_override()]
+    others = [override for override in overrides if not override.is_hydra_override()]
+    section.overrides.task = [override.input_line for override in others]
+    form = section.job.config.override_dirname
+    named = [str(one.input_line) for one in others if one.key_or_group not in form.exclude_keys]
+    section.job.override_dirname = re.sub("=", form.kv_sep, form.item_sep.join(sorted(named)))
+    section.runtime.cwd = str(Path.cwd())
 
 
 @contextmanager

@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _CODE = (":(top)*.py", ":(top)conf/*.yaml")  # untracked files that a run can use
 _LARGEST = 2**20  # bytes of an untracked file whose content is recorded
 _MOST = 100  # untracked files whose content is recorded
+_tracked: set[Path] = set()  # packages whose files a checkout tracks
 
 
 def git_commit() -> str | None:
@@ -58,8 +59,9 @@ def _untracked() -> list[str]:
 def _git(*arguments: str) -> str | None:
     # A package can be installed inside another checkout, for example in its virtual environment. Only a checkout
     # that tracks this package's files counts.
-    tracked = _run_git("ls-files", "--error-unmatch", "--", "__init__.py")
-    return None if tracked is None else _run_git(*arguments)
+    if _PACKAGE not in _tracked and _run_git("ls-files", "--error-unmatch", "--", "__init__.py") is not None:
+        _tracked.add(_PACKAGE)
+    return _run_git(*arguments) if _PACKAGE in _tracked else None
 
 
 def _run_git(*arguments: str, folder: Path | None = None, allowed: tuple[int, ...] = (0,)) -> str | None:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, get_type_hints
 
+import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, ValidationError
 from torch import Tensor
 
-from seq2seq_lab.config.compose import composer, hydra
+from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import (
     SET_BY_STUDIES,
     SLOTS,

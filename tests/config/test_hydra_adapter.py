@@ -1,8 +1,12 @@
 """The private APIs of Hydra that `hydra_adapter` uses, and what they have to do."""
 
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
@@ -12,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobRuntime
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config.schema import CONF_DIR
@@ -113,3 +117,91 @@ def test_a_composed_run_has_the_folder_the_record_and_the_error_of_hydras_own(
     assert list(Path("out").iterdir()) == []  # Hydra must not write to a folder that is not locked
     assert Path.cwd() == tmp_path
     assert "Error executing job" not in capsys.readouterr().err
+
+
+def by_hydra(settings: list[str]) -> DictConfig:
+    return hydra.compose("config", settings, return_hydra_config=True)
+
+
+def described(node: Any) -> Any:
+    """Return everything that OmegaConf stores for a node, without the time that Hydra has resolved."""
+    content = node._content if isinstance(node, Container) else node._value()
+    if isinstance(content, dict):
+        content = {key: described(item) for key, item in content.items()}
+    elif isinstance(content, list):
+        content = [described(item) for item in content]
+    metadata = {name: value for name, value in vars(node._metadata).items() if name != "resolver_cache"}
+    return type(node), metadata, content
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "seed=3 trainer.max_epochs=2 seed=4",
+        "trainer.max_epochs=2 attention=dot encoder=bilstm model=attn trainer.threads=auto",
+        "model.hidden_size=32 model.encoder_hidden_size=${model.hidden_size} model.hidden_size=48",
+        "metric=[accuracy] task=translation trainer.monitor=val/accuracy",
+        "task=captions embedding={source:{size:3},target:{size:4}} embedding.source.size=5",
+        "embedding.source.size=5 embedding={source:{size:3}}",
+        "logger=none 'logger={}' hydra.run.dir='a b/${now:%Y}' hydra.job.chdir=true hydra/launcher=local",
+        "hydra.job.config.override_dirname.kv_sep=- +study.x=1 model.dropout=0",
+        "hydra.job.env_copy=[HOME] seed=2",
+        "hydra.job.config.override_dirname.exclude_keys=[seed] seed=2 task=dialogue",
+        "study=attention hydra.mode=RUN study.name=x trainer.patience=null model.dropout=0.25",
+        "trainer={max_epochs:3} optimizer.lr=1e-3 'init_from=\"a=b,c\"'",
+    ],
+)
+def test_composed_choices_with_assignments_are_what_hydra_composes(line: str) -> None:
+    settings = shlex.split(line)
+    with hydra_adapter.initialized(CONF_DIR, None):
+        first, again = hydra_adapter.compose(settings), hydra_adapter.compose(settings)
+        expected = by_hydra(settings)
+    assert described(first) == described(again) == described(expected)
+
+
+def test_the_time_is_that_of_each_configuration() -> None:
+    settings = ["hydra.run.dir=${now:%H-%M-%S-%f}"]
+    with hydra_adapter.initialized(CONF_DIR, None):
+        folders = [hydra_adapter.compose(settings).hydra.run.dir for _ in range(2)]
+        caches = [OmegaConf.get_cache(hydra_adapter.compose(settings)) for _ in range(2)]
+    assert folders[0] != folders[1]
+    assert caches == [{}, {}]  # Hydra has resolved the day and the second
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attention=none trainer.max_epoch=3",
+        "attention=no trainer.max_epochs=3",
+        "trainer.max_epochs=many model.dropout=0",
+        "trainer.max_epochs=1,2",
+        "seed=1 ~trainer.foo",
+        "schedule={warmup_steps:3} seed=3",
+        "dataset=sentiment seed=[1,2]",
+    ],
+)
+def test_errors_are_those_of_hydra(line: str) -> None:
+    raised = []
+    for compose in (hydra_adapter.compose, by_hydra):
+        with hydra_adapter.initialized(CONF_DIR, None), pytest.raises(Exception, match=r".") as error:
+            compose(line.split())
+        raised.append((type(error.value), str(error.value)))
+    assert raised[0] == raised[1]
+
+
+def test_changes_of_files_and_of_the_store_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(CONF_DIR, conf)
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", {**store.repo, "attention": {}})
+    for epochs in (7, 8):
+        file = conf / "trainer" / "default.yaml"
+        file.write_text(re.sub("max_epochs: .*", f"max_epochs: {epochs}", file.read_text("utf-8")), "utf-8")
+        for score in (1, 2):
+            store.store(group="attention", name="stored", node={"score": score})
+            with hydra_adapter.initialized(conf, None):
+                node = hydra_adapter.compose(["attention=stored", "seed=3"])
+            assert (node.trainer.max_epochs, node.attention.score) == (epochs, score)

@@ -22,7 +22,7 @@ from program import Program, assert_refused
 from rewriting import rewrite
 
 import seq2seq_lab
-from seq2seq_lab.config import foreign, sweeps
+from seq2seq_lab.config import foreign, hydra_adapter, sweeps
 from seq2seq_lab.config.command_line import parse_overrides
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.explain import EXTRAS
@@ -610,6 +610,7 @@ def test_a_plain_run_composes_and_checks_once(program: Program, monkeypatch: pyt
             owner, name, lambda *args, **kwargs: (calls.append(name), function(*args, **kwargs))[1]
         )
 
+    monkeypatch.setattr(hydra_adapter, "TEMPLATES", {})
     count(ConfigLoaderImpl, "load_configuration")
     count(checks, "check_parts")
     count(parts, "build_seq2seq")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from programs import runs
 
+from seq2seq_lab.config import foreign
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import reproduction
 from seq2seq_lab.tracking.files import METRICS_FILE, FileTracker, read_metrics
@@ -25,13 +26,21 @@ SETTINGS = (
 )
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A finished run; copy it before changing it."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
     assert command_line.run(*SETTINGS, f"hydra.run.dir={folder}") == 0
     assert torch.are_deterministic_algorithms_enabled()
     yield folder
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def run(recorded: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(recorded, tmp_path / "run"))
+    foreign.remember(folder)
+    return folder
 
 
 def test_the_first_difference_is_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

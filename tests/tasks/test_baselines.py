@@ -36,6 +36,7 @@ SMALL = (
     *("dataset.train=60", "dataset.validation=12", "dataset.test=20", "trainer.max_epochs=1"),
     *("model.embedding_size=8", "task.batch_size=20"),
 )
+CHANNELS = ("encoder.channels=[4,6]", "encoder.strides=[2,2]")
 GRAMMAR = (
     *("dataset.test_compositional=12", "dataset.max_depth=2", "model.encoder_hidden_size=8"),
     *("model.hidden_size=8", *SMALL, *MACHINE),
@@ -291,7 +292,7 @@ def test_dialogue_records_the_last_turn_without_its_speaker(tmp_path: Path) -> N
 
 
 def test_captioning_records_the_most_frequent_caption(tmp_path: Path) -> None:
-    settings = ("task=captions", *SMALL, "model.hidden_size=8", *MACHINE)
+    settings = ("task=captions", *SMALL, "model.hidden_size=8", *CHANNELS, *MACHINE)
     result = run(tmp_path / "run", *settings)
     corpus = corpus_of(*settings)
     ((caption, _),) = Counter(corpus.train.captions).most_common(1)

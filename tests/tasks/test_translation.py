@@ -375,6 +375,10 @@ def test_without_gold_there_is_no_alignment_error(
     }
 
 
+def source_lengths_in_words(text: ParallelText) -> list[int]:
+    return [source_length_in_words(text, i) for i in range(len(text))]
+
+
 def test_lengths_are_words(corpus: Corpus, tokenized: TokenizedCorpus, model: Seq2Seq) -> None:
     gold = Gold(("Hello", ",", "you"), ("a",), frozenset())
     assert source_length_in_words(ParallelText(["Hello, you"], ["a"], [gold]), 0) == 2
