@@ -1,4 +1,4 @@
-"""From the encoded source to the decoder's first state."""
+"""Bridges: the decoder's first state from the encoded source."""
 
 from typing import Literal
 

@@ -12,7 +12,7 @@ class Dropout(nn.Module):
     """Zero each element with a probability and scale the others up (Srivastava 2014).
 
     On a CPU, torch draws one random number per element, which takes longer than the forward pass of a recurrent layer.
-    Here one draw of 64 bits decides on four elements, so the probability is exact to 2⁻¹⁷.
+    Here one draw of 64 bits serves four elements, so the probability is exact to 2⁻¹⁷.
 
     Args:
         probability: probability of zeroing an element; with 0 the module is the identity.

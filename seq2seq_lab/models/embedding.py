@@ -1,4 +1,4 @@
-"""From token ids to vectors."""
+"""Embedding tables."""
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ class Embedding(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The parameter of the table: one row of `table_size` numbers per vocabulary entry."""
+        """The parameter of the table: one row of `table_size` values per vocabulary entry."""
         return self.table.weight
 
     def forward(self, tokens: Tensor) -> Tensor:

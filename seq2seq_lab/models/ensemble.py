@@ -104,7 +104,7 @@ def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:
     """Return the mean attention weights of the members that attend; None if none does.
 
     Raises:
-        UserError: the members attend to different numbers of positions.
+        UserError: the members attend to different numbers of source positions.
     """
     attending = [member for member in weights if member is not None]
     positions = sorted({member.shape[-1] for member in attending})

@@ -96,7 +96,7 @@ class Uniform(Initialization):
     """Every weight and bias from U(-bound, bound) (Sutskever 2014, §3.4; Luong 2015, §4.1).
 
     Raises:
-        ValueError: `bound` is not a number above 0.
+        ValueError: `bound` is not above 0, or not finite.
     """
 
     def __init__(self, bound: float) -> None:
@@ -110,7 +110,7 @@ class Normal(Initialization):
     """Every weight from N(0, std²), biases as well or 0.
 
     Raises:
-        ValueError: `std` is not a number above 0.
+        ValueError: `std` is not above 0, or not finite.
     """
 
     def __init__(self, std: float, biases: Literal["zero", "drawn"]) -> None:

@@ -24,7 +24,7 @@ from seq2seq_lab.models.tables import build_embedding, check_tables, embedding_s
 
 
 class Beginnings(Protocol):
-    """What the model reads of a batch before a search continues it.
+    """The inputs of the model before a search continues them.
 
     Attributes:
         beginning_BP: `<sos>` and the first P - 1 tokens of each sentence.
@@ -61,7 +61,7 @@ class LanguageModel(nn.Module):
         locked_dropout: one dropout mask per sentence instead of one per token.
     """
 
-    # Of the names of weights in checkpoints: the beginning of earlier ones, and that of today.
+    # Prefixes of the names of weights in checkpoints: the earlier one, and the current one.
     renamed_weights: ClassVar[Mapping[str, str]] = {"encoder.": "decoder.", "embedding.": "target_embedding."}
 
     def __init__(

@@ -108,7 +108,7 @@ class MaxPooling(OutputPooling):
 
 
 class FirstOutput(OutputPooling):
-    """The output at the first position, as that of [CLS] of a pretrained encoder (Devlin 2019, arXiv:1810.04805, §3)."""
+    """The output at the first position, for example [CLS] of a pretrained encoder (Devlin 2019, arXiv:1810.04805, §3)."""
 
     name = "first"
 
@@ -119,7 +119,7 @@ class FirstOutput(OutputPooling):
 class AttentionPooling(Pooling):
     """The final state and the sum of the encoder outputs, weighted by an attention function whose query is the final state.
 
-    As the attention over words of Yang 2016 (https://aclanthology.org/N16-1174, §2.2), with the final state instead of a
+    Like the attention over words of Yang 2016 (https://aclanthology.org/N16-1174, §2.2), with the final state instead of a
     learned query.
 
     Raises:
@@ -159,7 +159,7 @@ class Attender(Pooling):
 
     Args:
         sparsity: weight of the mean gate in the loss.
-        free_steps: optimizer steps without this term. Otherwise it can close all gates before the words have a meaning.
+        free_steps: optimizer steps without this term. Otherwise it can close all gates early in the training.
 
     Raises:
         ValueError: the encoder has no final state, an attention function is selected, or `sparsity` is negative.

@@ -122,10 +122,10 @@ class RecurrentLayers(nn.Module):
     def forward(self, sequence: Sequence, start: RecurrentState | None) -> tuple[Sequence, RecurrentState]:
         """Return (the top layer's states_BTH, the state after the last token) from inputs_BTE or a packed sequence."""
         hidden, cells = [], []
-        for number, layer in enumerate(self.layers):
-            if number > 0:
+        for index, layer in enumerate(self.layers):
+            if index > 0:
                 sequence = self._drop(sequence)
-            sequence, last = layer(sequence, None if start is None else self._layer_state(start, number))
+            sequence, last = layer(sequence, None if start is None else self._layer_state(start, index))
             hidden.append(self._concatenate(last if isinstance(last, Tensor) else last[0]))
             if not isinstance(last, Tensor):
                 cells.append(self._concatenate(last[1]))
@@ -227,24 +227,24 @@ class RecurrentLoop:
         input_BG = self._known_BG[t]
         if late_BM is not None:
             input_BG = torch.addmm(input_BG, late_BM, self._late_GM.t())
-        for number, (weight_GE, bias_G, recurrent_GH, recurrent_bias_G) in enumerate(self._weights):
-            if number > 0:
-                below_BH = apply_mask(self.states[number - 1].hidden_BH, self._masks[number - 1], t)
+        for index, (weight_GE, bias_G, recurrent_GH, recurrent_bias_G) in enumerate(self._weights):
+            if index > 0:
+                below_BH = apply_mask(self.states[index - 1].hidden_BH, self._masks[index - 1], t)
                 input_BG = functional.linear(below_BH, weight_GE, bias_G)
-            state = self.states[number]
+            state = self.states[index]
             recurrent_BG = functional.linear(state.hidden_BH, recurrent_GH, recurrent_bias_G)
-            self.states[number] = self._step(input_BG, recurrent_BG, state)
+            self.states[index] = self._step(input_BG, recurrent_BG, state)
         return self.top_BH
 
 
-def report_float32_lstm(model: nn.Module, *places: Compute) -> list[str]:
+def report_float32_lstm(model: nn.Module, *settings: Compute) -> list[str]:
     """Log and return the precisions in which the LSTM layers of a model compute in float32; see `lacks_lstm`."""
     if not any(isinstance(module, LSTM) for module in model.modules()):
         return []
     lacking = {
-        place.precision.value: place
-        for place in places
-        if place.precision in DTYPES and lacks_lstm(place.device.type, DTYPES[place.precision])
+        compute.precision.value: compute
+        for compute in settings
+        if compute.precision in DTYPES and lacks_lstm(compute.device.type, DTYPES[compute.precision])
     }
     for precision in lacking:
         log.warning(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Selectable(Protocol):
-    """What a model keeps of each row of a batch."""
+    """The state of a model for each row of a batch."""
 
     def select(self, index_N: Tensor) -> Self:
         """Return the state of the given rows, for example of the hypotheses that a beam keeps."""

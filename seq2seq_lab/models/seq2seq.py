@@ -134,7 +134,7 @@ class Seq2Seq(nn.Module):
             if batch.source_BS.shape != encoded.outputs_BSM.shape[:2]:
                 raise UserError(
                     f"readout={type(self.readout).__name__} reads a token at each output of the encoder, but "
-                    f"encoder={type(self.encoder).__name__} has fewer outputs than tokens. Choose another of the two."
+                    f"encoder={type(self.encoder).__name__} has fewer outputs. Choose another encoder or readout."
                 )
             source = source._replace(tokens_BS=batch.source_BS)
         return self.decoder.start(source), source
@@ -302,7 +302,7 @@ def build_seq2seq(
         source_embedding = build_embedding(config.embedding.source, source_vocabulary, sizes.embedding_size)
     encoder_slot, decoder_slot = config.encoder or {}, config.decoder or {}
     if sizes.share_layers and encoder_slot.get("hidden_size") != decoder_slot.get("hidden_size"):
-        raise UserError(NOT_ONE_NETWORK)  # before a bridge asks for something else
+        raise UserError(NOT_ONE_NETWORK)  # before the bridge reports another error
     encoder: Encoder = part("encoder", config.encoder, KINDS)(input_size=sizes.embedding_size)
     decoder: Decoder = part("decoder", config.decoder, KINDS)(
         input_size=sizes.embedding_size,
@@ -338,7 +338,7 @@ def shared_layers(encoder: Encoder, decoder: Decoder) -> RecurrentLayers:
     """Return the encoder's recurrent layers for use by the decoder.
 
     Raises:
-        UserError: the two differ in cell, size, number, direction or dropout of layers.
+        UserError: the layers differ in cell, size, count, direction or dropout.
     """
     ours, theirs = getattr(encoder, "layers", None), getattr(decoder, "layers", None)
     if not isinstance(ours, RecurrentLayers) or not isinstance(theirs, RecurrentLayers):

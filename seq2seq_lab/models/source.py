@@ -13,7 +13,7 @@ from seq2seq_lab.models.weight_change import WeightChange
 
 
 class Source(NamedTuple):
-    """What the decoder reads of a batch of source sentences; the same at every step.
+    """The input of the decoder from a batch of source sentences; the same at every step.
 
     Attributes:
         keys_BSK: the projected encoder outputs that the attention function scores.
@@ -21,7 +21,7 @@ class Source(NamedTuple):
         mask: True at real tokens, shape B1S; None if no sentence is padded.
         final: final state of the encoder; None if it has none.
         tokens_BS: source ids, for a readout that needs them; else None.
-        change: how the attention weights are changed; None: they are not.
+        change: a change of the attention weights; None for no change.
     """
 
     encoder_outputs_BSM: Tensor

@@ -86,6 +86,6 @@ def check_vectors(config: Config) -> None:
         key = f"embedding.{side}"
         if table.path is not None and (size := vector_size(Path(table.path), f"{key}.path")) != table.size:
             raise UserError(
-                f"{key}.size={table.size}: the vectors of {key}.path={table.path} have {size} numbers. Set "
+                f"{key}.size={table.size}: the vectors of {key}.path={table.path} have size {size}. Set "
                 f"{key}.size={size} or, if the table is also the output weights, model.embedding_size={size}."
             )

@@ -33,7 +33,7 @@ class TransformerSpec:
         locked_dropout: one dropout mask per sentence instead of one per token.
 
     Raises:
-        ValueError: a number is below 1.
+        ValueError: a size or a count is below 1.
     """
 
     num_layers: int
@@ -165,7 +165,7 @@ def feed_forward(spec: TransformerSpec, size: int) -> nn.Module:
 
 
 def final_norm(spec: TransformerSpec, size: int) -> nn.Module:
-    """Return what follows the last layer: a layer norm with `pre`, nothing with `post`."""
+    """Return the module after the last layer: a layer norm with `pre`, the identity with `post`."""
     return nn.LayerNorm(size) if spec.norm == "pre" else nn.Identity()
 
 

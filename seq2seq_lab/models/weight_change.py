@@ -14,7 +14,7 @@ class WeightChange:
 
     Attributes:
         function: from weights_NTS of T consecutive steps and the index of the first one to the changed weights. It is called
-            with any number of steps, and in a search with the N rows of the unfinished sentences. Weights at padding must
+            with one or more steps, and in a search with the N rows of the unfinished sentences. Weights at padding must
             stay 0.
         layer: the only layer of a Transformer that is changed; None for all.
         head: the only head; None for all. The function gets the weights of one head.
@@ -28,7 +28,7 @@ class WeightChange:
     seen: bool = True
 
     def check(self, layers: int, heads: int) -> None:
-        """Check layer and head against their numbers in the decoder; both are 0 without heads.
+        """Check that the decoder has the layer and the head; both counts are 0 without heads.
 
         Raises:
             UserError: the decoder has no such layer or head.

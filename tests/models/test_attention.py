@@ -257,7 +257,7 @@ def test_additive_scores_do_not_depend_on_how_many_are_in_work(
     query_BTQ, encoder_outputs_BSM = inputs(attention)
     whole = attend(attention, query_BTQ, encoder_outputs_BSM, None)[0]
     expected = [whole, *gradients(whole, attention, query_BTQ, encoder_outputs_BSM)]
-    monkeypatch.setattr(additive, "CPU_NUMBERS", numbers)
+    monkeypatch.setattr(additive, "CPU_SUMS", numbers)
     parts = attend(attention, query_BTQ, encoder_outputs_BSM, None)[0]
     torch.testing.assert_close(
         [parts, *gradients(parts, attention, query_BTQ, encoder_outputs_BSM)], expected

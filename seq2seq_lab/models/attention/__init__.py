@@ -1,4 +1,4 @@
-"""Attention functions, one per file: how well does a source position match the query?"""
+"""Attention functions, one per file: they score how well a source position matches the query."""
 
 from seq2seq_lab.models.attention.additive import AdditiveAttention
 from seq2seq_lab.models.attention.base import Attention, BaseAttention, StatefulAttention, StepAttention

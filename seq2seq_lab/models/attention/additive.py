@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from seq2seq_lab.models.attention.base import Attention, check_positive
 
 # Largest B·T·S·K of the sums computed at once: fits in a CPU's cache, or in the memory of a GPU.
-CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**27
+CPU_SUMS, GPU_SUMS = 2**17, 2**27
 
 
 class AdditiveAttention(Attention):
@@ -82,6 +82,6 @@ def _sigmoid(query_CTK: Tensor, keys_CSK: Tensor) -> Tensor:
 
 def _sentences(query_BTK: Tensor, keys_BSK: Tensor) -> list[slice]:
     """Return slices of the batch that are small enough to compute at once."""
-    limit = CPU_NUMBERS if query_BTK.device.type == "cpu" else GPU_NUMBERS
+    limit = CPU_SUMS if query_BTK.device.type == "cpu" else GPU_SUMS
     rows = max(1, limit // (query_BTK[0].numel() * keys_BSK.shape[1]))
     return [slice(start, start + rows) for start in range(0, len(query_BTK), rows)]

@@ -1,4 +1,4 @@
-"""What all attention functions share: masking, normalization and the weighted sum.
+"""The contract of attention functions, with masking, normalization and the weighted sum.
 
 The T queries of N rows are scored against B sentences, N = B · K: in a search, the K hypotheses of a sentence are
 adjacent rows and share its keys and encoder outputs.
@@ -22,7 +22,7 @@ class AttentionState(NamedTuple):
 
     Attributes:
         step: number of target steps so far.
-        history: what a `StepAttention` keeps of them for each row; None for other functions.
+        history: the history of a `StepAttention` over these steps, by row; None for other functions.
     """
 
     step: int
@@ -34,7 +34,7 @@ class AttentionState(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What an attention function returns for T queries of N rows."""
+    """The output of an attention function for T queries of N rows."""
 
     context_NTM: Tensor
     weights_NTS: Tensor | None

@@ -1,4 +1,4 @@
-"""The contract of decoders, and what recurrent decoders share."""
+"""The contract of decoders, and the base class of recurrent decoders."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from seq2seq_lab.models.source import Source
 
 
 class Decoder(nn.Module, ABC):
-    """Reads the embedded target so far. The inputs are given: a decoder is independent of teacher forcing.
+    """Reads the embedded target so far. The inputs are arguments: a decoder does not depend on teacher forcing.
 
     `feature_size` is F, the size of the features that it passes to the readout. `needs_source` is whether it cannot be the
     decoder of a language model, which has no source.
@@ -54,7 +54,7 @@ class Decoder(nn.Module, ABC):
 
     @property
     def heads(self) -> tuple[int, int]:
-        """The numbers of layers and of heads per layer in `attention_maps`; (0, 0) for a decoder without heads."""
+        """The number of layers and the number of heads per layer in `attention_maps`; (0, 0) for a decoder without heads."""
         return 0, 0
 
     @abstractmethod
@@ -148,7 +148,7 @@ class RecurrentDecoder(Decoder):
     def attend(
         self, states_NTH: Tensor, embedded_NTE: Tensor, state: AttentionState, source: Source
     ) -> Attended:
-        """Return what the attention function computes for T decoder states and inputs."""
+        """Return the output of the attention function for T decoder states and inputs."""
         attended: Attended = self.attention(
             self.attention.build_query(states_NTH, embedded_NTE), source, state
         )

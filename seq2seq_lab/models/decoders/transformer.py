@@ -34,7 +34,7 @@ HeadStates = tuple[AttentionState, ...]
 
 
 class TransformerLayerState(NamedTuple):
-    """What a layer keeps of the target tokens so far.
+    """The state of a layer after the target tokens so far.
 
     Attributes:
         cache_NPX: keys and values of the self-attention, X = 2E; None before the first token.
@@ -180,8 +180,8 @@ class TransformerDecoder(Decoder):
         x_NTE = self.positions(embedded_NTE, state.position)
         states, weights = [], []
         inputs = zip(self.layers, state.layers, self._layer_sources(source), strict=True)
-        for number, (layer, before, of_layer) in enumerate(inputs):
-            with_weights = number >= len(self.layers) - layers_with_weights
+        for index, (layer, before, of_layer) in enumerate(inputs):
+            with_weights = index >= len(self.layers) - layers_with_weights
             x_NTE, after, layer_weights = layer(x_NTE, embedded_NTE, before, of_layer, mask_TS, with_weights)
             states.append(after)
             weights += [] if layer_weights is None else [layer_weights]
@@ -343,8 +343,8 @@ def cross_attention(
     functions = [attention(query_size=head_size, encoder_output_size=head_size) for _ in range(num_heads)]
     if not functions[0].context_size:
         raise ValueError(
-            "decoder: decoder=transformer needs an attention function, but attention=none is chosen. Choose another "
-            "one, such as attention=scaled_dot, or another decoder."
+            "decoder: decoder=transformer needs an attention function, but attention=none is chosen. Choose one, "
+            "such as attention=scaled_dot, or another decoder."
         )
     if isinstance(functions[0], ScaledDotAttention):
         key_size = functions[0].key.out_features

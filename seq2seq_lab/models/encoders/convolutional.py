@@ -39,7 +39,7 @@ class ConvolutionalEncoder(Encoder):
         super().__init__()
         if not channels or len(channels) != len(strides):
             raise ValueError(
-                f"encoder.channels={channels} and encoder.strides={strides} must have a number for each layer."
+                f"encoder.channels={channels} and encoder.strides={strides} must have one value for each layer."
             )
         layers: list[nn.Module] = []
         for before, after, stride in zip([3, *channels[:-1]], channels, strides, strict=True):
@@ -64,8 +64,8 @@ class ConvolutionalEncoder(Encoder):
             torch.linspace(-1, 1, columns, device=device, dtype=dtype),
             indexing="ij",
         )
-        place_B2YX = torch.stack([y_YX, x_YX]).expand(len(map_BCYX), -1, -1, -1)
-        features_BSC = torch.cat([map_BCYX, place_B2YX], 1).flatten(2).transpose(1, 2)
+        position_B2YX = torch.stack([y_YX, x_YX]).expand(len(map_BCYX), -1, -1, -1)
+        features_BSC = torch.cat([map_BCYX, position_B2YX], 1).flatten(2).transpose(1, 2)
         lengths = (rows * columns,) * len(map_BCYX)
         return EncoderOutputs(
             self.dropout(torch.tanh(self.output(features_BSC))), lengths, None, (rows, columns)

@@ -17,8 +17,8 @@ from seq2seq_lab.runtime.device import on_device
 class HierarchicalEncoder(TokenEncoder):
     """Hierarchical recurrent encoder (Serban 2016, arXiv:1507.04808, §3.2).
 
-    The first RNN reads each turn, from its first token to its `<eos>`. The second RNN reads the final states of the first
-    one, a state per turn; its final state is that of the encoder.
+    The first RNN reads each turn, from its first token to its `<eos>`. The second RNN reads the final states of the first,
+    one per turn; its final state is that of the encoder.
 
     The encoder outputs, to which the decoder attends, are one of
 

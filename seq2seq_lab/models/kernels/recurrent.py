@@ -259,7 +259,7 @@ def _torch_pass(
     sequence: Tensor | PackedSequence,
     start: State | None,
 ) -> tuple[Any, State]:
-    """Return what torch's layer computes, on a GPU in float32 instead of bfloat16."""
+    """Return the output of torch's layer, on a GPU in float32 instead of bfloat16."""
     x = _data(sequence)
     if x.device.type == "cuda" and matrix_dtype(x) is torch.bfloat16 and torch.is_autocast_enabled("cuda"):
         return in_float32(forward, sequence, start)
@@ -271,7 +271,7 @@ def in_float32(
     sequence: Tensor | PackedSequence,
     start: State | None,
 ) -> tuple[Any, State]:
-    """Return what `forward` computes in float32, without autocast."""
+    """Return the output of `forward` in float32, without autocast."""
     if isinstance(start, tuple):
         start = (start[0].float(), start[1].float())
     elif start is not None:

@@ -45,7 +45,7 @@ class Readout(nn.Module, ABC):
         """
 
     def check(self, *, weights: bool, tokens: bool) -> None:
-        """Refuse a model without what the readout reads.
+        """Refuse a model that lacks an input of the readout.
 
         Args:
             weights: whether the model has attention weights for each output.
