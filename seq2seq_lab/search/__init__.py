@@ -1,4 +1,4 @@
-"""Search: producing sentences from a trained model.
+"""Search: generating sentences with a trained model.
 
 Letters at the end of a tensor's name are its axes. Those that differ from `models`:
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A produced sentence.
+    """A generated sentence.
 
     Attributes:
         tokens: target ids without `<sos>` and `<eos>`.
@@ -36,7 +36,7 @@ class Hypothesis:
 
 
 class SearchBatch(Protocol):
-    """What a search reads of a task's batch.
+    """The part of a task's batch that a search reads.
 
     Attributes:
         index_B: the index of each example in its split.
@@ -89,7 +89,7 @@ class Search(Protocol):
 
         Args:
             prefix: for each example, the target ids that every hypothesis begins with; `<eos>` may be the last one. Their
-                log-probabilities are the model's. Evaluation does not pass this argument and the next.
+                log-probabilities are the model's. Evaluation passes neither this argument nor the next.
             trace: records the search.
         """
         ...
@@ -127,6 +127,6 @@ class LengthLimits:
         return shortest, longest
 
 
-def _floor(number: float) -> int:
-    """Return ⌊number⌋ without the rounding error of a product: 0.29 · 100 is 29, not 28.999999999999996."""
-    return math.floor(round(number, 9))
+def _floor(value: float) -> int:
+    """Return ⌊value⌋ without the rounding error of a product: 0.29 · 100 is 29, not 28.999999999999996."""
+    return math.floor(round(value, 9))

@@ -1,4 +1,4 @@
-"""What all searches share: the active hypotheses of a batch, and the conversion of the results."""
+"""Shared by all searches: the active hypotheses of a batch, and the conversion of the results."""
 
 from collections.abc import Sequence
 
@@ -120,7 +120,7 @@ class Frontier:
     def keep(self, active_A: Tensor, width: int, t: int) -> Tensor | None:
         """Drop the finished sentences once they are at least half of the batch: return the index of the others.
 
-        Returns None if no sentence is dropped, and an empty index after the last one has finished. The host reads which
+        Returns None if no sentence is dropped, and an empty index after all have finished. The host reads which
         sentences are finished, because the size of the batch depends on it; on a GPU every `CHECK_EVERY` steps.
         """
         device = active_A.device

@@ -1,4 +1,4 @@
-"""What a search considered: its hypotheses as a tree, with the probable tokens at each step."""
+"""The record of a search: its hypotheses as a tree, with the most probable tokens of each step."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Node:
 
     Attributes:
         token: its last token; `<sos>` for the root.
-        parent: the index in the level before of the prefix without this token; 0 for the root.
+        parent: the index of the prefix without this token in the previous level; 0 for the root.
         log_prob: the log-probability of the prefix.
         fate: `extended` by a token; `returned` as an output; `outranked`: a complete output that better ones displaced;
             `pruned`: other prefixes had the K best continuations; `stopped`: no continuation could still displace an output.
@@ -39,7 +39,7 @@ class _Open:
     """The tree of a sentence that is searched.
 
     Attributes:
-        levels: the nodes by number of tokens.
+        levels: the nodes by length in tokens.
         prefixes: the tokens of the nodes of the last level.
         slots: the nodes that the search reads next: index in the last level by index in the beam.
         complete: the outputs so far, with their tokens.
@@ -55,7 +55,7 @@ class SearchTrace:
     """Records a search that it is passed to.
 
     Args:
-        top: how many of the most probable tokens of each step are recorded.
+        top: the number of most probable tokens that are recorded at each step.
 
     Attributes:
         sentences: the trees of the sentences of the batch after the search: the nodes by level, with the root in level 0.
