@@ -1,4 +1,4 @@
-"""The interface of a task: everything in a run that depends on the kind of problem.
+"""The interface of a task: the part of a run that depends on the kind of problem.
 
 The trainer, checkpoints, studies and the comparison use only what this module declares.
 """
@@ -78,7 +78,7 @@ class EpochPlan(ABC):
 class TrainingSplit(Protocol):
     """The training examples."""
 
-    def epoch(self, number: int, device: torch.device) -> EpochPlan:
+    def epoch(self, index: int, device: torch.device) -> EpochPlan:
         """Return the plan of an epoch, counted from 0; the batches are on `device`."""
         ...
 
@@ -112,7 +112,7 @@ class TaskData(EvaluationData):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The result of a trivial baseline on a test split, to read a model's result by.
+    """The result of a trivial baseline on a test split, for comparison with a model's result.
 
     Attributes:
         name: its name in `result.json`: the key of a metric is `baseline/NAME/test/METRIC`.
@@ -137,7 +137,7 @@ class Parts:
             for a source without tokens), the target vocabulary's size, and whether the two are one vocabulary.
         classifier: returns the classifier that all groups of the model describe, from the vocabulary's size and the number
             of classes.
-        source_tokenizer: returns the tokenizer of an encoder that has its own, see `Encoder.tokenizer`; else None.
+        source_tokenizer: returns the tokenizer of an encoder that has its own, else None; see `Encoder.tokenizer`.
         vectors: file of pretrained vectors of the `source` and the `target` embedding, if any.
     """
 
@@ -177,11 +177,11 @@ class Task(ABC):
 
     Attributes:
         uses: the config groups that describe the task's parts; the others are null.
-        sources: what an encoder of the task may encode; see `Encoder.source`.
+        sources: the sources that an encoder of the task may have; see `Encoder.source`.
         metrics: the metrics of an evaluation.
         groupings: the metrics by group of examples.
         primary: the name of the metric that the comparison sorts and tests by.
-        default_monitor: the name of the metric that `trainer.monitor=null` means; None for the primary one. `load` can set
+        default_monitor: the metric of `trainer.monitor=null`; None for the primary one. `load` can set
             it, if it depends on the data.
         monitor: the value of `trainer.monitor`, which the program sets after the constructor.
         initial_tokenizers: tokenizers of the run whose embeddings are copied, by side (`source`, `target`). The program sets
@@ -210,7 +210,7 @@ class Task(ABC):
 
     @classmethod
     def replacement(cls, group: str, slot: Slot) -> str:
-        """Return what to do instead of setting a config group that is not in `uses`, for the error message."""
+        """Return the remedy for a setting of a config group that is not in `uses`, for the error message."""
         return f"Leave {group} out."
 
     def check(self) -> None:
@@ -226,7 +226,7 @@ class Task(ABC):
 
         Returns:
             `fingerprint`: a hash of all examples; `sizes`: the number of examples by split; `tests`: a hash by test set;
-            `counts`: numbers of special examples, by name.
+            `counts`: counts of special examples, by name.
         """
 
     @abstractmethod
@@ -272,7 +272,7 @@ class Task(ABC):
         """Load weights from files into the model of a new run. Only rank 0 calls it."""
 
     def save(self, folder: Path) -> None:
-        """Write to the run folder what is needed to open the run again, besides its configuration and weights."""
+        """Write what is needed to open the run again, except its configuration and weights, to the run folder."""
 
     def describe(self) -> None:
         """Print what the task adds to the table of parameters before the training."""
@@ -328,7 +328,7 @@ class Task(ABC):
         return ()
 
     def report(self, split: Any, evaluation: Any, step: int | None) -> Report:
-        """Return what is shown of an evaluation. Only rank 0 calls it.
+        """Return the report of an evaluation. Only rank 0 calls it.
 
         Args:
             step: the optimizer step of a validation; None for the final evaluation.

@@ -1,4 +1,4 @@
-"""What the evaluations of all tasks that decode share: losses, outputs, how they end, and the worst of them."""
+"""The shared part of the evaluations of tasks that decode: losses, outputs, how they end, and the worst outputs."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ class WorstOutput:
     """An output that is among the worst of a split.
 
     Attributes:
-        pair: its number in the split.
+        pair: its index in the split.
         loop: whether it is a loop; see `metrics.degeneration.Loops`.
         at_limit: whether the length limit ended it.
         sentence_bleu: see `metrics.bleu.sentence_bleu`.
@@ -242,7 +242,7 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
     def _attend_again(self, worst: Sequence["WorstOutput"], texts: Sequence[str]) -> dict[int, Hypothesis]:
         """Repeat the search for the worst outputs, and return their hypotheses with attention weights by index.
 
-        In a batch of other examples, rounding can change an output: one that differs from the first is left out.
+        Rounding can change an output in a batch of other examples; an output that differs from the first search is left out.
 
         Args:
             texts: the outputs of the whole split.
@@ -281,8 +281,8 @@ def worst_outputs(outputs: DecodedOutputs, count: int = WORST) -> list[WorstOutp
 def _wrong(outputs: DecodedOutputs) -> Iterator[WorstOutput]:
     references = outputs.references
     states = zip(references.pairs, outputs.scored, outputs.loops_N, outputs.at_limit_N, strict=True)
-    for number, (pair, line, loop, at_limit) in enumerate(states):
-        score = sentence_bleu(line, *references.of(number), tokenizer=references.segmentation.bleu)
+    for index, (pair, line, loop, at_limit) in enumerate(states):
+        score = sentence_bleu(line, *references.of(index), tokenizer=references.segmentation.bleu)
         if loop or at_limit or score < PERFECT:
             yield WorstOutput(pair, bool(loop), bool(at_limit), score)
 

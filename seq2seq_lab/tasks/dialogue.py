@@ -28,8 +28,8 @@ def _by_distance(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] | N
     if distances is None:
         return None
     groups: dict[int, list[int]] = {}
-    for number, pair in enumerate(outputs.references.pairs):
-        groups.setdefault(distances[pair], []).append(number)
+    for index, pair in enumerate(outputs.references.pairs):
+        groups.setdefault(distances[pair], []).append(index)
     return {str(distance): groups[distance] for distance in sorted(groups)}
 
 
@@ -91,5 +91,5 @@ class DialogueTask(TranslationTask):
         return [self.text_baseline("last_turn", "last turn", turns, split)]
 
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:
-        """Return the numbers of evenly spaced examples."""
+        """Return the indices of evenly spaced examples."""
         return [*range(0, len(text), max(1, len(text) // max(1, count)))][:count]

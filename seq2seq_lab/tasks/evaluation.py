@@ -37,7 +37,7 @@ class Evaluation:
     Attributes:
         values: metrics by name, with the split's prefix.
         measurement: the metrics with the statistics that they were computed from.
-        outputs: what the metrics have read; see `SplitEvaluator.outputs`.
+        outputs: the inputs of the metrics; see `SplitEvaluator.outputs`.
     """
 
     values: dict[str, float]
@@ -91,7 +91,7 @@ class SplitEvaluator(ABC, Generic[Result]):
 
     @abstractmethod
     def outputs(self, results: Sequence[Result]) -> Any:
-        """Return what the metrics read, from the results of all examples in the order of the split."""
+        """Return the inputs of the metrics, from the results of all examples in the order of the split."""
 
     def evaluation(
         self, results: Sequence[Result], outputs: Any, measurement: Measurement, final: bool
@@ -103,7 +103,7 @@ class SplitEvaluator(ABC, Generic[Result]):
         """Return the metrics by name, with the split's prefix."""
         return {f"{self.split.prefix}/{name}": value for name, value in measurement.values.items()}
 
-    @torch.no_grad()  # not inference_mode, under which autocast casts every weight again at every step
+    @torch.no_grad()  # not inference_mode, under which autocast casts each weight at every step
     def __call__(self, final: bool = False, counted: Counted | None = None) -> Any:
         """Evaluate the model.
 

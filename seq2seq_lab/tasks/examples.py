@@ -43,7 +43,7 @@ class TrainingExamples:
 
     Args:
         examples: returns the examples of an epoch.
-        batches: returns what makes batches of these examples on a device.
+        batches: returns a function that makes batches of these examples on a device.
         batch_size: see `plan_epoch`.
         seed: random seed of the order of the examples.
         pad_to: see `plan_epoch`.
@@ -66,13 +66,13 @@ class TrainingExamples:
         self.pad_to = pad_to
         self._on_device: tuple[Examples, torch.device, MakeBatch] | None = None
 
-    def epoch(self, number: int, device: torch.device) -> ExamplePlan:
+    def epoch(self, index: int, device: torch.device) -> ExamplePlan:
         """Return the plan of an epoch, counted from 0."""
-        examples: Examples = self.examples(number)
+        examples: Examples = self.examples(index)
         if self._on_device is None or self._on_device[0] is not examples or self._on_device[1] != device:
             self._on_device = None  # the examples of one epoch at a time are on the device
             self._on_device = examples, device, self.batches(examples, device)
-        plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, number, self.pad_to)
+        plan = plan_epoch(examples, self.batch_size, self.unit, self.seed, index, self.pad_to)
         return ExamplePlan(plan, examples.units.numpy(), self._on_device[2])
 
 
@@ -110,7 +110,7 @@ class TensorExamples:
         return torch.ones(len(self), dtype=torch.int64)
 
     def batches(self, device: torch.device) -> MakeBatch:
-        """Return what makes batches on a device."""
+        """Return a function that makes batches on a device."""
         moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors.items()}
         there = replace(self, **moved)
         return lambda index: there[torch.from_numpy(index)]

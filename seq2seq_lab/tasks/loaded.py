@@ -1,4 +1,4 @@
-"""A trained run in Python: what `seq2seq_lab.load` and `seq2seq_lab.train` return for every task."""
+"""A trained run in Python: the result of `seq2seq_lab.load` and `seq2seq_lab.train` for every task."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ LONGEST_INPUT = 1000  # tokens
 class Prediction:
     """The output of a trained run for one input.
 
-    A task with more than a text to show overrides the methods.
+    A task whose output is more than a text overrides the methods.
 
     Attributes:
         source: the line of text, or the path of the file.
@@ -95,7 +95,7 @@ class Loaded:
         result: the content of `result.json`; None if the run has not ended, only "status" and "error" if it is damaged.
         task: the task of the run.
         model: the model, in evaluation mode.
-        compute: where and in what precision the model computes.
+        compute: the device and the precision of the model.
         checkpoint: the names of the checkpoints.
         opening: how the run was opened.
     """
@@ -172,7 +172,7 @@ class Loaded:
         """Refuse a line that the model cannot read, or that has more tokens than `longest`.
 
         Args:
-            where: the file and the number of the line.
+            where: the file and the line number.
 
         Raises:
             UserError: names the line and the remedy.
@@ -187,7 +187,7 @@ class Loaded:
 
         Args:
             inputs: lines of text, or paths of files (`reads`), processed in batches of `task.eval_batch_size`.
-            first: the number of the first input in its file.
+            first: the index of the first input in its file.
 
         Raises:
             UserError: `inputs` is not a list, or the task has no `predict`.
@@ -241,7 +241,7 @@ class Loaded:
         return displayed(figure)
 
     def check_list(self, inputs: object) -> None:
-        """Refuse one input in place of a list of inputs."""
+        """Refuse a single input where a list of inputs is expected."""
         require_list("predict", "texts" if self.reads == "lines" else "files", inputs)
 
     def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
@@ -298,6 +298,6 @@ def draw_maps(
 
 
 def displayed(figure: "Figure") -> "Figure":
-    """Return a figure with the method by which Jupyter displays it, which a figure without pyplot lacks."""
+    """Return a figure with the method by which Jupyter displays it; a figure without pyplot does not have it."""
     figure._repr_png_ = functools.partial(plots.render_png, figure, 100)  # type: ignore[attr-defined]
     return figure

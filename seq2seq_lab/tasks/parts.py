@@ -94,7 +94,7 @@ def build_task(config: Config) -> Task:
 
 
 def data_record(config: Config) -> dict[str, Any]:
-    """Read the data of a run and return what `run.json` records of it."""
+    """Read the data of a run and return the entries of `run.json` for them."""
     return build_task(config).data_record()
 
 

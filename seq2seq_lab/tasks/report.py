@@ -1,4 +1,4 @@
-"""What a task shows of an evaluation. The program prints it, writes it to the run folder and logs it; pages show it."""
+"""The report of an evaluation. The program prints it, writes it to the run folder and logs it; pages show it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ class Examples:
     """Examples of a split with the outputs of the model.
 
     Attributes:
-        name: what they are, in plural, for example "translations". The file is `NAME.SPLIT.jsonl`.
+        name: the kind of examples, in plural, for example "translations". The file is `NAME.SPLIT.jsonl`.
         rows: one mapping per example; all have the same keys.
         columns: the keys that are the `input`, `reference`, `output` and `score` of pages, by these names; empty for rows
             that pages do not show.
-        note: what the score is.
+        note: the meaning of the score.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Heatmap:
     Attributes:
         title: for example the source sentence.
         columns, rows: the names of columns and rows.
-        weights: a row of weights per name of `rows`.
+        weights: for each name of `rows`, a row of weights.
         links: the (column, row) cells to outline.
     """
 
@@ -131,7 +131,7 @@ class ReportTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a task shows of one evaluation of a split.
+    """The report of a task on one evaluation of a split.
 
     Attributes:
         examples: examples with outputs: some at a validation, all at the end.

@@ -1,6 +1,6 @@
 """The settings that several tasks share: one class for each file of conf/task/settings/, with their types and ranges.
 
-A task takes the settings that it uses as one argument of its constructor, or each one as its own argument.
+A task takes the settings that it uses as one argument of its constructor, or each setting as an argument.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class SequenceSettings(ExampleSettings):
     """Settings of tasks that predict sequences of tokens.
 
     Attributes:
-        batch_unit: what `batch_size` counts.
+        batch_unit: the unit of `batch_size`.
         max_length: training examples with more tokens on a side, without `<sos>` and `<eos>`, are left out.
     """
 

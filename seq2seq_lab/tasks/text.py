@@ -1,4 +1,4 @@
-"""What tasks of texts share: the vocabulary of one side, and the record of a corpus."""
+"""Shared by tasks of texts: the vocabulary of one side, and the record of a corpus."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, folder: Path, name: str, with_classes: bool = False) -> Self:
-        """Read what `save` wrote.
+        """Read the files that `save` wrote.
 
         Raises:
             UserError: files are missing or damaged.
@@ -97,7 +97,7 @@ class Corpus(Protocol):
 
     Attributes:
         splits: the examples by the name of the split.
-        counts: numbers of special examples, by name.
+        counts: counts of special examples, by name.
     """
 
     @property
@@ -110,7 +110,7 @@ class Corpus(Protocol):
 def corpus_record(
     corpus: Corpus, hashes: Mapping[str, str], tests: Mapping[str, str], fingerprint: str | None = None
 ) -> dict[str, Any]:
-    """Return what `run.json` records of a corpus; see `Task.data_record`.
+    """Return the entries of `run.json` for a corpus; see `Task.data_record`.
 
     Args:
         hashes: a hash of each split.

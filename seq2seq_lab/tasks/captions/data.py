@@ -19,7 +19,7 @@ class CaptionBatch:
     """B images with captions.
 
     Attributes:
-        index_B: the number of each pair in its split.
+        index_B: the index of each pair in its split.
         image_BCHW: RGB values, uint8.
         source_lengths: for each image the number of tokens of the longest training caption, with `<sos>` and `<eos>`; the
             length limits of a search refer to it.
@@ -34,7 +34,7 @@ class CaptionBatch:
     target_tokens: int
 
     def twice(self) -> "CaptionBatch":
-        """Return the batch with each pair repeated after the last one."""
+        """Return the batch followed by a copy of all its pairs."""
         return CaptionBatch(
             index_B=self.index_B.repeat(2),
             image_BCHW=self.image_BCHW.repeat(2, 1, 1, 1),
@@ -60,7 +60,7 @@ class CaptionExamples:
 
     Attributes:
         image_ICHW: RGB values of the I different images, uint8.
-        image_N: the number of the image of each pair.
+        image_N: the index of the image of each pair.
         longest: the number of tokens of the longest training caption.
     """
 
@@ -120,14 +120,14 @@ class CaptionSplit(TextSplit[CaptionedImages, CaptionExamples]):
 
 
 def region_shares(
-    pairs: CaptionedImages, number: int, grid: tuple[int, int]
+    pairs: CaptionedImages, index: int, grid: tuple[int, int]
 ) -> dict[int, "np.ndarray[tuple[int], np.dtype[np.float32]]"]:
-    """Return the share of each position of the feature map that is in the region of a word, by the number of the word."""
+    """Return the share of each position of the feature map that is in the region of a word, by the index of the word."""
     assert pairs.regions is not None
     rows, columns = grid
     height, width = pairs.images.shape[2:]
     shares = {}
-    for word, (left, top, right, bottom) in pairs.regions[number].items():
+    for word, (left, top, right, bottom) in pairs.regions[index].items():
         down = _overlap(rows, height, top, bottom)
         across = _overlap(columns, width, left, right)
         shares[word] = np.outer(down, across).ravel()

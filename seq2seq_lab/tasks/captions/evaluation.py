@@ -95,14 +95,14 @@ class Caption(Prediction):
         """Return the attention of each word, drawn over the image.
 
         Args:
-            boxes: the region to outline of each word, by the number of the word.
+            boxes: the region to outline, by the index of the word.
         """
         if self.attention_WYX is None:
             raise UserError("The model has no attention. Train one that has, for example attention=additive.")
         words = zip(self.words, self.attention_WYX, strict=True)
         return plots.draw_overlays(
             self.image_HWC,
-            [(word, weights_YX, boxes.get(number)) for number, (word, weights_YX) in enumerate(words)],
+            [(word, weights_YX, boxes.get(index)) for index, (word, weights_YX) in enumerate(words)],
         )
 
 
@@ -199,7 +199,7 @@ def caption_of(
 
 
 def word_attention(weights_TS: Array, tokenizer: Tokenizer, caption: str) -> dict[int, Array]:
-    """Return the mean attention of the tokens of each word of a caption, by the number of the word.
+    """Return the mean attention of the tokens of each word of a caption, by the index of the word.
 
     Args:
         weights_TS: a row for each token of the caption.

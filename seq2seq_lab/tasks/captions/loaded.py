@@ -23,7 +23,7 @@ class LoadedCaptioner(Loaded):
 
         Args:
             inputs: files of images, which are cropped at their center and resized to the size of the training images.
-            first: the number of the first image; the draws of `search=sampling` depend on it.
+            first: the index of the first image; the draws of `search=sampling` depend on it.
 
         Raises:
             UserError: `inputs` is not a list, or a file cannot be read.

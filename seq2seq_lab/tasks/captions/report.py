@@ -19,7 +19,7 @@ COLUMNS = {"input": "image", "reference": "reference", "output": "caption", "sco
 
 @dataclass(frozen=True)
 class CaptionReport:
-    """What is shown of the evaluation of a split.
+    """The report of the evaluation of a split.
 
     Args:
         grid: the number of rows and columns of the feature map.
@@ -66,9 +66,9 @@ class CaptionReport:
             drawn: the pictures of the report, without suffix.
         """
         rows = []
-        for number, one in enumerate(self.evaluation.worst, start=1):
+        for n, one in enumerate(self.evaluation.worst, start=1):
             texts = {key: value for key, value in self._row(one.pair).items() if key != "sentence_bleu"}
-            file = f"attention/worst_{number}"
+            file = f"attention/worst_{n}"
             rows.append({**texts, **one.record(f"{file}.png" if file in drawn else None)})
         return rows
 
@@ -77,12 +77,12 @@ class CaptionReport:
         text = self.split.text
         return [
             Picture(
-                file=f"attention/{kind}_{number}",
+                file=f"attention/{kind}_{n}",
                 figure=figure,
                 title=f"{text.names[i]}: {text.captions[i]}",
-                logged=f"attention/{number}" if logged else None,
+                logged=f"attention/{n}" if logged else None,
             )
-            for number, i in enumerate(indices, start=1)
+            for n, i in enumerate(indices, start=1)
             if (figure := self._figure(i)) is not None
         ]
 

@@ -52,7 +52,7 @@ from seq2seq_lab.tasks.text_baselines import text_baseline
 log = logging.getLogger(__name__)
 
 NAME = "target"  # of the tokenizer's files
-INPUTS = "inputs.json"  # what a saved run needs to describe new images
+INPUTS = "inputs.json"  # needed by a saved run to describe new images
 
 
 class CaptionTask(Task):
@@ -260,7 +260,7 @@ class CaptionTask(Task):
 
         Args:
             image_NCHW: RGB values of images of the height and width `size`.
-            first: the number of the first image; the draws of `search=sampling` depend on it.
+            first: the index of the first image; the draws of `search=sampling` depend on it.
         """
         examples = CaptionExamples(
             torch.from_numpy(image_NCHW),
@@ -315,7 +315,7 @@ def grid_of(model: Seq2Seq, height: int, width: int) -> tuple[int, int]:
 
 
 def images_record(corpus: CaptionCorpus) -> dict[str, Any]:
-    """Return what `run.json` records of a corpus; see `Task.data_record`."""
+    """Return the entries of `run.json` for a corpus; see `Task.data_record`."""
     hashes = {name: digest([_hash(pairs), *pairs.captions]) for name, pairs in corpus.splits.items()}
     return corpus_record(corpus, hashes, {name: hashes[name] for name in corpus.tests})
 
@@ -323,6 +323,6 @@ def images_record(corpus: CaptionCorpus) -> dict[str, Any]:
 def _hash(pairs: CaptionedImages) -> str:
     """Return the SHA-256 of the image of each pair."""
     hashed = hashlib.sha256()
-    for number in pairs.image_N:
-        hashed.update(pairs.images[number].tobytes())
+    for index in pairs.image_N:
+        hashed.update(pairs.images[index].tobytes())
     return hashed.hexdigest()

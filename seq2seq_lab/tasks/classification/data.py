@@ -19,7 +19,7 @@ from seq2seq_lab.tasks.splits import TextSplit
 
 @dataclass(frozen=True, slots=True)
 class LabelledTokens:
-    """The token ids of N texts, without `<sos>` and `<eos>`, and the numbers of their classes.
+    """The token ids of N texts, without `<sos>` and `<eos>`, and the indices of their classes.
 
     Attributes:
         weights: the weight of each text in the training loss: float32, N. None: every weight is 1.
@@ -52,7 +52,7 @@ class TextBatch:
     Attributes:
         source_BS: token ids, padded if the lengths differ.
         source_lengths: the real lengths, on the host.
-        label_B: the numbers of the classes.
+        label_B: the indices of the classes.
         weight_B: see `LabelledTokens.weights`.
     """
 
@@ -84,7 +84,7 @@ ClassificationSplit = TextSplit[LabelledText, LabelledTokens]
 
 
 def deciding_tokens(text: LabelledText, tokenizer: Tokenizer) -> list[npt.NDArray[np.bool_]] | None:
-    """Return for each text which of its tokens belong to deciding words; None if these are not known."""
+    """Return for each text a mask of the tokens that belong to deciding words; None if these are not known."""
     if text.deciding is None:
         return None
     masks = []

@@ -78,7 +78,7 @@ def relative(weights: Array) -> Array:
 
 @dataclass(frozen=True)
 class ClassificationOutputs:
-    """What the metrics are computed from; see `metrics.classification`.
+    """The inputs of the metrics; see `metrics.classification`.
 
     Attributes:
         losses: see `Losses`.
@@ -98,9 +98,9 @@ class ClassificationOutputs:
 
 
 def groups_by_class(outputs: ClassificationOutputs) -> Mapping[str, Sequence[int]]:
-    """Return the numbers of the examples of each true class."""
+    """Return the indices of the examples of each true class."""
     return {
-        name: np.flatnonzero(outputs.labels == number).tolist() for number, name in enumerate(outputs.classes)
+        name: np.flatnonzero(outputs.labels == index).tolist() for index, name in enumerate(outputs.classes)
     }
 
 

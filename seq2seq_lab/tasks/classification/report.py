@@ -26,7 +26,7 @@ CONFUSION = "confusion matrix: share of each true class (rows) by predicted clas
 
 @dataclass(frozen=True)
 class ClassificationReport:
-    """What is shown of the evaluation of a split."""
+    """The report of the evaluation of a split."""
 
     split: ClassificationSplit
     evaluation: Evaluation

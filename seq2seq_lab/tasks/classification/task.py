@@ -260,8 +260,8 @@ class ClassificationTask(Task):
         classes, tokenizer = self.vocabulary.classes, self.vocabulary.tokenizer
         tokens = Ragged.unframed(tokenizer.encode, lines, "Tokenizing")
         if len(lines) and int(tokens.lengths.min()) == 0:
-            number = int(tokens.lengths.argmin())
-            raise UserError(f"line {number + 1}: {lines[number]!r} has no token. Remove the line.")
+            empty = int(tokens.lengths.argmin())
+            raise UserError(f"line {empty + 1}: {lines[empty]!r} has no token. Remove the line.")
         texts = LabelledTokens(tokens, torch.zeros(len(lines), dtype=torch.int64))
         batches, predictions = TextBatches(texts, compute.device), dict[int, ClassPrediction]()
         for index in plan_evaluation(texts, self.eval_batch_size):
@@ -306,7 +306,7 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
     weight, and the mean weight of the n texts is 1: the loss per text keeps its unit.
 
     Args:
-        labels: the numbers of the classes of the training texts.
+        labels: the index of the class of each training text.
         classes: the number of classes; one without a text has the weight 0.
     """
     count_C = torch.bincount(labels, minlength=classes).float()

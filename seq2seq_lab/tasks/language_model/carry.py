@@ -1,7 +1,7 @@
 """Training with carried state: truncated backpropagation through time (Mikolov 2010; Zaremba 2014, arXiv:1409.2329, §4.1).
 
-The training text is cut into streams. A step reads a chunk of each stream, starting from the state after the chunk before
-it; the gradient ends at the start of the chunk.
+The training text is cut into streams. A step reads a chunk of each stream, starting from the state after the
+previous chunk; the gradient ends at the start of the chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from seq2seq_lab.tasks.language_model.data import SentenceTokens, TokenBatch, st
 class ChunkPlan(EpochPlan):
     """The steps of an epoch: step s reads the tokens s·T to (s + 1)·T − 1 of each of the R streams.
 
-    The example with the number s·R + r is the chunk s of the stream r. Every step has a chunk of each stream in the same
+    The example with the index s·R + r is chunk s of stream r. Every step has a chunk of each stream in the same
     order, so a stream always belongs to the same rank and micro-batch.
 
     Args:
@@ -60,9 +60,9 @@ class TrainingStreams:
     def __init__(self, sentences: Callable[[int], SentenceTokens], rows: int, chunk: int) -> None:
         self.sentences, self.rows, self.chunk = sentences, rows, chunk
 
-    def epoch(self, number: int, device: torch.device) -> ChunkPlan:
+    def epoch(self, index: int, device: torch.device) -> ChunkPlan:
         """Return the plan of an epoch, counted from 0."""
-        return ChunkPlan(self.sentences(number), self.rows, self.chunk, device)
+        return ChunkPlan(self.sentences(index), self.rows, self.chunk, device)
 
 
 class CarriedState:

@@ -70,13 +70,13 @@ class TrainingSentences:
         if tokenizer.stochastic:
             self._lines = Lines.of(text.lines[i] for i in index.tolist())
 
-    def epoch(self, number: int) -> SentenceTokens:
+    def epoch(self, index: int) -> SentenceTokens:
         """Return the ids of an epoch, counted from 0."""
         if not self._tokenizer.stochastic:
             return self._tokens
-        if self._drawn is None or self._drawn[0] != number:
-            sample = partial(self._tokenizer.sample, rng=np.random.default_rng((self._seed, number)))
-            self._drawn = number, SentenceTokens(Ragged.encoded(sample, self._lines, "Drawing the tokens"))
+        if self._drawn is None or self._drawn[0] != index:
+            sample = partial(self._tokenizer.sample, rng=np.random.default_rng((self._seed, index)))
+            self._drawn = index, SentenceTokens(Ragged.encoded(sample, self._lines, "Drawing the tokens"))
         return self._drawn[1]
 
 
@@ -87,7 +87,7 @@ class TokenBatch:
     Attributes:
         inputs_BT: the tokens before them: `<sos>` y_1 … y_{T-1}.
         outputs_BT: the tokens to predict: y_1 … `<eos>`, padded.
-        row_B: in training with carried state, the numbers of the streams that the rows belong to.
+        row_B: in training with carried state, the indices of the streams that the rows belong to.
         first: whether these are the first chunks of the streams.
     """
 

@@ -40,7 +40,7 @@ class GenerationBatch:
 
 @dataclass(frozen=True)
 class LanguageModelOutputs:
-    """What the metrics are computed from; see `metrics.language_model.SentenceScores`."""
+    """The inputs of the metrics; see `metrics.language_model.SentenceScores`."""
 
     nats: Array
     tokens: Array
@@ -97,7 +97,7 @@ def generate(
     Args:
         beginning: token ids, empty for whole sentences.
         length: the number of tokens that the length limits of the search refer to.
-        first: the number of the first sentence; the draws of `search=sampling` depend on it.
+        first: the index of the first sentence; the draws of `search=sampling` depend on it.
     """
     device = compute.device
     beginning_BP = torch.tensor([[SOS, *beginning]], device=device).expand(count, -1)
@@ -113,7 +113,7 @@ def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
 
 
 class ScoredSentences:
-    """What the metrics of a split need besides the probabilities of its sentences.
+    """Inputs of the metrics of a split, in addition to the probabilities of its sentences.
 
     Attributes:
         wrong: the ungrammatical forms of the sentences that have one.
@@ -132,7 +132,7 @@ class ScoredSentences:
         self._equal = [i for i, ids, other in zip(with_form, right, wrong_ids, strict=True) if ids == other]
 
     def outputs(self, nats: Array, wrong_nats: Array) -> LanguageModelOutputs:
-        """Return what the metrics are computed from.
+        """Return the inputs of the metrics.
 
         Args:
             nats: the negative log-probability of each sentence.

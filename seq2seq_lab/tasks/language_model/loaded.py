@@ -42,7 +42,7 @@ class LoadedLanguageModel(Loaded):
 
         Args:
             inputs: beginnings of sentences; an empty one is the beginning of every sentence.
-            first: the number of the first sentence; the draws of `search=sampling` depend on it.
+            first: the index of the first sentence; the draws of `search=sampling` depend on it.
 
         Raises:
             UserError: `inputs` is not a list.

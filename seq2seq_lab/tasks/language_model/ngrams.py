@@ -32,12 +32,12 @@ class _Order:
 
     def interpolated(self, keys_N: Keys, types: int, lower_N: Array) -> Array:
         """Return the probabilities of n-grams, given those of the next lower order."""
-        place_N = np.searchsorted(self.grams_G, keys_N).clip(max=len(self.grams_G) - 1)
-        discounted_N = np.where(self.grams_G[place_N] == keys_N, self.discounted_G[place_N], 0.0)
+        index_N = np.searchsorted(self.grams_G, keys_N).clip(max=len(self.grams_G) - 1)
+        discounted_N = np.where(self.grams_G[index_N] == keys_N, self.discounted_G[index_N], 0.0)
         context_N = keys_N // types
-        place_N = np.searchsorted(self.contexts_C, context_N).clip(max=len(self.contexts_C) - 1)
-        higher_N = (discounted_N + self.left_C[place_N] * lower_N) / self.total_C[place_N]
-        return np.where(self.contexts_C[place_N] == context_N, higher_N, lower_N)
+        index_N = np.searchsorted(self.contexts_C, context_N).clip(max=len(self.contexts_C) - 1)
+        higher_N = (discounted_N + self.left_C[index_N] * lower_N) / self.total_C[index_N]
+        return np.where(self.contexts_C[index_N] == context_N, higher_N, lower_N)
 
 
 class KneserNey:
@@ -48,7 +48,7 @@ class KneserNey:
         p_n(w|u) = (a(uw) − D(a(uw)) + p_{n−1}(w|u') Σ_x D(a(ux))) / Σ_x a(ux)
 
     p_0 = 1 / `predicted`. The adjusted count a (Heafield 2013, P13-2121, §3) of an n-gram of the highest order, or of one
-    that starts with `<sos>`, is its count; of any other one the number of different tokens before it. A context that does
+    that starts with `<sos>`, is its count; of other n-grams, the number of different tokens before it. A context that does
     not occur leaves the probability of the lower order. At the start of a sentence, u is the tokens from `<sos>` on.
 
     Args:
@@ -79,14 +79,14 @@ class KneserNey:
 
     def nats(self, sentences: Ragged) -> Array:
         """Return the negative log-probability in nats of each sentence with its end."""
-        places_N = _places(sentences)
-        probability_N = np.full(len(places_N), 1 / self.predicted)
+        position_N = _positions(sentences)
+        probability_N = np.full(len(position_N), 1 / self.predicted)
         for n, order in enumerate(self._orders, start=1):
             keys_M, _ = _keys(sentences, n, self.types)
-            long_N = places_N >= n - 1
-            inside_N = long_N & (places_N > 0)
+            long_N = position_N >= n - 1
+            inside_N = long_N & (position_N > 0)
             probability_N[inside_N] = order.interpolated(keys_M, self.types, probability_N[inside_N])
-        nats_N = np.where(places_N > 0, -np.log(probability_N), 0.0)
+        nats_N = np.where(position_N > 0, -np.log(probability_N), 0.0)
         return np.add.reduceat(nats_N, sentences.offsets[:-1].numpy())
 
 
@@ -116,8 +116,8 @@ def discounts(adjusted_G: Keys) -> Array:
     return found if (found[1:] > 0).all() else FALLBACK
 
 
-def _places(sentences: Ragged) -> Keys:
-    """Return the place of each token in its sentence, counted from 0 for `<sos>`."""
+def _positions(sentences: Ragged) -> Keys:
+    """Return the position of each token in its sentence, counted from 0 for `<sos>`."""
     offsets = sentences.offsets.numpy()
     return np.arange(len(sentences.tokens)) - np.repeat(offsets[:-1], np.diff(offsets))
 
@@ -128,10 +128,10 @@ def _keys(sentences: Ragged, n: int, types: int) -> tuple[Keys, npt.NDArray[np.b
     The key is a number with the tokens as digits in base `types`. Tokens without n − 1 tokens before them in their sentence
     are left out, and `<sos>`, which is not predicted.
     """
-    places_N = _places(sentences)
-    at_M = np.flatnonzero(places_N >= max(1, n - 1))
+    position_N = _positions(sentences)
+    at_M = np.flatnonzero(position_N >= max(1, n - 1))
     tokens_N = sentences.tokens.numpy().astype(np.int64)
     keys_M = np.zeros(len(at_M), np.int64)
     for back in range(n - 1, -1, -1):
         keys_M = keys_M * types + tokens_N[at_M - back]
-    return keys_M, places_N[at_M] == n - 1
+    return keys_M, position_N[at_M] == n - 1

@@ -62,7 +62,7 @@ class LanguageModelTask(Task):
         parts: the parts of the model, the data and the search.
         seed: seed of the order of the sentences and of the segmentation of a stochastic tokenizer.
         settings: see `SequenceSettings`; with `carry_state`, `batch_size` is the number of streams.
-        carry_state: start each sentence from the state after the one before it in the text; see `carry`.
+        carry_state: start each sentence from the state after the previous sentence of the text; see `carry`.
         chunk_length: tokens of a chunk with `carry_state`.
         generated_length: the length limits of the search refer to this number of tokens instead of a source length.
     """

@@ -30,9 +30,9 @@ def check_lengths(
         if len(lengths) and int(lengths.max()) > max_length:
             pair = int(lengths.argmax())
             sentence = getattr(text, side)[pair]
-            place = find_line(dataset, name, sentence) or f"pair {pair + 1}"
+            location = find_line(dataset, name, sentence) or f"pair {pair + 1}"
             raise UserError(
-                f"{name}: the {side} of {place} has {int(lengths.max()):,} tokens: {sentence[:40]!r}…; "
+                f"{name}: the {side} of {location} has {int(lengths.max()):,} tokens: {sentence[:40]!r}…; "
                 f"task.max_eval_length={max_length}. Shorten or remove the pair, or increase "
                 f"task.max_eval_length: the memory grows with the square of the length."
             )

@@ -117,9 +117,9 @@ def _by_phenomenon(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
     if outputs.text.phenomena is None:
         return None
     groups: dict[str, list[int]] = {}
-    for number, pair in enumerate(outputs.references.pairs):
+    for index, pair in enumerate(outputs.references.pairs):
         for name in outputs.text.phenomena[pair]:
-            groups.setdefault(name, []).append(number)
+            groups.setdefault(name, []).append(index)
     return dict(sorted(groups.items()))
 
 
@@ -128,9 +128,9 @@ def _by_similarity(outputs: TranslationOutputs) -> Mapping[str, Sequence[int]] |
     if labels is None:
         return None
     groups: dict[str, list[int]] = {label: [] for label in SIMILARITIES}
-    for number, pair in enumerate(outputs.references.pairs):
-        groups[labels[pair]].append(number)
-    groups = {label: numbers for label, numbers in groups.items() if numbers}
+    for index, pair in enumerate(outputs.references.pairs):
+        groups[labels[pair]].append(index)
+    groups = {label: indices for label, indices in groups.items() if indices}
     return groups if len(groups) > 1 else None
 
 
@@ -247,7 +247,7 @@ class TranslationEvaluator(DecodingEvaluator):
 
 
 class _GoldAlignments:
-    """The gold links of a split, and how to read links from the model's attention."""
+    """The gold links of a split, and the settings to read links from the model's attention."""
 
     def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
         assert text.gold is not None
@@ -298,7 +298,7 @@ def source_length_in_words(text: ParallelText, i: int) -> int:
 
 
 def choose_samples(text: ParallelText, count: int) -> list[int]:
-    """Return the numbers of the sentences whose translation and attention are shown at each validation.
+    """Return the indices of the sentences whose translation and attention are shown at each validation.
 
     They have 6 to 14 words. With gold alignments, they are those whose word order differs most from the source's, because
     attention shows reordering; otherwise they are evenly spaced.

@@ -194,19 +194,19 @@ class LoadedTranslation(Loaded):
     def _hypotheses(
         self, sentences: Sequence[str], with_attention: bool, first: int
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Yield the number of each sentence that has words, with its hypotheses."""
-        numbers = [i for i, sentence in enumerate(sentences) if sentence.strip()]
-        if not numbers:
+        """Yield the index of each sentence that has words, with its hypotheses."""
+        indices = [i for i, sentence in enumerate(sentences) if sentence.strip()]
+        if not indices:
             return
-        text = _without_targets(self.tokenizers.source, [sentences[i] for i in numbers])
-        number_B = torch.tensor(numbers, device=self.device)
+        text = _without_targets(self.tokenizers.source, [sentences[i] for i in indices])
+        index_B = torch.tensor(indices, device=self.device)
         size = self.task.eval_batch_size
         plan = [part for index in plan_evaluation(text, size) for part in _bounded(index, text, size)]
         for index, batch in zip(plan, map(BatchMaker(text, self.device), plan), strict=True):
-            batch = replace(batch, index_B=number_B[batch.index_B] + first)
+            batch = replace(batch, index_B=index_B[batch.index_B] + first)
             with evaluation_context(batch, self.precision, self.device):
                 found = self.search(self.model, batch, with_attention)
-            yield from zip((numbers[i] for i in index), found, strict=True)
+            yield from zip((indices[i] for i in index), found, strict=True)
 
     def _translation(self, sentence: str, hypothesis: Hypothesis, join: bool) -> Translation:
         tokens, weights_TS = hypothesis.tokens, hypothesis.weights_TS
@@ -231,7 +231,7 @@ def ensemble(runs: Sequence[LoadedTranslation]) -> LoadedTranslation:
     The next-token probabilities and the attention are the means over the runs (Sutskever 2014, §3.6).
 
     Raises:
-        UserError: the list is empty, contains something else than runs of translation, or the vocabularies differ.
+        UserError: the list is empty, contains anything but runs of translation, or the vocabularies differ.
     """
     if isinstance(runs, str | Path | Loaded) or not all(isinstance(run, LoadedTranslation) for run in runs):
         raise UserError(

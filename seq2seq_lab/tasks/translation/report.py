@@ -112,7 +112,7 @@ def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> 
 
 @dataclass(frozen=True)
 class TranslationReport:
-    """What is shown of the evaluation of a split.
+    """The report of the evaluation of a split.
 
     Args:
         join: draw attention over words instead of subwords.
@@ -189,12 +189,12 @@ class TranslationReport:
         """Return the heatmaps of some sentences as figures, without those that have none."""
         return [
             Picture(
-                file=f"attention/{kind}_{number}",
+                file=f"attention/{kind}_{n}",
                 figure=figure,
                 title=self.split.text.source[i],
-                logged=None if step is None else f"attention/{number}",
+                logged=None if step is None else f"attention/{n}",
             )
-            for number, i in enumerate(indices, start=1)
+            for n, i in enumerate(indices, start=1)
             if (figure := self.figure(i, step)) is not None
         ]
 

@@ -310,7 +310,7 @@ class TranslationTask(Task):
         )
 
     def choose_samples(self, text: ParallelText, count: int) -> list[int]:
-        """Return the numbers of examples of a split whose attention is kept; see `evaluation.choose_samples`."""
+        """Return the indices of the examples of a split whose attention is kept; see `evaluation.choose_samples`."""
         return choose_samples(text, count)
 
     def baselines(self, split: TranslationSplit) -> list[Baseline]:
@@ -329,7 +329,7 @@ class TranslationTask(Task):
 
 
 def pairs_record(corpus: Corpus) -> dict[str, Any]:
-    """Return what `run.json` records of a corpus; see `Task.data_record`."""
+    """Return the entries of `run.json` for a corpus; see `Task.data_record`."""
     hashes = {
         name: hashlib.sha256(Lines.of(text.source).digest() + Lines.of(text.target).digest()).hexdigest()
         for name, text in corpus.splits.items()
