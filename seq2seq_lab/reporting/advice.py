@@ -1,4 +1,4 @@
-"""What a result suggests: which outputs went wrong, and what to do next and why."""
+"""Advice for a result: the kinds of wrong outputs, and the next steps with their reasons."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -15,16 +15,16 @@ LICENCES = {
     "tatoeba": "CC BY 2.0 FR (tatoeba.org)",
 }
 
-FEW = 5  # fewer wrong outputs of a kind suggest nothing
+FEW = 5  # with fewer wrong outputs of a kind, there is no advice
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Something to do.
+    """A next step.
 
     Attributes:
-        reason: what to do and why.
-        command: the command that does it, if there is one.
+        reason: the step and why to take it.
+        command: the command for it, if there is one.
     """
 
     reason: str
@@ -32,7 +32,7 @@ class Advice:
 
 
 def advice(run: Run) -> Iterator[Advice]:
-    """Yield what a result suggests, the most useful first."""
+    """Yield the advice for a result, the most useful first."""
     result, folder = run.result, shlex.quote(str(run.folder))
     given = "" if run.recorded["overrides"] in ("none", "unknown") else f" {run.recorded['overrides']}"
     if result["status"] == "diverged":
@@ -96,7 +96,7 @@ def by_group(run: Run) -> Iterator[Advice]:
 
 
 def defects(run: Run) -> Iterator[str]:
-    """Yield how many outputs of the first test set loop, reached the length limit, or have unknown words."""
+    """Yield the counts of outputs of the first test set that loop, reach the length limit, or have unknown words."""
     result, total = run.result, len(run.examples)
     for key, text in (("test/loops", "are loops"), ("test/at_limit", "were ended by the length limit")):
         if result.get(key):
@@ -116,12 +116,12 @@ def against_baseline(result: Mapping[str, Any], declared: Declarations) -> str:
 
 
 def licence(dataset: str) -> str:
-    """Return the licence of a data set, as far as it is known here."""
+    """Return the licence of a data set, if this package knows it."""
     return LICENCES.get(dataset, "not known to this program; see the source of the data")
 
 
 def limits(run: Run) -> str:
-    """Return what the model was not trained for."""
+    """Return the uses that the model was not trained for."""
     train = run.record["data"]["sizes"].get("train")
     size = f"{train:,} training examples" if train else "its training examples"
     return (

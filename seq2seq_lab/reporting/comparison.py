@@ -69,10 +69,10 @@ class Table:
         metric: the name of the metric that they are sorted and tested by.
         metrics: the declarations of all metrics by name.
         comparisons: the number of comparisons that `Difference.p` is corrected for; 0 without a test.
-        model_comparisons: the number that `Line.p_models` is corrected for.
+        model_comparisons: the number of comparisons that `Line.p_models` is corrected for.
         chosen: whether the user named the baseline; otherwise it is the best line that can be tested.
-        warnings: differences between the runs besides their settings.
-        skipped: the folders that were left out, and why.
+        warnings: differences between the runs other than their settings.
+        skipped: the folders that were left out, with the reasons.
     """
 
     lines: tuple[Line, ...]
@@ -250,18 +250,18 @@ def columns(table: Table) -> list[Column]:
 
 
 def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
-    """Return the table as texts: heads, rows, and the number of its last columns that are numbers."""
+    """Return the table as texts: heads, rows, and the number of last columns that hold numbers."""
     named = settings_columns(table)
     shown = [column for column in columns(table) if column.shown]
     heads, texts = score_cells(table, shown)
     rows = [
         [
-            *(column.texts[number] for column in named),
+            *(column.texts[index] for column in named),
             str(len(line.group.runs)),
             *scores,
             *(difference_cell(table, line, name) for name in table.tests),
         ]
-        for number, (line, scores) in enumerate(zip(table.lines, texts, strict=True))
+        for index, (line, scores) in enumerate(zip(table.lines, texts, strict=True))
     ]
     heads = [*(column.head for column in named), "runs", *heads, *table.tests]
     return heads, rows, len(heads) - len(named)
@@ -269,7 +269,7 @@ def cells(table: Table) -> tuple[list[str], list[list[str]], int]:
 
 @dataclass(frozen=True)
 class SettingsColumn:
-    """A column of settings that vary together: its heading, the text of each line, and what codes stand for."""
+    """A column of settings that vary together: its heading, the text of each line, and the meaning of the codes."""
 
     head: str
     texts: list[str]
@@ -287,7 +287,7 @@ def settings_columns(table: Table) -> list[SettingsColumn]:
         values = [[group.varies[key] for key in keys] for group in table.groups]
         texts, head, legend = [", ".join(one) for one in values], ", ".join(keys), {}
         if len(keys) > 1 and len(head) > JOINT_WIDTH and (letter := next(letters, None)):
-            codes = {text: f"{letter}{number}" for number, text in enumerate(dict.fromkeys(texts), start=1)}
+            codes = {text: f"{letter}{index}" for index, text in enumerate(dict.fromkeys(texts), start=1)}
             for text, one in zip(texts, values, strict=True):
                 legend[codes[text]] = ", ".join(
                     f"{key}={value}" for key, value in zip(keys, one, strict=True)
@@ -298,7 +298,7 @@ def settings_columns(table: Table) -> list[SettingsColumn]:
 
 
 def legend(table: Table) -> list[str]:
-    """Return what the codes in the columns of settings stand for, one text for each code."""
+    """Return the meaning of each code in the columns of settings, one text per code."""
     return [f"{code}: {text}" for column in settings_columns(table) for code, text in column.legend.items()]
 
 
@@ -422,5 +422,5 @@ def p_text(p: float) -> str:
 
 
 def with_digits(form: str, digits: int | None) -> str:
-    """Return a number format with another number of digits after the decimal point."""
+    """Return a number format with this many digits after the decimal point."""
     return form if digits is None else re.sub(r"\.\d+", f".{digits}", form)

@@ -121,13 +121,13 @@ def grouping_series(label: str, rows: Sequence[Mapping[str, Any]], names: Sequen
 
     Args:
         rows: of each run, one for each group of examples.
-        names: the groups of examples at the places 0, 1, …
+        names: the groups of examples at the positions 0, 1, …
     """
     found = [[row for row in rows if row["group"] == name and row["value"] is not None] for name in names]
-    places = [place for place, of_group in enumerate(found) if of_group]
-    values = [[row["value"] for row in found[place]] for place in places]
-    intervals = [found[place][0].get("confidence") or 0.0 for place in places]
+    positions = [index for index, of_group in enumerate(found) if of_group]
+    values = [[row["value"] for row in found[index]] for index in positions]
+    intervals = [found[index][0].get("confidence") or 0.0 for index in positions]
     errors = [
         _deviation(one) if len(one) > 1 else interval for one, interval in zip(values, intervals, strict=True)
     ]
-    return Series(label, places, [*map(statistics.mean, values)], errors)
+    return Series(label, positions, [*map(statistics.mean, values)], errors)

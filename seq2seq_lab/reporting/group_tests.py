@@ -150,9 +150,9 @@ class Tests:
     @functools.cached_property
     def all_corrected(self) -> dict[Pair, Difference]:
         """The differences of all pairs, the better group first, corrected for all of them."""
-        places = {group: place for place, group in enumerate(self.ordered)}
+        positions = {group: position for position, group in enumerate(self.ordered)}
         return self.corrected(
-            {pair: one for pair, one in self.pairs.items() if places[pair[0]] < places[pair[1]]}
+            {pair: one for pair, one in self.pairs.items() if positions[pair[0]] < positions[pair[1]]}
         )
 
     def differences(self) -> tuple[dict[Pair, Difference], int]:
@@ -199,7 +199,7 @@ class Tests:
 
 
 def _clusters(groups: Sequence[Group]) -> Clusters:
-    """Return the number of the cluster of each example of groups with the same test set."""
+    """Return the index of the cluster of each example of groups with the same test set."""
     run = next(run for run in groups[0].runs if run.statistics)
     return run.statistics[CLUSTERS].astype(int)
 

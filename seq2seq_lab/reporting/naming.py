@@ -1,6 +1,6 @@
 """The settings that name groups of runs: those that were set, without those that follow from them.
 
-A setting follows from another one if the configuration files say so: `model=transformer` chooses the encoder and sets the
+A setting follows from another if the configuration files say so: `model=transformer` chooses the encoder and sets the
 sizes, and `encoder.hidden_size` refers to `model.encoder_hidden_size`.
 """
 
@@ -72,7 +72,7 @@ def name_settings(runs: Sequence["Run"]) -> Naming:
 
 
 def differing_keys(runs: Sequence["Run"]) -> list[str]:
-    """Return the settings besides the seed that differ between runs, each under one name."""
+    """Return the settings, except the seed, that differ between runs, each under one name."""
     known = dict.fromkeys(key for run in runs for key in run.settings)
     return [
         key
@@ -99,7 +99,7 @@ def _is_function(key: str, others: Sequence[str], runs: Sequence["Run"]) -> bool
 def _own_settings(runs: Sequence["Run"], keys: Sequence[str], experiment: bool) -> Iterator[set[str]]:
     """Yield the settings among `keys` that the command of each run set.
 
-    The recorded command lines say so if the code of all runs is the same; otherwise the configurations are compared with
+    The recorded command lines are used if the code of all runs is the same; otherwise the configurations are compared with
     what the recorded choices of groups compose to.
 
     Args:
@@ -112,7 +112,7 @@ def _own_settings(runs: Sequence["Run"], keys: Sequence[str], experiment: bool) 
     ]
     changed = [changed_choices(one) for one in choices]
     names = {key: next((dotted for dotted, top in TOP_LEVEL.items() if top == key), key) for key in keys}
-    # Groups whose values differ while their names are equal: values that include another one of their group.
+    # Groups whose values differ under equal names: their files include another value of the group.
     unnamed = {group for group in SLOTS if group not in keys and len({one.get(group) for one in changed}) > 1}
     recorded = _recorded_keys(runs) if experiment else None
     templates: dict[Hashable, dict[str, Any]] = {}
@@ -175,7 +175,7 @@ def _set_keys(
 def _minimal_changes(node: DictConfig, saved: Mapping[str, str]) -> set[str]:
     """Set the saved values in a configuration, as texts, and return the keys that had to be set.
 
-    A key that refers to another one is set after it, if it then has another value.
+    A key that refers to another key is set after it, if its value still differs.
     """
     unresolved: Any = OmegaConf.to_container(node, resolve=False)
     references = {
@@ -202,7 +202,7 @@ def text_of(value: object) -> str:
 
 
 def joint_settings(groups: Sequence["Group"]) -> list[list[str]]:
-    """Return the settings that name groups in sets that vary together: each value of one occurs with one of another."""
+    """Return the settings that name groups, in sets that vary together: the value of one determines the others."""
     settings = {key: [group.varies[key] for group in groups] for key in groups[0].varies if key not in DATA}
     return [*_joint(settings), *([key] for key in groups[0].varies if key in DATA)]
 

@@ -1,6 +1,6 @@
 """A self-contained HTML page with the runs, curves, metrics, outputs and attention of a comparison.
 
-The page contains the data as JSON and Plotly, both compressed; `page.js` draws them, also after each choice of the reader.
+The page contains the data as JSON and Plotly, both compressed; `page.js` draws them, again after each choice of the reader.
 """
 
 import base64
@@ -29,7 +29,7 @@ FILES = Path(__file__).parent  # of page.html, page.css and page.js
 MAX_POINTS = 200  # of a curve
 MAX_ROWS = 20_000  # outputs on the page
 MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
-MAIN, DIFFERING, EVERY = 0, 1, 2  # which columns of the table of runs a choice of the reader shows
+MAIN, DIFFERING, EVERY = 0, 1, 2  # columns of the table of runs that a choice of the reader shows
 
 
 def page(table: Table, title: str) -> str:
@@ -64,9 +64,9 @@ def packed(text: str) -> str:
 
 
 def page_data(table: Table) -> dict[str, Any]:
-    """Return what the page shows, as plain values. Runs are numbered in the order of the groups, the best first."""
+    """Return the data of the page, as plain values. Runs are numbered in the order of the groups, the best first."""
     runs = [run for group in table.groups for run in group.runs]
-    numbers = {id(run): number for number, run in enumerate(runs)}
+    indices = {id(run): index for index, run in enumerate(runs)}
     medians = [group.median(table.score) for group in table.groups]
     return {
         "metric": table.label,
@@ -75,8 +75,8 @@ def page_data(table: Table) -> dict[str, Any]:
             {
                 "label": group.label,
                 "color": color,
-                "runs": [numbers[id(run)] for run in group.runs],
-                "median": None if median is None else numbers[id(median)],
+                "runs": [indices[id(run)] for run in group.runs],
+                "median": None if median is None else indices[id(median)],
             }
             for group, color, median in zip(table.groups, colors(len(table.groups)), medians, strict=True)
         ],
@@ -86,7 +86,7 @@ def page_data(table: Table) -> dict[str, Any]:
         "groupings": groupings(table, medians),
         "axes": axes(table),
         "examples": examples(table.groups, runs),
-        "attention": attention(runs if len(runs) <= MAX_MAPPED_RUNS else medians, numbers),
+        "attention": attention(runs if len(runs) <= MAX_MAPPED_RUNS else medians, indices),
     }
 
 
@@ -97,12 +97,12 @@ def names_of(groups: Sequence[Group]) -> list[str]:
     return [name if count[name] == 1 else f"{name} ({run.folder})" for name, run in names]
 
 
-def colors(number: int) -> list[str]:
-    """Return a color for each of a number of groups."""
+def colors(count: int) -> list[str]:
+    """Return a color for each of `count` groups."""
     from plotly.colors import qualitative
 
-    palette = qualitative.D3 if number <= len(qualitative.D3) else qualitative.Alphabet
-    return [palette[i % len(palette)] for i in range(number)]
+    palette = qualitative.D3 if count <= len(qualitative.D3) else qualitative.Alphabet
+    return [palette[i % len(palette)] for i in range(count)]
 
 
 def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def columns(table: Table, runs: Sequence[Run]) -> list[dict[str, Any]]:
         )
 
     varies = [group.varies for group in table.groups for _ in group.runs]
-    for key in table.groups[0].varies:  # settings, and perhaps "test set" and "data"
+    for key in table.groups[0].varies:  # settings, and sometimes "test set" and "data"
         add(key, "setting", MAIN, [one[key] for one in varies])
     if SEED not in table.groups[0].varies:
         add(SEED, "setting", MAIN, [run.seed for run in runs])
@@ -174,7 +174,7 @@ def sizes_and_speeds(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def sortable(texts: Sequence[str]) -> Sequence[Any]:
-    """Return values to sort texts by: numbers, if all texts are numbers."""
+    """Return the values to sort texts by: floats if all texts are numbers, else the texts."""
     return [float(text) for text in texts] if all(map(is_number, texts)) else texts
 
 
@@ -263,9 +263,9 @@ def axes(table: Table) -> list[dict[str, Any]]:
 def axis(key: str, texts: Sequence[str]) -> dict[str, Any]:
     """Return one of the parallel axes, with a tick at each value: numbers in proportion, other values evenly spaced."""
     known = sorted(set(texts), key=lambda text: (float(text) if is_number(text) else 0.0, text))
-    places = [float(text) if all(map(is_number, known)) else float(i) for i, text in enumerate(known)]
-    values = [places[known.index(text)] for text in texts]
-    return {"label": key, "values": values, "tickvals": places, "ticktext": known}
+    ticks = [float(text) if all(map(is_number, known)) else float(i) for i, text in enumerate(known)]
+    values = [ticks[known.index(text)] for text in texts]
+    return {"label": key, "values": values, "tickvals": ticks, "ticktext": known}
 
 
 def is_number(text: str) -> bool:
@@ -279,28 +279,28 @@ def is_number(text: str) -> bool:
 def examples(groups: Sequence[Group], runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the outputs on each test set, example by example; runs without outputs are left out.
 
-    A set has the numbers of its "runs", and for each of them "outputs" and "scores".
+    A set has the indices of its "runs", and for each of them "outputs" and "scores".
     """
     sets: dict[str, list[int]] = {}
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if run.examples:
-            sets.setdefault(run.test_set, []).append(number)
-    group_of = [number for number, group in enumerate(groups) for _ in group.runs]
+            sets.setdefault(run.test_set, []).append(index)
+    group_of = [index for index, group in enumerate(groups) for _ in group.runs]
     shown = max(20, MAX_ROWS // max(1, sum(map(len, sets.values()))))
-    return [_example_set(name, numbers, group_of, runs, shown) for name, numbers in sets.items()]
+    return [_example_set(name, indices, group_of, runs, shown) for name, indices in sets.items()]
 
 
 def _example_set(
-    name: str, numbers: Sequence[int], group_of: Sequence[int], runs: Sequence[Run], shown: int
+    name: str, indices: Sequence[int], group_of: Sequence[int], runs: Sequence[Run], shown: int
 ) -> dict[str, Any]:
-    own = [runs[number] for number in numbers]
+    own = [runs[index] for index in indices]
     rows, entry = own[0].examples, own[0].result["page"]["examples"]
-    others = [place for place, number in enumerate(numbers) if group_of[number] != group_of[numbers[0]]]
+    others = [position for position, index in enumerate(indices) if group_of[index] != group_of[indices[0]]]
     return {
         "label": f"{name}: {len(rows):,} examples, {len(own)} {'run' if len(own) == 1 else 'runs'}",
-        "runs": list(numbers),
+        "runs": list(indices),
         "total": len(rows),
-        # The first run of another group is shown beside the first run at the start.
+        # At the start, the first run of another group is shown beside the first run.
         "second": others[0] if others else min(1, len(own) - 1),
         "inputs": [[row["input"], row["reference"]] for row in rows[:shown]],
         "outputs": [[row["output"] for row in run.examples[:shown]] for run in own],
@@ -310,8 +310,8 @@ def _example_set(
     }
 
 
-def attention(runs: Sequence[Run | None], numbers: dict[int, int]) -> list[dict[str, Any]]:
-    """Return the heatmaps or pictures of each example by the number of the run, those of the test set first.
+def attention(runs: Sequence[Run | None], indices: dict[int, int]) -> list[dict[str, Any]]:
+    """Return the heatmaps or pictures of each example by the index of the run, those of the test set first.
 
     A heatmap has frames: one, or one for each validation.
     """
@@ -319,16 +319,16 @@ def attention(runs: Sequence[Run | None], numbers: dict[int, int]) -> list[dict[
     for run in runs:
         if run is None:
             continue
-        number = numbers[id(run)]
+        index = indices[id(run)]
         for row in run.heatmaps:
-            maps.setdefault(row["title"], {})[number] = {"frames": [frame(row)]}
+            maps.setdefault(row["title"], {})[index] = {"frames": [frame(row)]}
         for row in run.pictures:
-            maps.setdefault(row["title"], {})[number] = {"picture": row["picture"]}
+            maps.setdefault(row["title"], {})[index] = {"picture": row["picture"]}
     for run in runs:
         for step, rows in run.validation_heatmaps if run is not None else ():
             for row in rows:
                 title = f"validation: {row['title']}"
-                frames = maps.setdefault(title, {}).setdefault(numbers[id(run)], {"frames": []})["frames"]
+                frames = maps.setdefault(title, {}).setdefault(indices[id(run)], {"frames": []})["frames"]
                 frames.append({"step": step, **frame(row)})
     return [{"title": title, "maps": of_run} for title, of_run in maps.items()]
 

@@ -1,4 +1,4 @@
-"""Checks of what a run has recorded: one malformed run must not stop a comparison with others."""
+"""Checks of the files of a run: one malformed run must not stop a comparison with others."""
 
 import math
 import re
@@ -90,17 +90,17 @@ def check_statistics(run: "Run") -> None:
 
 
 def differing_counts(runs: Sequence["Run"]) -> dict[int, str]:
-    """Return the indices of runs with another number of examples than most runs of their test set, with the reason."""
+    """Return the runs whose number of examples differs from most runs of their test set: the reason by index."""
     counts: dict[str, Counter[int]] = {}
     rows = [len(next(iter(run.statistics.values()), ())) for run in runs]
-    for run, number in zip(runs, rows, strict=True):
-        if number:
-            counts.setdefault(run.test_set, Counter())[number] += 1
+    for run, count in zip(runs, rows, strict=True):
+        if count:
+            counts.setdefault(run.test_set, Counter())[count] += 1
     found = {}
-    for index, (run, number) in enumerate(zip(runs, rows, strict=True)):
-        if number and number != (most := counts[run.test_set].most_common(1)[0][0]):
+    for index, (run, count) in enumerate(zip(runs, rows, strict=True)):
+        if count and count != (most := counts[run.test_set].most_common(1)[0][0]):
             found[index] = (
-                f"scored/test.npz has {number:,} examples, and other runs of its test set have {most:,}"
+                f"scored/test.npz has {count:,} examples, and other runs of its test set have {most:,}"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file with its scores, attention, outputs and figures, and what to do next."""
+"""The page of a run: one HTML file with its scores, attention, outputs, figures and next steps."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
 
 
 def escaped(text: object) -> str:
-    """Return a text for HTML that keeps its direction apart from the text around it."""
+    """Return a text for HTML whose direction is isolated from the text around it."""
     return f"<bdi>{html.escape(str(text))}</bdi>"
 
 
@@ -93,7 +93,7 @@ def title(run: Run) -> str:
 
 
 def command(run: Run) -> str:
-    """Return the command that made the run."""
+    """Return the command that started the run."""
     overrides = run.recorded["overrides"]
     return f"python -m seq2seq_lab{'' if overrides == 'none' else f' {overrides}'}"
 
@@ -125,7 +125,7 @@ def titled(table: TextTable) -> str:
 
 
 def attention(run: Run) -> str:
-    """Return the heatmaps of some outputs, each with what its rows attend to most; else the pictures of the task."""
+    """Return the heatmaps of some outputs, each with the columns of highest weight; else the pictures of the task."""
     shown = [row for row in run.heatmaps if len(row["rows"]) * len(row["columns"]) <= MAX_CELLS]
     shown.sort(
         key=lambda row: not row.get("links")
@@ -195,7 +195,7 @@ def groups(run: Run) -> str:
 
 
 def outputs(run: Run) -> str:
-    """Return what is wrong with outputs of the first test set, and those of the lowest scores."""
+    """Return the problems of outputs of the first test set, and the outputs of the lowest scores."""
     entry = run.result.get("page", {}).get("examples")
     scored = [row for row in run.examples if row["score"] is not None]
     wrong = [row for row in scored if row["output"] != row["reference"]]
@@ -239,7 +239,7 @@ def steps(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
 
 
 def card(run: Run) -> str:
-    """Return the model card: what was trained on what, how, and what it is not for."""
+    """Return the model card: the model, its data, its training and its limits."""
     result, record, settings = run.result, run.record, run.settings
     sizes = ", ".join(f"{name} {count:,}" for name, count in record["data"]["sizes"].items())
     unit = result["unit"].replace("_", " ")

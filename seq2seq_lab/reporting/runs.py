@@ -50,7 +50,7 @@ class Run:
         settings: the flat keys that W&B groups by, then every dotted key of its configuration.
         result: the contents of `result.json`.
         record: the contents of `run.json`.
-        damaged: what is wrong with the statistics and examples in the folder, by file; these files are not used.
+        damaged: the problem of each damaged file of statistics or examples in the folder; these files are not used.
     """
 
     folder: Path
@@ -125,7 +125,7 @@ class Run:
 
     @functools.cached_property
     def heatmaps(self) -> list[dict[str, Any]]:
-        """The attention weights of some outputs: "title", names of "columns" and "rows", "weights", and perhaps "links"."""
+        """The attention weights of some outputs: "title", names of "columns" and "rows", "weights", maybe "links"."""
         return self._rows("heatmaps")
 
     @functools.cached_property
@@ -146,7 +146,7 @@ class Run:
         return self._rows("tables")
 
     def _rows(self, kind: str, file: str | None = None) -> list[dict[str, Any]]:
-        """Return the rows of a file that the task declares; `file` names another file with such rows."""
+        """Return the rows of a file that the task declares; `file` replaces the name of the file."""
         entry = self.result.get("page", {}).get(kind)
         if entry is None or not self._usable(file or entry["file"]):
             return []
@@ -191,7 +191,7 @@ class Group:
 
 
 def find_runs(paths: Iterable[Path], for_page: bool = False) -> tuple[list[Run], list[str]]:
-    """Return the finished runs in folders, at any depth, and which folders were skipped and why.
+    """Return the finished runs in folders, at any depth, and the skipped folders with the reasons.
 
     Args:
         for_page: also skip runs whose outputs and attention are malformed.

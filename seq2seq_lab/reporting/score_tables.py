@@ -84,7 +84,7 @@ def closing_table(result: Mapping[str, Any]) -> console.TextTable:
 
 
 def worst_table(result: Mapping[str, Any]) -> list["Table"]:
-    """Return a table of the worst outputs of the first test set: their texts, shortened, and what is wrong with them."""
+    """Return a table of the worst outputs of the first test set: their texts, shortened, and their problems."""
     defects = {"loop": "loop", "at_limit": "ended by the length limit"}
     records = []
     for row in result.get(f"test/{WORST_OUTPUTS}", ())[:SHOWN_WORST]:
@@ -108,7 +108,7 @@ def without_middle(text: str, width: int) -> str:
 
 
 def test_splits(result: Mapping[str, Any]) -> list[str]:
-    """Return the prefixes of a result's test sets, the first one first."""
+    """Return the prefixes of a result's test sets, in their order."""
     return [
         name.removesuffix("/examples")
         for name in result
@@ -134,7 +134,7 @@ def cell(result: Mapping[str, Any], declared: Declarations, split: str, name: st
 
 
 def recorded_groups(result: Mapping[str, Any], key: str) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return the groups of the recorded run by its label; empty if its test set is another one."""
+    """Return the groups of the recorded run by its label; empty if it has another test set."""
     recorded = json.loads(RECORDED.read_text("utf-8"))
     if recorded["test/examples"] != result.get("test/examples") or key not in recorded["groups"]:
         return {}

@@ -1,4 +1,4 @@
-"""Prints, writes and logs what a task shows of an evaluation."""
+"""Prints, writes and logs the report of an evaluation."""
 
 import base64
 from collections.abc import Sequence

@@ -29,7 +29,7 @@ FACTS = ("data", *ASPECTS, "overrides")  # of the runs, in the CSV file
 
 
 def as_csv(table: Table) -> str:
-    """Return the table with the mean and the deviation of each column, and what the runs depended on."""
+    """Return the table with the mean and the deviation of each column, and the recorded facts of the runs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     keys = [column.key for column in columns(table)]
@@ -44,11 +44,11 @@ def as_csv(table: Table) -> str:
     warnings = " | ".join(confounded(table.groups))
     writer.writerow([*heads, *(f"recorded {aspect}" for aspect in FACTS), "not attributable"])
     for line in table.lines:
-        numbers: list[object] = []
+        scores: list[object] = []
         for key in keys:
             values = line.group.values(key)
-            numbers.append(statistics.mean(values) if values else "")
-            numbers.append(statistics.stdev(values) if len(values) > 1 else "")
+            scores.append(statistics.mean(values) if values else "")
+            scores.append(statistics.stdev(values) if len(values) > 1 else "")
         runs = line.group.runs
         facts = [
             " | ".join(dict.fromkeys(texts))
@@ -58,7 +58,7 @@ def as_csv(table: Table) -> str:
             )
         ]
         writer.writerow(
-            [*line.group.varies.values(), len(runs), *numbers, *_test_fields(table, line), *facts, warnings]
+            [*line.group.varies.values(), len(runs), *scores, *_test_fields(table, line), *facts, warnings]
         )
     return out.getvalue()
 
@@ -77,7 +77,7 @@ def _test_fields(table: Table, line: Line) -> list[object]:
 
 @dataclass(frozen=True)
 class LatexOptions:
-    """What a LaTeX table shows.
+    """The content of a LaTeX table.
 
     Attributes:
         columns: the names of metrics, or keys of `result.json`; None for the columns of the terminal.
@@ -107,13 +107,13 @@ def as_latex(table: Table, options: LatexOptions = LatexOptions()) -> str:
     heads, texts = score_cells(table, shown)
     named = settings_columns(table)
     lines = []
-    for number, (line, scores) in enumerate(zip(table.lines, texts, strict=True)):
+    for index, (line, scores) in enumerate(zip(table.lines, texts, strict=True)):
         cells = [
             rf"\textbf{{{_latex(text)}}}" if line.top and column.key == table.score else _latex(text)
             for column, text in zip(shown, scores, strict=True)
         ]
         about = [_latex(difference_cell(table, line, name, options.digits)) for name in table.tests]
-        before = [*(_latex(column.texts[number]) for column in named), str(len(line.group.runs))]
+        before = [*(_latex(column.texts[index]) for column in named), str(len(line.group.runs))]
         lines.append(" & ".join([*before, *cells, *about]) + r" \\")
     heads = [*(column.head for column in named), "runs", *heads, *table.tests]
     tabular = [

@@ -104,6 +104,6 @@ def sections(declared: Declarations, by: str) -> dict[str, list[Any]]:
             panels.RunComparer(diff_only=True),
         ],
         "Attention": [
-            panels.MediaBrowser(media_keys=[f"val/attention/{number}"]) for number in range(1, SAMPLES + 1)
+            panels.MediaBrowser(media_keys=[f"val/attention/{sample}"]) for sample in range(1, SAMPLES + 1)
         ],
     }
