@@ -15,7 +15,7 @@ LICENCES = {
     "tatoeba": "CC BY 2.0 FR (tatoeba.org)",
 }
 
-FEW = 5  # with fewer wrong outputs of a kind, there is no advice
+FEW = 5  # minimum of wrong outputs of a kind to advise on
 
 
 @dataclass(frozen=True)

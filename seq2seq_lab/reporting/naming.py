@@ -146,8 +146,7 @@ def _set_keys(
 ) -> set[str]:
     """Return the dotted keys whose values are neither those of the configuration files nor follow from others.
 
-    A component that does not exist here has no file: of its keys, those are returned that differ between the runs that
-    use it.
+    A component that is not installed has no file: the keys returned for it are those that differ between its runs.
 
     Args:
         templates: unresolved configurations by their choices; new ones are added.
