@@ -166,7 +166,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Return whether nested values have more than a number of levels."""
+    """Return whether nested values have more than this many levels."""
     level = [value]
     for _ in range(levels):
         level = [
@@ -184,9 +184,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 def set_file_aside(path: Path, problem: str) -> None:
     """Rename a damaged file to NAME.damaged-N, and log a warning."""
     aside = next(
-        one
-        for number in itertools.count(1)
-        if not (one := path.with_name(f"{path.name}.damaged-{number}")).exists()
+        one for n in itertools.count(1) if not (one := path.with_name(f"{path.name}.damaged-{n}")).exists()
     )
     path.rename(aside)
     log.warning("%s %s. It is now %s.", path, problem, aside.name)
@@ -226,23 +224,23 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     lines = read_lines(path)
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         try:
             row = parse_json(line)
         except ValueError:
-            if number == len(lines) and not path.read_bytes().endswith(b"\n"):
+            if line_number == len(lines) and not path.read_bytes().endswith(b"\n"):
                 break
-            raise damaged_line_error(path, number, repr(line)) from None
+            raise damaged_line_error(path, line_number, repr(line)) from None
         if not isinstance(row, dict):
-            raise damaged_line_error(path, number, repr(line))
+            raise damaged_line_error(path, line_number, repr(line))
         rows.append(row)
     return rows
 
 
-def damaged_line_error(path: Path, number: int, line: str) -> UserError:
+def damaged_line_error(path: Path, line_number: int, line: str) -> UserError:
     """Return the error for a damaged line."""
     return UserError(
-        f"{path}, line {number} is damaged: {line[:80]}. Delete that line to use the rest of the file."
+        f"{path}, line {line_number} is damaged: {line[:80]}. Delete that line to use the rest of the file."
     )
 
 
@@ -272,7 +270,7 @@ def temporary_path(path: Path) -> Iterator[Path]:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with None for infinities and NaN, which JSON lacks."""
+    """Return values with None for infinities and NaN, which JSON does not have."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
@@ -286,9 +284,9 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 def make_numbered_folder(parent: Path, prefix: str = "") -> Path:
     """Create and return the folder `parent`/`prefix`N with the first N, from 1, that does not exist."""
-    for number in itertools.count(1):
+    for n in itertools.count(1):
         with suppress(FileExistsError):
-            (folder := parent / f"{prefix}{number}").mkdir(parents=True)
+            (folder := parent / f"{prefix}{n}").mkdir(parents=True)
             break
     return folder
 

@@ -19,7 +19,7 @@ BATCHES = 16  # batches that are read, processed and written together
 ONE_LINE = str.maketrans("\n\r\t", "   ")  # a character model may output any of them
 STANDARD_INPUT = "standard input"
 
-# The options that a task has or not (`Loaded.options`), with their values if they are not given.
+# The options that not every task has (`Loaded.options`), with their values if they are not given.
 OPTIONS = {
     "nbest": False,
     "scores": False,
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; see `parser`."""
     with report_errors():
         options = parser().parse_intermixed_args(arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):  # in UTF-8 as the input, on every system
+        if isinstance(sys.stdout, io.TextIOWrapper):  # in UTF-8 like the input, on every system
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         predict(options)
 
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--nbest",
         action="store_true",
-        help="write all outputs of the search as `number ||| output ||| score`",
+        help="write all outputs of the search as `index ||| output ||| score`",
     )
     arguments.add_argument("--scores", action="store_true", help="add a column with the score of the search")
     arguments.add_argument(
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_translation(arguments: argparse.ArgumentParser) -> None:
-    """Add the options of translation and dialogue, and the one that language models share."""
+    """Add the options of translation and dialogue; `--attention-maps` also applies to language models."""
     group = arguments.add_argument_group("translation and dialogue")
     group.add_argument(
         "--alignments",
@@ -204,8 +204,8 @@ def read_inputs(run: Any, files: Sequence[str], longest: int) -> Iterator[str]:
             if name == "-"
             else read_lines(Path(name), new_counts(), show=False, remedy=CONVERT_REMEDY)
         )
-        for number, (line, problem) in enumerate(lines, start=1):
-            where = f"{shown}, line {number}"
+        for line_number, (line, problem) in enumerate(lines, start=1):
+            where = f"{shown}, line {line_number}"
             if problem:
                 raise UserError(f"{where}: {problem}. Correct the line. All earlier lines are processed.")
             run.check_input(line, where, longest)
@@ -223,39 +223,39 @@ def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) 
             for line, log_prob in zip(chunk, run.log_probs(chunk), strict=True):
                 print_visible(f"{log_prob:.4f}\t{line}")
         else:
-            for number, outputs in enumerate(run.nbest(chunk, first=first, **arguments), first):
-                write_output(run, outputs, number, options)
+            for index, outputs in enumerate(run.nbest(chunk, first=first, **arguments), first):
+                write_output(run, outputs, index, options)
         first += len(chunk)
         sys.stdout.flush()
         release_memory()
 
 
-def write_output(run: Any, outputs: Sequence[Any], number: int, options: argparse.Namespace) -> None:
+def write_output(run: Any, outputs: Sequence[Any], index: int, options: argparse.Namespace) -> None:
     """Print the outputs for one input, and draw the attention of the best one."""
     best = outputs[0]
     for one in outputs if options.nbest else [best]:
-        print_visible(format_line(one, number, options))
+        print_visible(format_line(one, index, options))
         if options.weights:
             print_visible("\n".join(one.shades()))
     if options.attention is not None and (figure := best.figure(options.light)) is not None:
-        save_figure(figure, picture(options.attention, number))
+        save_figure(figure, picture(options.attention, index))
     if options.attention_maps is not None and best.source.strip():
-        for name, figure in run.plot_attention_maps(best.source, number).items():
-            numbered = picture(options.attention_maps, number)
-            save_figure(figure, numbered.with_name(f"{numbered.stem}.{name}{numbered.suffix}"))
+        for name, figure in run.plot_attention_maps(best.source, index).items():
+            file = picture(options.attention_maps, index)
+            save_figure(figure, file.with_name(f"{file.stem}.{name}{file.suffix}"))
 
 
-def picture(path: Path, number: int) -> Path:
-    """Return the file of an input's picture: the number of the input is added to the name, except for the first."""
-    return path if number == 0 else path.with_name(f"{path.stem}.{number + 1}{path.suffix}")
+def picture(path: Path, index: int) -> Path:
+    """Return the file of an input's picture: its name has the count of the input, except for the first."""
+    return path if index == 0 else path.with_name(f"{path.stem}.{index + 1}{path.suffix}")
 
 
-def format_line(prediction: Any, number: int, options: argparse.Namespace) -> str:
+def format_line(prediction: Any, index: int, options: argparse.Namespace) -> str:
     """Return a prediction as a line of the output."""
     score = "" if prediction.score is None else f"{prediction.score:.4f}"
     links = [prediction.alignment()] if options.alignments else []
     if options.nbest:
-        return " ||| ".join([str(number), prediction.text.translate(ONE_LINE), score, *links])
+        return " ||| ".join([str(index), prediction.text.translate(ONE_LINE), score, *links])
     columns = [column.translate(ONE_LINE) for column in prediction.columns()]
     return "\t".join([*columns, *([score] if options.scores else []), *links])
 
@@ -282,7 +282,7 @@ def prompt(run: Any, options: argparse.Namespace) -> None:
 
     print("Type one line of text. Ctrl-D ends the program.")
     arguments = run.nbest_arguments([*given_options(options), "weights"])  # they are shown
-    for number in itertools.count():
+    for index in itertools.count():
         try:
             line = input("> ")
         except EOFError:
@@ -292,7 +292,7 @@ def prompt(run: Any, options: argparse.Namespace) -> None:
             continue
         try:
             run.check_input(line, "The line", run.longest_input)
-            (outputs,) = run.nbest([line], first=number, **arguments)
+            (outputs,) = run.nbest([line], first=index, **arguments)
         except UserError as error:
             print_visible(f"error: {error}")
             continue

@@ -86,7 +86,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run starts from.
+    """The start of a run.
 
     Attributes:
         record: the `run.json` of a resumed run, by which it computes; None for a new run.
@@ -122,8 +122,8 @@ def recorded(job: Job, ranks: Ranks) -> Iterator[StopSignals]:
 def record_end(folder: Path, error: BaseException) -> None:
     """Record in `run.log` and `result.json` the error or the interrupt that ended a run.
 
-    A `result.json` of a finished run is kept. Errors are not printed here: the command line prints them. What cannot
-    be written, as on a full disk, is left out.
+    A `result.json` of a finished run is kept. Errors are not printed here: the command line prints them. A file
+    that cannot be written, for example on a full disk, is left out.
     """
     with suppress(OSError):
         _record_end(folder, error)
@@ -201,7 +201,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
 
 
 def find_origin(job: Job, ranks: Ranks) -> Origin:
-    """Return what a run starts from.
+    """Return the record and the checkpoint that a run starts from.
 
     Raises:
         UserError: a rank does not see the run folder, or a resumed run has no valid record or checkpoint.
@@ -240,7 +240,7 @@ def resume(trainer: Trainer, origin: Origin, folder: Path) -> dict[str, Any] | N
 
 
 def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tuple[Compute, Compute]:
-    """Set up this process and return where it computes, for training and validation and for the test sets.
+    """Set up this process and return its device and precision, for training and validation and for the test sets.
 
     A resumed run computes with the recorded precision, where the setting is `auto`.
     """
@@ -268,7 +268,7 @@ def prepare_machine(settings: TrainerConfig, ranks: Ranks, origin: Origin) -> tu
 
 def read_data(job: Job, task: Task, ranks: Ranks) -> TaskData:
     """Read the data of a run. Rank 0 reads them first and caches them for the others."""
-    # A resumed run that started from another one has a copy of its vocabulary.
+    # A resumed run that was initialized from another run has a copy of its vocabulary.
     resumed = None if job.config.init_from is None else job.folder
     saved = resumed if job.resume else use_vocabulary(job.config, task)
     limit = DEV_RUN_EXAMPLES if job.config.trainer.fast_dev_run else None
@@ -297,7 +297,7 @@ def initial_model(job: Job, task: Task, ranks: Ranks) -> nn.Module:
 def set_threads(
     job: Job, origin: Origin, task: Task, model: nn.Module, data: TaskData, compute: Compute
 ) -> None:
-    """Set the number of threads if `trainer.threads=auto`: that of the record of a resumed run, else the fastest one."""
+    """Set the number of threads if `trainer.threads=auto`: that of the record of a resumed run, else the fastest."""
     settings = job.config.trainer
     if settings.threads != "auto":
         return
@@ -311,7 +311,7 @@ def set_threads(
 def start_record(
     job: Job, origin: Origin, data: TaskData, model: nn.Module, compute: Compute, test_compute: Compute
 ) -> dict[str, Any]:
-    """Return what `run.json` records of a run besides choices, overrides and run id.
+    """Return what `run.json` records of a run, except choices, overrides and run id.
 
     Raises:
         UserError: a resumed run started with other data.
@@ -426,7 +426,7 @@ def write_start(job: Job, start_record: Mapping[str, Any], run_id: str | None) -
     """Replace the records of earlier starts before the training. A finished run that is not trained longer keeps them.
 
     Args:
-        start_record: what `run.json` records, besides choices, overrides and run id.
+        start_record: what `run.json` records, except choices, overrides and run id.
     """
     own = not job.resume or foreign.is_own(job.folder)
     remove_result(job.folder)

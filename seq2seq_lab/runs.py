@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         help="draw the attention of a sample over the validations of one run",
     )
     arguments.add_argument(
-        "--sample", type=int, default=1, metavar="N", help="number of the sample of --animate (default: 1)"
+        "--sample", type=int, default=1, metavar="N", help="sample of --animate, counted from 1 (default: 1)"
     )
     arguments.add_argument("--json", action="store_true", help="print the list as JSON")
     group = arguments.add_argument_group("train a run again")
@@ -87,8 +87,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="train a finished run again from its recorded configuration, without a logger, and compare every recorded "
         "metric and the weights of the best checkpoint bit for bit, but not speed, time and memory. The exit status is 1 if "
-        "the runs differ. KEY=FILE, such as dataset.path=FOLDER, replaces a file of the run; the run of someone else needs "
-        "it",
+        "the runs differ. KEY=FILE, such as dataset.path=FOLDER, replaces a file of the run, for a run of another user",
     )
     group.add_argument(
         "--output",

@@ -24,7 +24,7 @@ class StreamError(OSError):
 
 
 class _Stream(io.FileIO):
-    """A standard stream. After an error, what is written is lost, and its descriptor is `/dev/null`.
+    """A standard stream. After an error, its descriptor is `/dev/null`, and output is lost.
 
     Args:
         lost: the error that made it unusable before it was opened.

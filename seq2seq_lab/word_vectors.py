@@ -1,4 +1,4 @@
-"""`python -m seq2seq_lab.word_vectors`: train word vectors on a corpus, and look at the vectors of a file."""
+"""`python -m seq2seq_lab.word_vectors`: train word vectors on a corpus, and explore the vectors of a file."""
 
 import argparse
 import logging
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         "--side", choices=("source", "target"), default="source", help="of a parallel corpus"
     )
     arguments.add_argument("--method", choices=METHODS, default="skip_gram", help="default: skip_gram")
-    arguments.add_argument("--size", type=int, default=256, help="numbers of a vector (default: 256)")
+    arguments.add_argument("--size", type=int, default=256, help="size of a vector (default: 256)")
     arguments.add_argument("--window", type=int, default=5, help="words on each side of a word (default: 5)")
     arguments.add_argument("--negative", type=int, default=5, help="negative samples of a word (default: 5)")
     arguments.add_argument("--epochs", type=int, default=5, help="passes over the text (default: 5)")
@@ -104,8 +104,8 @@ def train(options: argparse.Namespace) -> None:
     """Train word vectors and write them.
 
     The vectors are those of Mikolov 2013 (arXiv:1310.4546) with negative sampling, times one factor, so that the mean square
-    of their values is 1, as that of random embeddings with `model.scale_embeddings`. One thread trains them, so that the
-    same command gives the same file.
+    of their values is 1, like that of random embeddings with `model.scale_embeddings`. Training uses one thread, so that
+    the same command writes the same file.
 
     Raises:
         UserError: the corpus cannot be read, or an option is out of range.
@@ -132,7 +132,7 @@ def train(options: argparse.Namespace) -> None:
         f"{word} {' '.join(f'{value:.5f}' for value in scale * words[word])}" for word in words.index_to_key
     )
     write_atomically(options.file, "\n".join([f"{len(words)} {options.size}", *rows]) + "\n")
-    print(f"{len(words):,} vectors of {options.size} numbers written to {options.file}")
+    print(f"{len(words):,} vectors of size {options.size} written to {options.file}")
 
 
 def tokens_of(config: "Config", side: str) -> list[list[str]]:
