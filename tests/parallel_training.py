@@ -58,7 +58,7 @@ class Trained:
         weights: after the last.
         sentences: that this rank has seen, by their numbers.
         seeds: that dropout's masks were drawn with.
-        evaluation: of the validation split, by the trained model.
+        evaluation: of the validation split, by the trained model; on ranks other than 0 it has the values alone.
     """
 
     losses: list[float]

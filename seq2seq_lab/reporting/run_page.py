@@ -195,19 +195,21 @@ def groups(run: Run) -> str:
 
 
 def outputs(run: Run) -> str:
-    """Return the problems of outputs of the first test set, and the outputs of the lowest scores."""
+    """Return the worst outputs of the first test set: those that did not end as they should, then by score."""
     entry = run.result.get("page", {}).get("examples")
-    scored = [row for row in run.examples if row["score"] is not None]
-    wrong = [row for row in scored if row["output"] != row["reference"]]
+    scored = [(index, row) for index, row in enumerate(run.examples) if row["score"] is not None]
     if entry is None or not scored:
         return ""
-    lowest = sorted(wrong, key=lambda row: float(row["score"]))[:OUTPUTS]
+    defects = {one["number"]: score_tables.defects(one) for one in score_tables.worst_outputs(run.result)}
+    wrong = [(index, row) for index, row in scored if row["output"] != row["reference"]]
+    wrong.sort(key=lambda pair: (not defects.get(pair[0]), float(pair[1]["score"])))
     note = f"{entry.get('note', '')} {len(wrong):,} of {len(scored):,} outputs differ from the reference"
-    note += f"; the {len(lowest)} of the lowest scores:" if lowest else "."
+    note += "; the worst of them:" if wrong else "."
     rows = "".join(
         f"<tr><td>{escaped(row['input'])}</td><td>{escaped(row['reference'])}</td>"
-        f"<td>{marked(row['output'], row['reference'])}</td><td>{row['score']:.2f}</td></tr>"
-        for row in lowest
+        f"<td>{marked(row['output'], row['reference'])}</td>"
+        f"<td>{', '.join((format(row['score'], '.2f'), *defects.get(index, ())))}</td></tr>"
+        for index, row in wrong[:OUTPUTS]
     )
     heads = "".join(f"<th>{name}</th>" for name in ("input", "reference", "output", "score"))
     found = "".join(f"<p>{escaped(line)}</p>" for line in advice.defects(run))

@@ -26,6 +26,7 @@ SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with
 RECORDED = Path(__file__).with_name("vanilla.json")
 WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
 SHOWN_WORST = 2
+DEFECTS = {"loop": "loop", "at_limit": "ended by the length limit"}  # by key of such an entry
 WORST_WIDTH = 100  # columns of a text in their table
 LOOPS = "loops"  # a metric that is shown even if it is 0
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
@@ -83,14 +84,22 @@ def closing_table(result: Mapping[str, Any]) -> console.TextTable:
     return console.TextTable("", ["± 95% interval", *splits], rows)
 
 
+def worst_outputs(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the entries of the worst outputs of the first test set."""
+    found: Sequence[Mapping[str, Any]] = result.get(f"test/{WORST_OUTPUTS}", ())
+    return found
+
+
+def defects(row: Mapping[str, Any]) -> list[str]:
+    """Return the defects at the end of one of the worst outputs."""
+    return [text for key, text in DEFECTS.items() if row[key]]
+
+
 def worst_table(result: Mapping[str, Any]) -> list["Table"]:
-    """Return a table of the worst outputs of the first test set: their texts, shortened, and their problems."""
-    defects = {"loop": "loop", "at_limit": "ended by the length limit"}
+    """Return a table of the worst outputs of the first test set: their texts, shortened, and their defects."""
     records = []
-    for row in result.get(f"test/{WORST_OUTPUTS}", ())[:SHOWN_WORST]:
-        about = [text for key, text in defects.items() if row[key]] + [
-            f"sentence BLEU {row['sentence_bleu']:.1f}"
-        ]
+    for row in worst_outputs(result)[:SHOWN_WORST]:
+        about = [*defects(row), f"sentence BLEU {row['sentence_bleu']:.1f}"]
         texts = {name: value for name, value in row.items() if isinstance(value, str) and name != "attention"}
         shortened = {name: without_middle(text, WORST_WIDTH) for name, text in texts.items()}
         records.append({**shortened, "": ", ".join(about)})

@@ -11,8 +11,8 @@ import torch
 
 import seq2seq_lab
 from seq2seq_lab.config import compose
+from seq2seq_lab.config.run_folder import write_covered
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import write_covered
 
 SMALL = (
     "trainer.device=cpu",

@@ -62,9 +62,10 @@ def test_ranks_train_and_score_as_one_process(cases: list[Any], trained: list[li
             assert rank.losses == pytest.approx(alone.losses, rel=1e-9)
             assert rank.norms == pytest.approx(alone.norms, rel=1e-6)
             assert float((rank.weights - alone.weights).norm() / alone.weights.norm()) < 1e-6
-            assert rank.evaluation.texts == alone.evaluation.texts
             assert rank.evaluation.values == pytest.approx(alone.evaluation.values, rel=1e-6)
-            assert rank.evaluation.hypotheses.keys() == alone.evaluation.hypotheses.keys() == {0, 4}
+        first = ranks[0].evaluation  # the others have the values alone
+        assert first.texts == alone.evaluation.texts
+        assert first.hypotheses.keys() == alone.evaluation.hypotheses.keys() == {0, 4}
         # No sentence is lost or read twice.
         assert sorted(i for rank in ranks for i in rank.sentences) == sorted(alone.sentences) == [*range(37)]
         assert alone.losses[-1] < alone.losses[0]

@@ -1,5 +1,6 @@
 """How outputs end, and which are the worst."""
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def test_a_run_records_its_worst_outputs_with_their_attention(
         assert len(own["weights"]) == len(own["target_tokens"])
         np.testing.assert_allclose(np.array(own["weights"]).sum(1), 1, atol=0.05)
     assert (tmp_path / "attention/worst_1.png").stat().st_size > 0
-    printed = capsys.readouterr().out
-    assert "worst outputs of test" in printed
-    assert "ended by the length limit" in printed
+    assert "at the length limit" in capsys.readouterr().out
+    first, *_ = (tmp_path / "report.html").read_text("utf-8").split("<tbody>")[1].split("</tr>")
+    assert result["test/worst_outputs"][0]["source"] in html.unescape(first)
+    assert "ended by the length limit" in first

@@ -107,7 +107,7 @@ def test_the_page_compares_sentence_by_sentence(run: Path, carried: Path) -> Non
     alone = page.page_data(comparison.compare(group_runs(find_runs([run])[0]), None))
     rows = [json.loads(line) for line in (run / "sentences.test.jsonl").read_text("utf-8").splitlines()]
     (shown,) = alone["examples"]
-    assert [text for text, _ in shown["inputs"]] == [row["sentence"] for row in rows]
+    assert [reference for _, reference in shown["inputs"]] == [row["sentence"] for row in rows]
     assert shown["scores"] == [[row["log_probability"] for row in rows]]
     table = comparison.compare(group_runs(find_runs([run, carried])[0]), None)
     assert table.metric == "perplexity_per_word"
