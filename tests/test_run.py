@@ -1030,7 +1030,7 @@ def test_the_end_of_a_run_is_short_and_its_commands_run(
     assert commands == [
         ["python", "-m", "seq2seq_lab.predict", shown],
         ["python", "-m", "seq2seq_lab.evaluate", shown, "search=beam"],
-        ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN_FOLDER", "--html", "compare.html"],
+        ["python", "-m", "seq2seq_lab.compare", shown, "OTHER_RUN"],
     ]
     assert f"W&B   wandb sync {shown}/wandb/offline-run-20261122_160821-51d3938c" in lines
     for program, words in ((predict, commands[0]), (evaluate, commands[1]), (compare, commands[2])):

@@ -235,12 +235,12 @@ def next_commands(commands: Mapping[str, Sequence[str]], folder: Path, shown: Pa
     """
     trust = config_dir_option()
     others = [path.parent for path in folder.parent.glob("*/result.json") if path.parent != folder]
-    compared = [str(shown.parent)] if others else [str(shown), "OTHER_RUN_FOLDER"]
+    compared = [str(shown.parent)] if others else [str(shown), "OTHER_RUN"]
     words = {
         **{
             purpose: [*(str(shown) if word == "RUN" else word for word in command), *trust]
             for purpose, command in commands.items()
         },
-        "compare it": ["seq2seq_lab.compare", *compared, "--html", "compare.html"],
+        "compare it": ["seq2seq_lab.compare", *compared],
     }
     return {purpose: ["python", "-m", *map(shlex.quote, command)] for purpose, command in words.items()}

@@ -59,7 +59,7 @@ class DialogueTask(TranslationTask):
     primary = "accuracy"
     commands = {  # noqa: RUF012  (a constant)
         "answer dialogues, one per line with tabs between the turns": ("seq2seq_lab.predict", "RUN"),
-        "score it with a beam": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
+        "with a beam": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 
     def __init__(self, *, parts: Parts, seed: int, settings: TextPairSettings) -> None:

@@ -646,7 +646,7 @@ def test_jobs_side_by_side_in_processes_of_their_own(
     assert "] task.max_length=1: failed: UserError: " in said.out
     assert "Jobs without a result:\n  task.max_length=1 in sweeps/side/" in said.err
     (folder,) = {path.parent for path in tmp_path.glob("sweeps/side/*/translations.test.jsonl")}
-    assert "results" in (folder / "console.log").read_text("utf-8")
+    assert "± 95% interval" in (folder / "console.log").read_text("utf-8")
     record = json.loads((folder / "run.json").read_text("utf-8"))
     assert record["choices"]["logger"] == "none"
     kept = [word for word in settings if not word.startswith("hydra")]

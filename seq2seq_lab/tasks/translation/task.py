@@ -84,7 +84,7 @@ class TranslationTask(Task):
     loaded = LoadedTranslation
     commands = {  # noqa: RUF012  (a constant)
         "translate your sentences": ("seq2seq_lab.predict", "RUN"),
-        "score it with a beam": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
+        "with a beam": ("seq2seq_lab.evaluate", "RUN", "search=beam"),
     }
 
     corpus: Corpus
