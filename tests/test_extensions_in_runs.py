@@ -93,11 +93,11 @@ ALL = ["model.tied_embeddings=all", "tokenizer.joint=true", "model.embedding_siz
 REFUSED = [
     (
         ["embedding.source.path={path}"],
-        r"embedding\.source\.size=8: .* have 5 numbers.*embedding\.source\.size=5",
+        r"embedding\.source\.size=8: .* have size 5\. .*embedding\.source\.size=5",
     ),
     (
         ["embedding.target.path={path}", "model.tied_embeddings=target"],
-        r"embedding\.target\.size=8: .* have 5 numbers.*model\.embedding_size=5",
+        r"embedding\.target\.size=8: .* have size 5\. .*model\.embedding_size=5",
     ),
     (
         ["model=shared", "model.encoder_hidden_size=64"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seq2seq_lab import plots
+from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.base import GroupValue
 from seq2seq_lab.reporting import advice, score_tables
 from seq2seq_lab.reporting.figures import training_curves
@@ -38,7 +39,7 @@ def write_run_page(folder: Path, commands: Mapping[str, Sequence[str]]) -> Path:
         UserError: the run has not finished, or its files are damaged.
     """
     path = folder / FILE
-    path.write_text(run_page(read_finished(folder, for_page=True), commands), "utf-8")
+    write_atomically(path, run_page(read_finished(folder, for_page=True), commands))
     return path
 
 
