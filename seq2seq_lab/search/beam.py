@@ -1,6 +1,5 @@
 """Beam search: the K most probable prefixes, extended together."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,11 @@ from torch import Tensor
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
-from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
-from seq2seq_lab.search.frontier import Frontier
-from seq2seq_lab.search.trace import SearchTrace
+from seq2seq_lab.search.base import Hypothesis, LengthLimits
+from seq2seq_lab.search.frontier import Frontier, FrontierSearch
 
 
-class BeamSearch:
+class BeamSearch(FrontierSearch):
     """Keep the K most probable hypotheses of each sentence at every step (Sutskever 2014, §3.2; Wu 2016, §7).
 
     A hypothesis that ends with `<eos>` leaves the beam and is ranked by log p(Y|X) / lp(Y) + cp(X, Y), with the length
@@ -47,7 +45,7 @@ class BeamSearch:
         require(1 <= nbest <= size, "search.nbest", nbest, f"1 to search.size={size}")
         for key, value in (("length_penalty", length_penalty), ("coverage_penalty", coverage_penalty)):
             require(value >= 0, f"search.{key}", value, "0 or more")
-        self.size, self.nbest = size, nbest
+        self.width, self.nbest = size, nbest
         self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
 
@@ -56,32 +54,20 @@ class BeamSearch:
         """Whether the search needs a model that attends."""
         return self.coverage_penalty > 0
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        model: StepModel,
-        batch: SearchBatch,
-        with_weights: bool,
-        *,
-        prefix: Sequence[Sequence[int]] | None = None,
-        trace: SearchTrace | None = None,
-    ) -> list[list[Hypothesis]]:
-        frontier = Frontier(
-            model, batch, self.limits, with_weights, width=self.size, prefix=prefix, trace=trace
-        )
-        device, count = batch.index_B.device, len(batch.index_B)
-        token_AK = torch.full((count, self.size), SOS, device=device)
-        total_AK = torch.full((count, self.size), float("-inf"), device=device)
+    def search(self, frontier: Frontier, index_B: Tensor) -> list[list[Hypothesis]]:
+        device, count = index_B.device, len(index_B)
+        token_AK = torch.full((count, self.width), SOS, device=device)
+        total_AK = torch.full((count, self.width), float("-inf"), device=device)
         total_AK[:, 0] = 0  # before the first step all K are equal
         # The tokens of each hypothesis, and the index of its prefix in the beam of each step.
-        tokens_AKT = token_AK.new_full((count, self.size, frontier.steps), PAD)
+        tokens_AKT = token_AK.new_full((count, self.width, frontier.steps), PAD)
         parents_AKT = torch.zeros_like(tokens_AKT)
-        covered_AKS = torch.zeros(count, self.size, 1, device=device)
+        covered_AKS = torch.zeros(count, self.width, 1, device=device)
         best = _Best.empty(count, self.nbest, frontier.steps, device)
         for t in range(frontier.steps):
             log_probs_AKV, weights_AKS = frontier.step(token_AK, t, self.needs_attention)
             vocabulary = log_probs_AKV.shape[-1]
-            total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.size)
+            total_AK, choice_AK = (total_AK[..., None] + log_probs_AKV).flatten(1).topk(self.width)
             parent_AK, token_AK = choice_AK // vocabulary, choice_AK % vocabulary
             frontier.reorder(parent_AK)
             tokens_AKT, parents_AKT = take(tokens_AKT, parent_AK), take(parents_AKT, parent_AK)
@@ -99,10 +85,10 @@ class BeamSearch:
             reached_AK, total_AK = total_AK, total_AK.masked_fill(finished_AK, float("-inf"))
             reachable_A = total_AK.amax(1) / _length_penalty(frontier.longest_A, self.length_penalty)
             active_A = reachable_A > best.score_BF[frontier.sentence_A, -1]
-            if trace is not None:
+            if frontier.trace is not None:
                 kept = {"token_AK": token_AK, "parent_AK": parent_AK, "log_prob_AK": reached_AK}
-                trace.extend(frontier.sentence_A, active_A, **kept, finished_AK=finished_AK)
-            kept_A = frontier.keep(active_A, self.size, t)
+                frontier.trace.extend(frontier.sentence_A, active_A, **kept, finished_AK=finished_AK)
+            kept_A = frontier.keep(active_A, t)
             if kept_A is not None:
                 if not len(kept_A):
                     break

@@ -1,5 +1,6 @@
 """Shared by all searches: the active hypotheses of a batch, and the conversion of the results."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ class Frontier:
 
     Attributes:
         sentence_A: index in the batch of each unfinished sentence.
+        trace: records the search; None if it is not recorded.
         steps: the maximum number of steps of the batch.
         source_lengths_B: number of real source positions of each sentence of the batch.
         weights_BTKS: the attention weights of each step; None if they are not kept, or without attention.
@@ -48,6 +50,7 @@ class Frontier:
         self._with_weights = with_weights
         self.weights_BTKS: Tensor | None = None
         self._prefix_BT = None if prefix is None else prefix_ids(prefix, longest).to(device)
+        self._width = width
         self.trace = trace
         if trace is not None:
             trace.start(count, width)
@@ -117,7 +120,7 @@ class Frontier:
         first_A1 = torch.arange(len(parent_AK), device=parent_AK.device)[:, None] * parent_AK.shape[1]
         self._state = self._state.select((first_A1 + parent_AK).flatten())
 
-    def keep(self, active_A: Tensor, width: int, t: int) -> Tensor | None:
+    def keep(self, active_A: Tensor, t: int) -> Tensor | None:
         """Drop the finished sentences once they are at least half of the batch: return the index of the others.
 
         Returns None if no sentence is dropped, and an empty index after all have finished. The host reads which
@@ -131,7 +134,7 @@ class Frontier:
             return None
         index_A = torch.from_numpy(active).to(device)
         if len(index_A):
-            row_AK = index_A[:, None] * width + torch.arange(width, device=device)
+            row_AK = index_A[:, None] * self._width + torch.arange(self._width, device=device)
             self._state = self._state.select(row_AK.flatten())
             self._source = self._source.select(index_A)
         self.sentence_A = self.sentence_A[index_A]
@@ -140,11 +143,74 @@ class Frontier:
     def hypotheses(
         self, tokens_BKT: Tensor, log_prob_BK: Tensor, score_BK: Tensor, weights_BKTS: Tensor | None
     ) -> list[list[Hypothesis]]:
-        """Return the outputs of each sentence; see `hypotheses`."""
-        found = hypotheses(tokens_BKT, log_prob_BK, score_BK, weights_BKTS, self.source_lengths_B)
+        """Return the hypotheses of each sentence, best first, without empty ones; one is kept if all are empty.
+
+        The host reads the results here, once per batch.
+
+        Args:
+            tokens_BKT: tokens including `<eos>`, padded.
+        """
+        ids, log_probs, scores, lengths = (
+            to_host(x) for x in (tokens_BKT, log_prob_BK, score_BK, self.source_lengths_B)
+        )
+        longest = int((ids != PAD).sum(-1).max())
+        weights = None if weights_BKTS is None else to_host(weights_BKTS[:, :, :longest].float())
+        results: list[list[Hypothesis]] = []
+        for i, rows in enumerate(ids.tolist()):
+            lengths_K = [row.index(PAD) if PAD in row else len(row) for row in rows]
+            results.append(
+                [
+                    Hypothesis(
+                        tokens=row[: length - 1] if length and row[length - 1] == EOS else row[:length],
+                        log_prob=float(log_probs[i, k]),
+                        score=float(scores[i, k]),
+                        # A copy, since a view would keep the whole batch.
+                        weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]].copy(),
+                        ended=EOS in row,
+                    )
+                    for k, (row, length) in enumerate(zip(rows, lengths_K, strict=True))
+                    if length or (not any(lengths_K) and k == 0)  # NaN log-probabilities, after divergence
+                ]
+            )
         if self.trace is not None:
-            self.trace.finish(found)
-        return found
+            self.trace.finish(results)
+        return results
+
+
+class FrontierSearch(ABC):
+    """A search that extends the hypotheses of a `Frontier`. A subclass sets the attributes and defines `search`.
+
+    Attributes:
+        width: K, the number of hypotheses of each sentence.
+        limits: the limits of the length of an output.
+    """
+
+    width: int
+    limits: LengthLimits
+
+    @abstractmethod
+    def search(self, frontier: Frontier, index_B: Tensor) -> list[list[Hypothesis]]:
+        """Return the result of `Search`.
+
+        Args:
+            index_B: the index of each sentence in its split.
+        """
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        model: StepModel,
+        batch: SearchBatch,
+        with_weights: bool,
+        *,
+        prefix: Sequence[Sequence[int]] | None = None,
+        trace: SearchTrace | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See `Search`."""
+        frontier = Frontier(
+            model, batch, self.limits, with_weights, width=self.width, prefix=prefix, trace=trace
+        )
+        return self.search(frontier, batch.index_B)
 
 
 def prefix_ids(prefix: Sequence[Sequence[int]], longest: Sequence[int]) -> Tensor:
@@ -174,43 +240,3 @@ def prefix_ids(prefix: Sequence[Sequence[int]], longest: Sequence[int]) -> Tenso
         )
     width = max(map(len, prefix))
     return torch.tensor([[*ids, *[PAD] * (width - len(ids))] for ids in prefix]).long()
-
-
-def hypotheses(
-    tokens_BKT: Tensor,
-    log_prob_BK: Tensor,
-    score_BK: Tensor,
-    weights_BKTS: Tensor | None,
-    source_lengths_B: Tensor,
-) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each sentence, best first, without empty ones; one is kept if all are empty.
-
-    The host reads the results here, once per batch.
-
-    Args:
-        tokens_BKT: tokens including `<eos>`, padded.
-        source_lengths_B: number of real source positions of each sentence.
-    """
-    ids, log_probs, scores, lengths = (
-        to_host(x) for x in (tokens_BKT, log_prob_BK, score_BK, source_lengths_B)
-    )
-    longest = int((ids != PAD).sum(-1).max())
-    weights = None if weights_BKTS is None else to_host(weights_BKTS[:, :, :longest].float())
-    results: list[list[Hypothesis]] = []
-    for i, rows in enumerate(ids.tolist()):
-        lengths_K = [row.index(PAD) if PAD in row else len(row) for row in rows]
-        results.append(
-            [
-                Hypothesis(
-                    tokens=row[: length - 1] if length and row[length - 1] == EOS else row[:length],
-                    log_prob=float(log_probs[i, k]),
-                    score=float(scores[i, k]),
-                    # A copy, since a view would keep the whole batch.
-                    weights_TS=None if weights is None else weights[i, k, :length, : lengths[i]].copy(),
-                    ended=EOS in row,
-                )
-                for k, (row, length) in enumerate(zip(rows, lengths_K, strict=True))
-                if length or (not any(lengths_K) and k == 0)  # NaN log-probabilities, after divergence
-            ]
-        )
-    return results

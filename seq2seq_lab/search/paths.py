@@ -1,19 +1,17 @@
 """Searches that never revise a token."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
 
 import torch
 from torch import Tensor
 
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import require
-from seq2seq_lab.search.base import Hypothesis, LengthLimits, SearchBatch, StepModel
-from seq2seq_lab.search.frontier import Frontier
-from seq2seq_lab.search.trace import SearchTrace
+from seq2seq_lab.search.base import Hypothesis, LengthLimits
+from seq2seq_lab.search.frontier import Frontier, FrontierSearch
 
 
-class PathSearch(ABC):
+class PathSearch(FrontierSearch):
     """Extend K independent hypotheses of each sentence until `<eos>` or the length limit.
 
     Args:
@@ -27,7 +25,7 @@ class PathSearch(ABC):
         self, paths: int, min_length_factor: float, max_length_factor: float, max_length_extra: int
     ) -> None:
         require(paths >= 1, "search.nbest", paths, "1 or more")
-        self.paths = paths
+        self.width = paths
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
 
     @abstractmethod
@@ -38,42 +36,30 @@ class PathSearch(ABC):
             index_A: the index of each sentence in the text.
         """
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        model: StepModel,
-        batch: SearchBatch,
-        with_weights: bool,
-        *,
-        prefix: Sequence[Sequence[int]] | None = None,
-        trace: SearchTrace | None = None,
-    ) -> list[list[Hypothesis]]:
-        frontier = Frontier(
-            model, batch, self.limits, with_weights, width=self.paths, prefix=prefix, trace=trace
-        )
-        token_AK = batch.index_B.new_full((len(batch.index_B), self.paths), SOS)
+    def search(self, frontier: Frontier, index_B: Tensor) -> list[list[Hypothesis]]:
+        token_AK = index_B.new_full((len(index_B), self.width), SOS)
         live_AK = torch.ones_like(token_AK, dtype=torch.bool)
         tokens_BKT = token_AK.new_full((*token_AK.shape, frontier.steps), PAD)
         log_prob_BK = torch.zeros(token_AK.shape, device=token_AK.device)
         for t in range(frontier.steps):
             log_probs_AKV, _ = frontier.step(token_AK, t, False)
             sentence_A = frontier.sentence_A
-            chosen_AK = self.choose(log_probs_AKV, batch.index_B[sentence_A], t)
+            chosen_AK = self.choose(log_probs_AKV, index_B[sentence_A], t)
             gained_AK = log_probs_AKV.gather(-1, chosen_AK[..., None])[..., 0]
             token_AK = torch.where(live_AK, chosen_AK, PAD)
             log_prob_BK[sentence_A] += torch.where(live_AK, gained_AK, 0.0).float()
             tokens_BKT[sentence_A, :, t] = token_AK
             read_AK, live_AK = live_AK, live_AK & (token_AK != EOS) & (frontier.longest_A > t + 1)[:, None]
-            if trace is not None:
-                trace.extend(
+            if frontier.trace is not None:
+                frontier.trace.extend(
                     sentence_A,
                     live_AK.any(1),
                     token_AK=token_AK,
-                    parent_AK=torch.arange(self.paths).expand_as(token_AK),
+                    parent_AK=torch.arange(self.width).expand_as(token_AK),
                     log_prob_AK=log_prob_BK[sentence_A].masked_fill(~read_AK, float("-inf")),
                     finished_AK=~live_AK,
                 )
-            kept_A = frontier.keep(live_AK.any(1), self.paths, t)
+            kept_A = frontier.keep(live_AK.any(1), t)
             if kept_A is not None:
                 if not len(kept_A):
                     break

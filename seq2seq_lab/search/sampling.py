@@ -46,7 +46,7 @@ class SamplingSearch(PathSearch):
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:
         probs_AKV = (log_probs_AKV / self.temperature).softmax(-1)
-        path_K = torch.arange(self.paths, device=index_A.device)
+        path_K = torch.arange(self.width, device=index_A.device)
         draw_AK = uniform(self.seed, index_A[:, None], path_K, torch.full_like(path_K, t))
         if self.top_k is None and self.top_p == 1:  # sorting the whole vocabulary would take most of the time
             return draw_index(probs_AKV, draw_AK)
