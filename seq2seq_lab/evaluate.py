@@ -174,9 +174,7 @@ def score(options: argparse.Namespace, ranks: "Ranks") -> None:
         ("checkpoint", run.checkpoint),
         ("written to", str(folder)),
     ]
-    console.print_and_log(
-        console.closing_summary(score_tables.score_tables(scores, everything=True), facts, {})
-    )
+    console.print_and_log(console.closing_summary(score_tables.score_tables(scores), facts, {}))
 
 
 if __name__ == "__main__":

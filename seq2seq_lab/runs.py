@@ -156,7 +156,7 @@ def show(run: ListedRun) -> None:
         facts["copy of"] = (
             f"run {copied.get('run_id') or 'without an id'}, resumed from {copied.get('checkpoint')}"
         )
-    tables = score_tables.score_tables(result, everything=True) if run.status in SCORED else []
+    tables = score_tables.score_tables(result) if run.status in SCORED else []
     shown = [(label, str(text)) for label, text in facts.items() if text is not None]
     commands = {}
     if run.status in SCORED:

@@ -32,6 +32,17 @@ def folder() -> Path | None:
     return _folder
 
 
+def option() -> list[str]:
+    """Return the option of a command that names the trusted folder; none without one."""
+    if _folder is None:
+        return []
+    here = Path.cwd()
+    return [
+        "--config-dir",
+        str(_folder.relative_to(here) if _folder.is_relative_to(here) else _folder),
+    ]
+
+
 @contextmanager
 def using(given: str | Path | None) -> Iterator[None]:
     """Trust the Python files of one folder within the context; None trusts no folder.

@@ -14,11 +14,8 @@ from seq2seq_lab.errors import UserError
 GROUPS = ("model", "encoder", "decoder", "pooling", "attention", "readout", "initialization", "tokenizer")
 SECTIONS = ("model", "embedding", *GROUPS[1:])
 NULL = "None"  # how Hydra records that a group is null
-TABLES = {
-    "source_embedding": "source",
-    "target_embedding": "target",
-    "readout": "target",
-}  # parts with a vocabulary
+# The side of the vocabulary of the parts that have one.
+TABLES = {"source_embedding": "source", "target_embedding": "target", "readout": "target"}
 # Pretrained vectors are part of the weights.
 NOT_INHERITED = ("embedding.source.path", "embedding.target.path")
 

@@ -1,10 +1,11 @@
 """Advice for a result: the kinds of wrong outputs, and the next steps with their reasons."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seq2seq_lab.config import extensions
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.runs import Run
@@ -15,7 +16,7 @@ LICENCES = {
     "tatoeba": "CC BY 2.0 FR (tatoeba.org)",
 }
 
-FEW = 5  # minimum of wrong outputs of a kind to advise on
+FEW = 5  # with fewer wrong outputs, a group leads to no advice
 
 
 @dataclass(frozen=True)
@@ -31,20 +32,23 @@ class Advice:
     command: str = ""
 
 
-def advice(run: Run) -> Iterator[Advice]:
-    """Yield the advice for a result, the most useful first."""
-    result, folder = run.result, shlex.quote(str(run.folder))
-    given = "" if run.recorded["overrides"] in ("none", "unknown") else f" {run.recorded['overrides']}"
+def advise(run: Run, metrics: Sequence[Mapping[str, float]]) -> Iterator[Advice]:
+    """Yield the advice for a result, the most useful first.
+
+    Args:
+        metrics: the rows of its `metrics.jsonl`.
+    """
+    result = run.result
     if result["status"] == "diverged":
         yield Advice(
             "The training has diverged: its loss is far above that of a uniform guess. Use a lower learning rate."
         )
-    if still_improving(run):
+    if still_improving(run, metrics):
         epochs = 2 * int(run.settings["trainer.max_epochs"])
         monitor = run.declared.metrics[result["monitor"].removeprefix("val/")].label
         yield Advice(
             f"{monitor} on the validation split was the best at the last validation. Train longer.",
-            f"python -m seq2seq_lab{given} trainer.max_epochs={epochs}",
+            training_command(run, f"trainer.max_epochs={epochs}"),
         )
     if run.settings.get("attention") == "none" and run.settings.get("task") == "translation":
         yield Advice(
@@ -53,35 +57,43 @@ def advice(run: Run) -> Iterator[Advice]:
         )
     yield from by_group(run)
     if result.get("test/loops"):
+        words = ["seq2seq_lab.evaluate", str(run.folder), *extensions.option(), "search=beam"]
         yield Advice(
             f"{result['test/loops']:.2%} of the test outputs repeat a segment. See whether a beam avoids it (tutorial, "
             f"lesson 6).",
-            f"python -m seq2seq_lab.evaluate {folder} search=beam",
+            f"python -m {shlex.join(words)}",
         )
-    if run.settings.get("trainer.max_epochs"):
-        yield Advice(
-            "One run does not show how much a score depends on the seed. Train two more.",
-            f"python -m seq2seq_lab -m{given} seed=2,3",
-        )
+    others = [seed for seed in ("1", "2", "3") if seed != run.seed][:2]
+    yield Advice(
+        "One run does not show how much a score depends on the seed. Train two more.",
+        training_command(run, "-m", f"seed={','.join(others)}"),
+    )
 
 
-def still_improving(run: Run) -> bool:
-    """Return whether the last validation was the best one, of three or more, and a full number of epochs was set."""
+def training_command(run: Run, *changes: str) -> str:
+    """Return the command that started the run, with changed settings; empty if its settings are not recorded."""
+    given = run.recorded["overrides"]
+    if given == "unknown":
+        return ""
+    kept = {change.partition("=")[0] for change in changes}
+    words = [] if given == "none" else shlex.split(given)
+    own = [word for word in words if word.partition("=")[0] not in kept]
+    return shlex.join(["python", "-m", "seq2seq_lab", *extensions.option(), *own, *changes])
+
+
+def still_improving(run: Run, metrics: Sequence[Mapping[str, float]]) -> bool:
+    """Return whether the last of three or more validations was the best, in a run of a whole number of epochs."""
     key = run.result["monitor"]
-    values = [row[key] for row in run.metrics() if key in row]
-    name = key.removeprefix("val/")
-    if (
-        len(values) < 3
-        or name not in run.declared.metrics
-        or not run.settings["trainer.max_epochs"].isdigit()
-    ):
+    values = [row[key] for row in metrics if key in row]
+    one = run.declared.metrics.get(key.removeprefix("val/"))
+    if len(values) < 3 or one is None or not run.settings["trainer.max_epochs"].isdigit():
         return False
-    sign = 1 if run.declared.metrics[name].higher_is_better else -1
+    sign = 1 if one.higher_is_better else -1
     return all(sign * values[-1] > sign * value for value in values[:-1])
 
 
 def by_group(run: Run) -> Iterator[Advice]:
-    """Yield the kind of example in which most wrong outputs are, of each grouping of shares of right outputs."""
+    """Yield the group of test examples with the highest error rate, for each grouping by a share of correct outputs."""
     for key, grouping in run.declared.groupings.items():
         rows = [row for row in run.result.get(f"test/{key}", ()) if row["value"] is not None]
         if grouping.ordered or grouping.declaration.limits != (0.0, 1.0) or not rows:
@@ -90,8 +102,8 @@ def by_group(run: Run) -> Iterator[Advice]:
         wrong = worst["count"] * (1 - worst["value"])
         if wrong >= FEW:
             yield Advice(
-                f"Test examples with {worst['group']} go wrong most often: {wrong:.0f} of {worst['count']:,} "
-                f"({1 - worst['value']:.0%}). Read their outputs and attention, and compare with another setting."
+                f"The error rate is highest for test examples with {worst['group']}: {wrong:.0f} of {worst['count']:,} "
+                f"are wrong ({1 - worst['value']:.0%}). Read their outputs and attention, and compare with another setting."
             )
 
 
@@ -125,6 +137,6 @@ def limits(run: Run) -> str:
     train = run.record["data"]["sizes"].get("train")
     size = f"{train:,} training examples" if train else "its training examples"
     return (
-        f"Trained on {size} of one data set: its scores hold for text of the same kind. Words outside its vocabulary are "
-        f"unknown to it. One seed: the interval does not contain the variation between seeds."
+        f"Trained on {size} of one data set: its scores hold for data of the same kind. Words outside its vocabulary are "
+        f"unknown to it. The interval does not include the variation between seeds."
     )

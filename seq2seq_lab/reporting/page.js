@@ -383,17 +383,9 @@ function drawFigures() {
   drawSettings();
 }
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  if (data) drawFigures();
-}
-
 async function start() {
-  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  setTheme(prefersDark.matches ? "dark" : "light");
-  prefersDark.onchange = (event) => setTheme(event.matches ? "dark" : "light");
-  at("theme").onclick = () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   data = JSON.parse(await unpack("data"));
+  themed = drawFigures;
 
   fill(at("metric"), data.curves.map((curve) => curve.label));
   on(["metric", "single"], "change", drawCurves);

@@ -12,7 +12,6 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from os.path import commonpath
-from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -20,12 +19,21 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.base import GroupingDeclaration
 from seq2seq_lab.reporting.comparison import SPEED, Table, cells, legend, note
 from seq2seq_lab.reporting.figures import curve_labels
+from seq2seq_lab.reporting.frame import framed, read, script
 from seq2seq_lab.reporting.naming import MISSING, SEARCH_SEED, SEED
 from seq2seq_lab.reporting.runs import ASPECTS, Group, Run
 from seq2seq_lab.runtime.direction import direction_of_words
 from seq2seq_lab.runtime.notebook import html_table
 
-FILES = Path(__file__).parent  # of page.html, page.css and page.js
+SECTIONS = {
+    "summary": "Summary",
+    "runs": "Runs",
+    "curves": "Curves",
+    "groupings": "Groups",
+    "settings": "Settings",
+    "attention": "Attention",
+    "outputs": "Outputs",
+}
 MAX_POINTS = 200  # of a curve
 MAX_ROWS = 20_000  # outputs on the page
 MAX_MAPPED_RUNS = 40  # if there are more, only the median runs show their attention
@@ -44,18 +52,18 @@ def page(table: Table, title: str) -> str:
         raise UserError("--html needs Plotly: pip install 'seq2seq_lab[compare]'.") from error
     heads, rows, _ = cells(table)
     data = json.dumps(page_data(table), ensure_ascii=False, allow_nan=False)
-    return Template((FILES / "page.html").read_text("utf-8")).substitute(
-        title=html.escape(title),
+    main = Template(read("page.html")).substitute(
         metric=html.escape(table.label),
         table=html_table(heads, rows),
         note="<br>".join(
             f"<bdi>{html.escape(text)}</bdi>" for text in (*legend(table), note(table), *table.warnings)
         ),
-        style=(FILES / "page.css").read_text("utf-8"),
-        script=(FILES / "page.js").read_text("utf-8"),
-        plotly=packed(get_plotlyjs()),
-        data=packed(data),
     )
+    parts = [
+        f'<script id="{name}" type="text/plain">{packed(text)}</script>'
+        for name, text in (("plotly", get_plotlyjs()), ("data", data))
+    ]
+    return framed(title, SECTIONS, main, [*parts, script("page.js")])
 
 
 def packed(text: str) -> str:

@@ -1,10 +1,4 @@
 "use strict";
-const root = document.documentElement;
-root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-document.getElementById("theme").onclick = () => {
-  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-};
-
 /* The figure as a file of its own: black on white. */
 function svgText(figure) {
   const copy = figure.querySelector("svg").cloneNode(true);

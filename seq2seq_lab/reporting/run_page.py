@@ -1,10 +1,9 @@
 """The page of a run: one HTML file with its scores, attention, outputs, figures and next steps."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from seq2seq_lab.files import write_atomically
 from seq2seq_lab.metrics.base import GroupValue
 from seq2seq_lab.reporting import advice, score_tables
 from seq2seq_lab.reporting.figures import training_curves
+from seq2seq_lab.reporting.frame import framed, script
 from seq2seq_lab.reporting.runs import Run, read_finished
 from seq2seq_lab.runtime.console import TextTable
 from seq2seq_lab.runtime.notebook import html_table
@@ -21,11 +21,11 @@ from seq2seq_lab.runtime.notebook import html_table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILES = Path(__file__).parent  # of run_page.html, run_page.js and page.css
 FILE = "report.html"
 HEATMAPS = 6  # on the page
 PICTURES = 6
 OUTPUTS = 12  # of the lowest scores
+UNKNOWN = "The settings of the command are not recorded."
 MAX_CELLS = 900  # of a heatmap
 
 
@@ -45,37 +45,29 @@ def write_run_page(folder: Path, commands: Mapping[str, Sequence[str]]) -> Path:
 
 def run_page(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
     """Return the page of a run; see `write_run_page`."""
+    metrics = run.metrics()
     sections = {
         "Scores": scores(run),
         "Attention": attention(run),
-        "Curves": figure(training_curves(run.metrics(), run.declared, run.result["unit"]), "curves"),
+        "Curves": figure(training_curves(metrics, run.declared, run.result["unit"]), "curves"),
         "Groups of examples": groups(run),
         "Outputs": outputs(run),
-        "What to do next": steps(run, commands),
+        "What to do next": steps(advice.advise(run, metrics), commands),
         "Model card": card(run),
     }
-    shown = {name: text for name, text in sections.items() if text}
-    links = [f'<a href="#{anchor(name)}">{name}</a>' for name in shown]
-    body = [f'<section id="{anchor(name)}"><h2>{name}</h2>{text}</section>' for name, text in shown.items()]
-    return Template((FILES / "run_page.html").read_text("utf-8")).substitute(
-        title=escaped(title(run)),
-        summary=escaped(summary(run)),
-        command=escaped(command(run)),
-        links=" ".join(links),
-        sections="\n".join(body),
-        style=(FILES / "page.css").read_text("utf-8"),
-        script=(FILES / "run_page.js").read_text("utf-8"),
-    )
+    shown = {name.lower().replace(" ", "-"): (name, text) for name, text in sections.items() if text}
+    body = [
+        f'<section id="{anchor}"><h2>{name}</h2>{text}</section>' for anchor, (name, text) in shown.items()
+    ]
+    links = {anchor: name for anchor, (name, _) in shown.items()}
+    about = f"<p>{escaped(summary(run))}</p><pre>{escaped(advice.training_command(run) or UNKNOWN)}</pre>"
+    main = f'<div class="report">{about}{"".join(body)}</div>'
+    return framed(title(run), links, main, [script("run_page.js")])
 
 
 def escaped(text: object) -> str:
     """Return a text for HTML whose direction is isolated from the text around it."""
     return f"<bdi>{html.escape(str(text))}</bdi>"
-
-
-def anchor(name: str) -> str:
-    """Return the id of a section."""
-    return name.lower().replace(" ", "-")
 
 
 def figure(drawn: "Figure", name: str) -> str:
@@ -93,30 +85,22 @@ def title(run: Run) -> str:
     return f"{': '.join(dict.fromkeys(choices))}, {run.folder.name}"
 
 
-def command(run: Run) -> str:
-    """Return the command that started the run."""
-    overrides = run.recorded["overrides"]
-    return f"python -m seq2seq_lab{'' if overrides == 'none' else f' {overrides}'}"
-
-
 def summary(run: Run) -> str:
     """Return one sentence with the primary metric on the first test set, its interval, and the best trivial baseline."""
     declared, result = run.declared, run.result
     one = declared.metrics[declared.primary]
     text = f"{one.label} {score_tables.cell(result, declared, 'test', declared.primary)} on the test set"
-    if (interval := result.get(f"test/{declared.primary}_confidence")) is not None and interval:
+    if result.get(f"test/{declared.primary}_confidence"):
         text += " (± 95% interval over test examples, not over seeds)"
     return f"{text}. {advice.against_baseline(result, declared)}".strip()
 
 
 def scores(run: Run) -> str:
-    """Return the tables of scores over all examples, and the signatures."""
-    tables = [
-        table for table in score_tables.score_tables(run.result, False) if "number of" not in table.title
-    ]
+    """Return the tables of scores over all examples and of the task, and the signatures."""
+    tables = score_tables.overall_tables(run.result, everything=False)
+    tables += [TextTable(**row) for row in run.tables]
     signatures = score_tables.signatures(run.result, everything=False)
     lines = "".join(f'<p class="note">{escaped(f"{label}: {text}")}</p>' for label, text in signatures)
-    tables += [TextTable(**row) for row in run.tables]
     return "".join(map(titled, tables)) + lines
 
 
@@ -128,9 +112,7 @@ def titled(table: TextTable) -> str:
 def attention(run: Run) -> str:
     """Return the heatmaps of some outputs, each with the columns of highest weight; else the pictures of the task."""
     shown = [row for row in run.heatmaps if len(row["rows"]) * len(row["columns"]) <= MAX_CELLS]
-    shown.sort(
-        key=lambda row: not row.get("links")
-    )  # stable: outputs that equal the reference have gold links
+    shown.sort(key=lambda row: not row.get("links"))  # those with gold links first: they equal the reference
     references = {row["input"]: row["reference"] for row in run.examples}
     parts = [
         heatmap(row, index, references.get(row["title"]))
@@ -176,22 +158,12 @@ def heatmap(row: Mapping[str, Any], index: int, reference: str | None) -> str:
 def groups(run: Run) -> str:
     """Return the metrics by group of examples: figures of ordered groups, tables of the others."""
     parts = []
-    for key, grouping in run.declared.groupings.items():
-        columns = {
-            split: run.result[f"{split}/{key}"]
-            for split in score_tables.test_splits(run.result)
-            if f"{split}/{key}" in run.result
-        }
-        if not columns:
-            continue
-        columns |= score_tables.recorded_groups(run.result, key)
+    for key, grouping, columns in score_tables.test_groups(run.result):
         if grouping.ordered:
             values = {name: [GroupValue(**row) for row in rows] for name, rows in columns.items()}
             parts.append(figure(plots.draw_groups(values, grouping), key))
         else:
-            label = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
-            rows = score_tables.group_rows(grouping, columns)
-            parts.append(titled(TextTable(label, ["", *columns], rows)))
+            parts.append(titled(score_tables.group_table(grouping, columns)))
     return "".join(parts)
 
 
@@ -228,17 +200,17 @@ def marked(text: str, reference: str) -> str:
     return f"<bdi>{' '.join(parts)}</bdi>"
 
 
-def steps(run: Run, commands: Mapping[str, Sequence[str]]) -> str:
+def steps(advised: Iterable[advice.Advice], commands: Mapping[str, Sequence[str]]) -> str:
     """Return advice with its reasons, and the commands to continue with."""
-    advised = "".join(
+    items = "".join(
         f"<li>{escaped(one.reason)}{f'<pre>{html.escape(one.command)}</pre>' if one.command else ''}</li>"
-        for one in advice.advice(run)
+        for one in advised
     )
     lines = "".join(
         f"<p>{escaped(purpose)}</p><pre>{html.escape(' '.join(words))}</pre>"
         for purpose, words in commands.items()
     )
-    return f"<ul>{advised}</ul>{lines}"
+    return f"<ul>{items}</ul>{lines}"
 
 
 def card(run: Run) -> str:

@@ -17,11 +17,12 @@ from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines, score_tables
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.run_page import FILE, write_run_page
-from seq2seq_lab.reporting.shown import dotted, page_files, show_end, show_validation
+from seq2seq_lab.reporting.shown import page_files, show_end, show_validation
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.shades import text_lines
 from seq2seq_lab.tasks.base import Task, TaskData
+from seq2seq_lab.tasks.splits import dotted
 from seq2seq_lab.tracking import METRICS_FILE, Tracker, logger_errors
 from seq2seq_lab.tracking.files import read_sound_metrics
 from seq2seq_lab.training.profiling import components
@@ -177,18 +178,9 @@ def report_evaluations(
     return finite(result), lines
 
 
-def config_dir_option() -> list[str]:
-    """Return the option that names the folder of custom components."""
-    parts = extensions.folder()
-    if parts is None:
-        return []
-    here = Path.cwd()
-    return ["--config-dir", str(parts.relative_to(here) if parts.is_relative_to(here) else parts)]
-
-
 def resume_command(folder: Path) -> str:
     """Return the command that resumes a run."""
-    trust = config_dir_option()
+    trust = extensions.option()
     return shlex.join(["python", "-m", "seq2seq_lab", *trust, f"resume={folder}"])
 
 
@@ -219,7 +211,7 @@ def print_result(
     signatures = score_tables.signatures(result, everything=True)
     tables: list[RenderableType] = [
         *score_tables.worst_table(result),
-        *score_tables.score_tables(result, everything=True),
+        *score_tables.score_tables(result),
     ]
     console.log_only(console.closing_summary(tables, signatures, {}))
     ended: list[RenderableType] = [text_lines(lines), score_tables.closing_table(result)]
@@ -233,7 +225,7 @@ def next_commands(commands: Mapping[str, Sequence[str]], folder: Path, shown: Pa
         commands: see `Task.commands`.
         shown: the run folder as the commands name it.
     """
-    trust = config_dir_option()
+    trust = extensions.option()
     others = [path.parent for path in folder.parent.glob("*/result.json") if path.parent != folder]
     compared = [str(shown.parent)] if others else [str(shown), "OTHER_RUN"]
     words = {

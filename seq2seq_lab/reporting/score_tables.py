@@ -3,7 +3,7 @@
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from seq2seq_lab.runtime import console
 if TYPE_CHECKING:
     from rich.table import Table
 
-SHOWN_GROUPS = 3  # of groups without an order, in the closing table: those with the worst values
 # A recorded run, by python -m benchmarks.results add, whose metrics by group are shown beside those of runs on its test set.
 RECORDED = Path(__file__).with_name("vanilla.json")
 WORST_OUTPUTS = "worst_outputs"  # after the prefix of a split, in result.json
@@ -32,14 +31,19 @@ LOOPS = "loops"  # a metric that is shown even if it is 0
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
-def score_tables(result: Mapping[str, Any], everything: bool) -> list[console.TextTable]:
-    """Return tables of the test metrics of a result, over all examples and by group, with a column per test set.
+def score_tables(result: Mapping[str, Any]) -> list[console.TextTable]:
+    """Return tables of all test metrics of a result, over all examples and by group, with a column per test set."""
+    groups = [group_table(grouping, columns) for _, grouping, columns in test_groups(result)]
+    return [*overall_tables(result, everything=True), *groups]
+
+
+def overall_tables(result: Mapping[str, Any], everything: bool) -> list[console.TextTable]:
+    """Return tables of the test metrics over all examples, and of those of the trivial baselines.
 
     Args:
-        everything: show all metrics and groups, not only the metrics to be shown and the worst groups.
+        everything: show all metrics, not only the metrics to be shown.
     """
-    declared = Declarations.read(result)
-    splits = test_splits(result)
+    declared, splits = Declarations.read(result), test_splits(result)
     bounds = {name for one in declared.metrics.values() for name in one.bounds}
     rows = [
         [label_of(declared, name), *(cell(result, declared, split, name) for split in splits)]
@@ -48,19 +52,27 @@ def score_tables(result: Mapping[str, Any], everything: bool) -> list[console.Te
         and name not in bounds
         and any(f"{split}/{name}" in result for split in splits)
     ]
-    tables = [console.TextTable("results", ["± 95% interval", *splits], rows)]
-    tables += baselines.tables(result, declared.metrics, splits)
-    for key, grouping in declared.groupings.items():
+    results = console.TextTable("results", ["± 95% interval", *splits], rows)
+    return [results, *baselines.tables(result, declared.metrics, splits)]
+
+
+def test_groups(
+    result: Mapping[str, Any],
+) -> Iterator[tuple[str, GroupingDeclaration, dict[str, Sequence[Mapping[str, Any]]]]]:
+    """Yield the key of each grouping of a result, the grouping, and its values by test set and of the recorded run."""
+    splits = test_splits(result)
+    for key, grouping in Declarations.read(result).groupings.items():
         columns = {split: result[f"{split}/{key}"] for split in splits if f"{split}/{key}" in result}
         if columns:
-            columns |= recorded_groups(result, key)
-            title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
-            rows = group_rows(grouping, columns)
-            if not everything and not grouping.ordered and len(rows) > SHOWN_GROUPS:
-                title += f", the {SHOWN_GROUPS} worst of {len(rows)}"
-                rows = rows[:SHOWN_GROUPS]
-            tables.append(console.TextTable(title, ["", *columns], rows))
-    return tables
+            yield key, grouping, columns | recorded_groups(result, key)
+
+
+def group_table(
+    grouping: GroupingDeclaration, columns: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> console.TextTable:
+    """Return a table of a metric by group of examples; see `group_rows`."""
+    title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
+    return console.TextTable(title, ["", *columns], group_rows(grouping, columns))
 
 
 def closing_table(result: Mapping[str, Any]) -> console.TextTable:
@@ -68,15 +80,10 @@ def closing_table(result: Mapping[str, Any]) -> console.TextTable:
     declared, splits = Declarations.read(result), test_splits(result)
     rows = []
     for name, one in declared.metrics.items():
-        found = [
-            split for split in splits if result.get(f"{split}/{name}", one.quiet_value) != one.quiet_value
-        ]
-        if one.compared and (
-            found or (name == LOOPS and any(f"{split}/{name}" in result for split in splits))
-        ):
-            rows.append(
-                [label_of(declared, name), *(cell(result, declared, split, name) for split in splits)]
-            )
+        quiet = None if name == LOOPS else one.quiet_value
+        if one.compared and any(result.get(f"{split}/{name}", quiet) != quiet for split in splits):
+            cells = (cell(result, declared, split, name) for split in splits)
+            rows.append([label_of(declared, name), *cells])
         if name == declared.primary and (best := baselines.best(result, declared)):
             label, key = best
             texts = [one.text(result.get(f"{key}/{split}/{name}")) for split in splits]

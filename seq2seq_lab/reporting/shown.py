@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,10 @@ from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.shades import text_lines
 from seq2seq_lab.tasks.report import Examples, Picture, Report
+from seq2seq_lab.tasks.splits import dotted
 from seq2seq_lab.tracking import Tracker
 
 PAGE_DOTS_PER_INCH = 100
-
-
-def dotted(prefix: str) -> str:
-    """Return the prefix of a split as it is in the names of files."""
-    return prefix.replace("/", ".")
 
 
 def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:
@@ -46,14 +42,14 @@ def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker,
 
 
 def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: int) -> None:
-    """Write and log the final evaluation of a split; only test sets are logged by loggers. Nothing is printed."""
+    """Write the final evaluation of a split to the run folder and the log, and that of a test set to the loggers."""
     logged, examples = prefix != "val", report.examples
     if examples is not None:
         write_json_lines(folder / f"{examples.name}.{dotted(prefix)}.jsonl", examples.rows)
         if logged:
             log_examples(examples, prefix, tracker, step)
     for table in report.tables:
-        console.log_only(console.TextTable(f"{prefix}: {table.title}", table.heads, table.rows))
+        console.log_only(replace(table, title=f"{prefix}: {table.title}"))
         if logged:
             tracker.log_table(f"{prefix}/{table.name}", table.heads, table.rows, step)
     if report.tables:

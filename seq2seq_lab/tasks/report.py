@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+from seq2seq_lab.runtime.console import TextTable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -113,20 +115,14 @@ class Picture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportTable:
+class ReportTable(TextTable):
     """A table of texts.
 
     Attributes:
         name: its name for loggers, without the prefix of the split.
-        title: shown above it.
-        heads: the names of the columns.
-        rows: a text per column.
     """
 
     name: str
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)

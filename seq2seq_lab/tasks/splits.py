@@ -10,6 +10,11 @@ from torch import Tensor
 from seq2seq_lab.metrics.segmentation import SPACED, Segmentation
 
 
+def dotted(prefix: str) -> str:
+    """Return the prefix of a split as it is in the names of files."""
+    return prefix.replace("/", ".")
+
+
 class Text(Protocol):
     """The examples of a split as text."""
 

@@ -66,15 +66,15 @@ def test_the_outputs_of_the_lowest_scores_are_listed(run: Run) -> None:
     assert f"<td><bdi>{worst['input']}</bdi></td>" in rows[0]
 
 
-def changed(run: Run, metrics: list[dict[str, float]] = [], settings: Any = {}, **result: Any) -> Any:  # noqa: B006
-    """Return a run with other results, settings and rows of metrics."""
+def changed(run: Run, **result: Any) -> Any:
+    """Return a run with other results."""
     return SimpleNamespace(
         folder=run.folder,
-        settings={"trainer.max_epochs": "4", **settings},
+        settings={"trainer.max_epochs": "4"},
         result={**run.result, "monitor": "val/bleu", **result},
         declared=run.declared,
-        recorded={"overrides": "seed=3"},
-        metrics=lambda: metrics,
+        recorded={"overrides": "seed=1 trainer.max_epochs=4 attention=dot"},
+        seed="1",
         examples=run.examples,
     )
 
@@ -84,17 +84,24 @@ def curve(*values: float) -> list[dict[str, float]]:
 
 
 def test_a_run_that_still_improves_is_to_be_trained_longer(run: Run) -> None:
-    commands = [one.command for one in advice.advice(changed(run, curve(1, 3, 4)))]
-    assert commands[0] == "python -m seq2seq_lab seed=3 trainer.max_epochs=8"
+    first, *_, last = [one.command for one in advice.advise(changed(run), curve(1, 3, 4))]
+    assert first == "python -m seq2seq_lab seed=1 attention=dot trainer.max_epochs=8"
+    assert last == "python -m seq2seq_lab trainer.max_epochs=4 attention=dot -m seed=2,3"
     for values in ((1, 4, 3), (1, 4, 4), (1, 4)):
-        assert not advice.still_improving(changed(run, curve(*values)))
+        assert not advice.still_improving(changed(run), curve(*values))
+
+
+def test_without_recorded_settings_no_command_is_made_up(run: Run) -> None:
+    unknown = changed(run)
+    unknown.recorded["overrides"] = "unknown"
+    assert [one.command for one in advice.advise(unknown, curve(1, 3, 4))] == ["", ""]
 
 
 def test_loops_and_divergence_are_named(run: Run) -> None:
-    reasons = " ".join(one.reason for one in advice.advice(changed(run, **{"test/loops": 0.004})))
+    reasons = " ".join(one.reason for one in advice.advise(changed(run, **{"test/loops": 0.004}), []))
     assert "0.40% of the test outputs" in reasons
     assert "diverged" not in reasons
-    reasons = " ".join(one.reason for one in advice.advice(changed(run, status="diverged")))
+    reasons = " ".join(one.reason for one in advice.advise(changed(run, status="diverged"), []))
     assert "diverged" in reasons
     found, *_ = advice.defects(changed(run, **{"test/at_limit": 0.01}))
     assert found == "1.00% of the outputs were ended by the length limit."
@@ -111,7 +118,7 @@ def test_the_group_of_most_wrong_outputs_is_named(run: Run) -> None:
     found = changed(run, **{f"test/{key}": rows})
     found.declared = declared
     (one,) = advice.by_group(found)
-    assert "clitics go wrong most often: 8 of 20 (40%)" in one.reason
+    assert "highest for test examples with clitics: 8 of 20 are wrong (40%)" in one.reason
     rows[0]["count"] = 5
     assert [*advice.by_group(found)] == []  # two wrong outputs suggest nothing
 

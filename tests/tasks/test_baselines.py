@@ -242,7 +242,7 @@ def test_translation_records_the_copy_of_the_source_on_every_test_set(tmp_path: 
     numbers = [key for key, value in result.items() if isinstance(value, float)]
     names = {key.rpartition("/")[2] for key in numbers if key.startswith("baseline/copy/test/")}
     assert names == {"bleu", "bleu_confidence", "chrf", "chrf_confidence"}
-    table = next(one for one in score_tables(result, everything=False) if "baselines" in one.title)
+    table = next(one for one in score_tables(result) if "baselines" in one.title)
     assert [row[0] for row in table.rows] == [
         *("this model, test", "copy of the source, test"),
         *("this model, test/compositional", "copy of the source, test/compositional"),

@@ -24,7 +24,7 @@ from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console, shades
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
-from seq2seq_lab.tasks.splits import prefixes_of_tests
+from seq2seq_lab.tasks.splits import dotted, prefixes_of_tests
 from seq2seq_lab.tasks.translation.evaluation import TranslationSplit, source_length_in_words
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class TranslationReport:
         return Report(
             examples=self._examples(range(len(evaluation.texts))),
             heatmaps=self._heatmaps(sorted(evaluation.hypotheses)),
-            files=scored_files(prefix.replace("/", "."), evaluation),
+            files=scored_files(dotted(prefix), evaluation),
             **shown,
         )
 
@@ -164,7 +164,7 @@ class TranslationReport:
 
     def _worst(self) -> list[dict[str, Any]]:
         """Return the entries of the worst outputs; `attention` is the file with their weights."""
-        file, rows = f"attention.{self.split.prefix.replace('/', '.')}.jsonl", []
+        file, rows = f"attention.{dotted(self.split.prefix)}.jsonl", []
         for one in self.evaluation.worst:
             texts = {
                 "source": self.split.text.source[one.pair],
