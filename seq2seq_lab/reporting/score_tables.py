@@ -38,7 +38,7 @@ def score_tables(result: Mapping[str, Any]) -> list[console.TextTable]:
 
 
 def overall_tables(result: Mapping[str, Any], everything: bool) -> list[console.TextTable]:
-    """Return tables of the test metrics over all examples, and of those of the trivial baselines.
+    """Return tables of the test metrics over all examples, for the model and for the trivial baselines.
 
     Args:
         everything: show all metrics, not only the metrics to be shown.
