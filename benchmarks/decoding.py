@@ -45,6 +45,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.models.seq2seq import Seq2Seq
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import autocast, choose_precision
+from seq2seq_lab.runtime.tables import print_table
 from seq2seq_lab.search.base import Search
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.search.greedy import GreedySearch
@@ -146,7 +147,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     )
     for group in dict.fromkeys(row.group for row in rows):
         cells = [row.cells() for row in rows if row.group == group]
-        console.print_table(group, HEADS, cells, len(HEADS) - 1)
+        print_table(group, HEADS, cells, len(HEADS) - 1)
     return {
         "data": data.name,
         "batch_size": options.batch_size,

@@ -26,8 +26,8 @@ from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.data.download import cache_folder
 from seq2seq_lab.data.tokenized import tokenize_corpus
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_precision
+from seq2seq_lab.runtime.tables import print_table
 from seq2seq_lab.tasks.parts import build_dataset, build_tokenizer
 
 HEADS = ("work", "settings", "parameters", "target tokens/s (slowest–fastest)", "speedup (95% interval)")
@@ -81,7 +81,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
         for work in (f"{search}, {precision.value}" for precision in precisions(device)):
             contestants = [decoding(learner, data, work, options, device) for learner in learners.values()]
             rows += measure(work, learners, contestants, options)
-    console.print_table(data.name, HEADS, [row.cells() for row in rows], len(HEADS))
+    print_table(data.name, HEADS, [row.cells() for row in rows], len(HEADS))
     return {"data": data.name, "batch_size": options.batch_size, "rows": list(map(asdict, rows))}
 
 

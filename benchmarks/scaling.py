@@ -24,7 +24,6 @@ from benchmarks.machine import seconds
 from seq2seq_lab.config.schema import Backend, Device, Precision
 from seq2seq_lab.data.batching import plan_epoch
 from seq2seq_lab.launching.launch import join_ranks, spawn
-from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import (
     choose_device,
     choose_precision,
@@ -32,6 +31,7 @@ from seq2seq_lab.runtime.device import (
     limit_primitive_cache,
 )
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.tables import print_table
 
 HEADS = (
     *("ranks", "ms per step", "target tokens/s", "efficiency"),
@@ -114,7 +114,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     settings = Settings(**given)
     rows = [spawn(count, on_a_rank, settings)[0] for count in options.ranks]
     title = f"{MODELS[options.model].title}, {rows[0].parameters:,} parameters, {options.batch_size} sentences per step"
-    console.print_table(title, HEADS, [row.cells(rows[0]) for row in rows], len(HEADS))
+    print_table(title, HEADS, [row.cells(rows[0]) for row in rows], len(HEADS))
     return {"settings": asdict(settings), "rows": list(map(asdict, rows))}
 
 

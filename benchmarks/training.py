@@ -43,6 +43,7 @@ from seq2seq_lab.data.batching import StepPlan, plan_epoch
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.device import choose_precision, peak_memory
+from seq2seq_lab.runtime.tables import print_table
 
 HEADS = (
     *("ratio", "code, batches, precision", "target tokens/s (slowest–fastest)"),
@@ -118,7 +119,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
         # Another process may have slowed the first measurement of the peaks.
         for name, dtype in DTYPES.items():
             peaks[name] = max(peaks[name], matrix_product_peak(dtype, device))
-        console.print_table(title(new[0]), HEADS, [row.cells(new[0], peaks) for row in new], len(HEADS) - 2)
+        print_table(title(new[0]), HEADS, [row.cells(new[0], peaks) for row in new], len(HEADS) - 2)
     console.console().print(f"{data.name}. {peaks_line(peaks)}.")
     return {
         **{

@@ -4,7 +4,6 @@ import argparse
 import json
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -27,9 +26,10 @@ from seq2seq_lab.launching.listing import (
 from seq2seq_lab.reporting import score_tables
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.console import age, duration
+from seq2seq_lab.runtime.tables import print_table
 
 FRAME = 800  # milliseconds of a picture of an animation; the last one is shown three times as long
-SETTINGS_WIDTH = 60  # letters of a line of the settings of a run in the list
+OPTIONAL = ("time", "ended", "status")  # columns that a narrow terminal does not show
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -125,10 +125,8 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def print_list(runs: RunList) -> None:
     """Print a table of runs."""
-    rows = runs.cells()
-    for row in rows:
-        row[2] = textwrap.fill(row[2], SETTINGS_WIDTH, break_long_words=False, break_on_hyphens=False)
-    console.print_table("1 run" if len(runs) == 1 else f"{len(runs)} runs", [*HEADS], rows, numeric=2)
+    title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    print_table(title, HEADS, runs.cells(), 2, OPTIONAL, "--json prints all.")
     if len([run for run in runs if run.status in SCORED]) > 1:
         print("Compare finished runs: python -m seq2seq_lab.compare FOLDER…")
 

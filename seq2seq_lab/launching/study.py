@@ -37,6 +37,7 @@ from seq2seq_lab.files import (
     read_lines,
 )
 from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.runtime.tables import print_table
 
 INDEX = "index.jsonl"
 NAME = re.compile(r"(?!\.{1,2}(/|$))[\w.+-]+(/(?!\.{1,2}(/|$))[\w.+-]+)*", re.ASCII)
@@ -297,7 +298,6 @@ def format_continue_command(study: Study, arguments: Sequence[str]) -> str:
 
 def print_summary(study: Study) -> None:
     """Print tables of a study's jobs and their scores, and list the jobs without a result."""
-    from seq2seq_lab.runtime import console
 
     if not (entries := read_index(study.folder)):
         return
@@ -317,7 +317,7 @@ def print_summary(study: Study) -> None:
         elif entry.hash in started and state not in ("running", "not begun"):
             failed.append(f"{entry.label} in {folder}: {outcome(folder, state)}")
     heads = ["job", "folder", *keys, "status", *labels]
-    console.print_table(str(study.folder), heads, rows, numeric=len(labels))
+    print_table(str(study.folder), heads, rows, numeric=len(labels))
     if len(finished) > 1:
         from seq2seq_lab.reporting import comparison, runs
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seq2seq_lab.metrics.base import Declaration, Declarations
-from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.heartbeat import heartbeat
+from seq2seq_lab.runtime.tables import TextTable
 from seq2seq_lab.tasks.base import Task
 
 PREFIX, LABEL = "baseline/", "/label"
@@ -49,7 +49,7 @@ def best(result: Mapping[str, Any], declared: Declarations) -> tuple[str, str] |
 
 def tables(
     result: Mapping[str, Any], metrics: Mapping[str, Declaration], splits: Sequence[str]
-) -> Iterator[console.TextTable]:
+) -> Iterator[TextTable]:
     """Yield a table of the metrics that the baselines have: of the model, and of each baseline. None without baselines.
 
     Args:
@@ -74,7 +74,7 @@ def tables(
                 rows.append([f"{label}{suffix}", *cells])
     if baselines and shown:
         heads = ["", *(metrics[name].label for name in shown)]
-        yield console.TextTable("compared with trivial baselines", heads, rows)
+        yield TextTable("compared with trivial baselines", heads, rows)
 
 
 def _cell(result: Mapping[str, Any], key: str, one: Declaration) -> str:

@@ -18,6 +18,7 @@ from seq2seq_lab.reporting.naming import confounded, joint_settings
 from seq2seq_lab.reporting.runs import Group, differing, find_runs, group_runs
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.notebook import html_table
+from seq2seq_lab.runtime.tables import mean_and_deviation, print_table, with_spread
 
 DIFFERENCE, P_SEEDS, SEEDS, P_MODELS = (
     "difference [95% CI]",
@@ -311,12 +312,10 @@ def unshown(groups: Sequence[Group]) -> list[str]:
 def score_cells(table: Table, shown: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the texts of columns of numbers: means, and the deviations of the lines that have one."""
     texts = [
-        [console.mean_and_deviation(line.group.values(column.key), column.format) for column in shown]
+        [mean_and_deviation(line.group.values(column.key), column.format) for column in shown]
         for line in table.lines
     ]
-    heads = [
-        console.with_spread(column.head, "std", [row[i] for row in texts]) for i, column in enumerate(shown)
-    ]
+    heads = [with_spread(column.head, "std", [row[i] for row in texts]) for i, column in enumerate(shown)]
     return heads, texts
 
 
@@ -353,9 +352,9 @@ def print_comparison(table: Table) -> None:
     """Print the table with its note and its warnings."""
     heads, rows, numeric = cells(table)
     runs = sum(len(group.runs) for group in table.groups)
-    console.print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, numeric)
+    print_table("1 run" if runs == 1 else f"{runs} runs", heads, rows, numeric)
     for text in (*legend(table), note(table), *table.warnings):
-        console.console().print(text, soft_wrap=True, markup=False)
+        console.print_prose(text)
 
 
 def note(table: Table) -> str:

@@ -15,8 +15,8 @@ from seq2seq_lab.reporting import advice, score_tables
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.frame import framed, script
 from seq2seq_lab.reporting.runs import Run, read_finished
-from seq2seq_lab.runtime.console import TextTable
 from seq2seq_lab.runtime.notebook import html_table
+from seq2seq_lab.runtime.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,6 +21,7 @@ from seq2seq_lab.reporting.shown import page_files, show_end, show_validation
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.shades import text_lines
+from seq2seq_lab.runtime.tables import parameter_table
 from seq2seq_lab.tasks.base import Task, TaskData
 from seq2seq_lab.tasks.splits import dotted
 from seq2seq_lab.tracking import METRICS_FILE, Tracker, logger_errors
@@ -34,7 +35,7 @@ RECORDS = ("run.json", "result.json", METRICS_FILE)  # uploaded with the best ch
 
 def describe(model: nn.Module, task: Task, compute: Compute) -> None:
     """Print the parameters of the model, the device and the precision before training."""
-    console.print_and_log(console.parameter_table(component_parameters(model)))
+    console.print_and_log(parameter_table(component_parameters(model)))
     task.describe()
     machine = f"{compute.device.type} in {compute.precision.value} (threads: {torch.get_num_threads()})"
     if compute.ranks.size > 1:

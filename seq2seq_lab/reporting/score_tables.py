@@ -16,7 +16,7 @@ from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import MAX_LINES_BYTES
 from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
 from seq2seq_lab.reporting import baselines
-from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.tables import TextTable, records_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,13 +31,13 @@ LOOPS = "loops"  # a metric that is shown even if it is 0
 CLUSTERS = "_clusters"  # an array of the file of statistics; no metric has this name
 
 
-def score_tables(result: Mapping[str, Any]) -> list[console.TextTable]:
+def score_tables(result: Mapping[str, Any]) -> list[TextTable]:
     """Return tables of all test metrics of a result, over all examples and by group, with a column per test set."""
     groups = [group_table(grouping, columns) for _, grouping, columns in test_groups(result)]
     return [*overall_tables(result, everything=True), *groups]
 
 
-def overall_tables(result: Mapping[str, Any], everything: bool) -> list[console.TextTable]:
+def overall_tables(result: Mapping[str, Any], everything: bool) -> list[TextTable]:
     """Return tables of the test metrics over all examples, for the model and for the trivial baselines.
 
     Args:
@@ -52,7 +52,7 @@ def overall_tables(result: Mapping[str, Any], everything: bool) -> list[console.
         and name not in bounds
         and any(f"{split}/{name}" in result for split in splits)
     ]
-    results = console.TextTable("results", ["± 95% interval", *splits], rows)
+    results = TextTable("results", ["± 95% interval", *splits], rows)
     return [results, *baselines.tables(result, declared.metrics, splits)]
 
 
@@ -69,13 +69,13 @@ def test_groups(
 
 def group_table(
     grouping: GroupingDeclaration, columns: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> console.TextTable:
+) -> TextTable:
     """Return a table of a metric by group of examples; see `group_rows`."""
     title = f"{grouping.declaration.label} by {grouping.label} (number of examples)"
-    return console.TextTable(title, ["", *columns], group_rows(grouping, columns))
+    return TextTable(title, ["", *columns], group_rows(grouping, columns))
 
 
-def closing_table(result: Mapping[str, Any]) -> console.TextTable:
+def closing_table(result: Mapping[str, Any]) -> TextTable:
     """Return a table of the metrics of a result that runs are compared by, and of the best trivial baseline."""
     declared, splits = Declarations.read(result), test_splits(result)
     rows = []
@@ -88,7 +88,7 @@ def closing_table(result: Mapping[str, Any]) -> console.TextTable:
             label, key = best
             texts = [one.text(result.get(f"{key}/{split}/{name}")) for split in splits]
             rows.append([f"{one.label}, {label}", *texts])
-    return console.TextTable("", ["± 95% interval", *splits], rows)
+    return TextTable("", ["± 95% interval", *splits], rows)
 
 
 def worst_outputs(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -110,7 +110,7 @@ def worst_table(result: Mapping[str, Any]) -> list["Table"]:
         texts = {name: value for name, value in row.items() if isinstance(value, str) and name != "attention"}
         shortened = {name: without_middle(text, WORST_WIDTH) for name, text in texts.items()}
         records.append({**shortened, "": ", ".join(about)})
-    return [console.records_table("worst outputs of test", records)] if records else []
+    return [records_table("worst outputs of test", records)] if records else []
 
 
 def without_middle(text: str, width: int) -> str:

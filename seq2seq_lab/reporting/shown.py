@@ -10,6 +10,7 @@ from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically, write_json_lines
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.shades import text_lines
+from seq2seq_lab.runtime.tables import records_table
 from seq2seq_lab.tasks.report import Examples, Picture, Report
 from seq2seq_lab.tasks.splits import dotted
 from seq2seq_lab.tracking import Tracker
@@ -26,7 +27,7 @@ def show_validation(report: Report, prefix: str, folder: Path, tracker: Tracker,
         texts = [
             {key: value for key, value in row.items() if isinstance(value, str)} for row in examples.rows
         ]
-        console.print_and_log(console.records_table(examples.name, texts))
+        console.print_and_log(records_table(examples.name, texts))
     if examples is not None:
         log_examples(examples, prefix, tracker, step)
     for picture in report.pictures:

@@ -4,11 +4,9 @@ import contextlib
 import functools
 import io
 import logging
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -17,10 +15,8 @@ from typing import Any, Self
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.containers import Lines
-from rich.measure import Measurement
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Table
 from rich.text import Text
 
 from seq2seq_lab.errors import visible, visible_line
@@ -54,7 +50,7 @@ class _VisibleFormatter(logging.Formatter):
 @functools.cache
 def console() -> Console:
     """Return the console of this process, which writes to standard output and does not interpret markup."""
-    shared = _console(None)
+    shared = wide_console(None)
     if not shared.is_interactive:
         shared.width = PLAIN_WIDTH
     return shared
@@ -73,6 +69,30 @@ def print_and_log(renderable: RenderableType) -> None:
     """
     console().print(renderable, soft_wrap=True)
     log_only(renderable)
+
+
+def print_prose(text: str) -> None:
+    """Print lines of text, at a terminal wrapped between words; longer words, such as paths, stay whole."""
+    if console().is_interactive:
+        text = "\n".join(row for line in text.split("\n") for row in fill(line.split(" "), console().width))
+    console().print(Text(visible(text)), soft_wrap=True)
+
+
+def fill(words: Sequence[str], width: int, indent: str = "", end: str = "") -> list[str]:
+    """Return lines of words of at most `width` columns, or of one word.
+
+    Args:
+        indent: before each line but the first.
+        end: after each line but the last; it is not counted.
+    """
+    lines = [words[0]]
+    for word in words[1:]:
+        if cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += end
+            lines.append(indent + word)
+    return lines
 
 
 def log_only(renderable: RenderableType) -> None:
@@ -106,7 +126,7 @@ class ConsoleHandler(logging.Handler):
             style = "bold red" if record.levelno >= logging.ERROR else "yellow"
             console().print(Text(f"{record.levelname}: {message}", style=style), soft_wrap=True)
         else:
-            console().print(Text(message), soft_wrap=True)
+            print_prose(message)
 
 
 class _LogFile(logging.FileHandler):
@@ -146,98 +166,6 @@ def setup_logging(run_log: Path) -> Iterator[None]:
         package.setLevel(level)
 
 
-def parameter_table(rows: Sequence[tuple[str, int, int]]) -> Table:
-    """Return a table of (component, parameters, trainable parameters) with a row of totals.
-
-    Count a tensor that two components share in one of them only.
-    """
-    total = ("total", sum(row[1] for row in rows), sum(row[2] for row in rows))
-    sections = [
-        [[name, f"{count:,}", f"{trained:,}"] for name, count, trained in part] for part in (rows, [total])
-    ]
-    return sectioned_table("parameters", ["component", "parameters", "trainable"], sections)
-
-
-def records_table(title: str, records: Sequence[Mapping[str, str]]) -> Table:
-    """Return a table of records, each a section with a row per field: its name and its text."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for record in records:
-        for name, text in record.items():
-            table.add_row(literal(name), literal(text))
-        table.add_section()
-    return table
-
-
-def time_table(title: str, what: str, rows: Sequence[tuple[str, float, float]]) -> Table:
-    """Return a table of (name, milliseconds, share from 0 to 1)."""
-    texts = [[name, f"{milliseconds:.2f}", f"{share:.1%}"] for name, milliseconds, share in rows]
-    return sectioned_table(title, [what, "ms", "share"], [texts])
-
-
-def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: int) -> None:
-    """Print a table without wrapping its columns, even if it is wider than the terminal.
-
-    Args:
-        numeric: number of columns, counted from the right, that are right-aligned.
-    """
-    table = sectioned_table(title, heads, [rows], numeric)
-    width = Measurement.get(console(), console().options.update(max_width=1000), table).maximum
-    _console(width).print(table)
-
-
-def mean_and_deviation(values: Sequence[float], form: str) -> str:
-    """Return "mean ± sample standard deviation", or the value alone if all values are equal."""
-    if not values:
-        return "–"
-    if len(set(values)) == 1:
-        return f"{values[0]:{form}}"
-    return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
-
-
-def with_spread(head: str, word: str, texts: Sequence[str]) -> str:
-    """Return the head of a column; if a text has a "±", with the word for what follows it, such as "BLEU ± std"."""
-    return f"{head} ± {word}" if any("±" in text for text in texts) else head
-
-
-def sectioned_table(
-    title: str, heads: Sequence[str], sections: Sequence[Sequence[Sequence[str]]], numeric: int | None = None
-) -> Table:
-    """Return a table of texts in sections.
-
-    Args:
-        numeric: number of columns, counted from the right, that are right-aligned (None: all but the first).
-    """
-    table = Table(title=title, title_justify="left")
-    first = 1 if numeric is None else len(heads) - numeric
-    for index, head in enumerate(heads):
-        table.add_column(literal(head), justify="right" if index >= first else "left", overflow="fold")
-    for rows in sections:
-        for row in rows:
-            table.add_row(*map(literal, row))
-        table.add_section()
-    return table
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of texts, which the terminal and pages show.
-
-    Attributes:
-        title: shown above it.
-        heads: the names of the columns.
-        rows: a text per column.
-    """
-
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def __rich__(self) -> Table:
-        return sectioned_table(self.title, self.heads, [self.rows])
-
-
 def closing_summary(
     tables: Sequence[RenderableType], facts: Sequence[tuple[str, str]], commands: Mapping[str, Sequence[str]]
 ) -> Group:
@@ -248,7 +176,12 @@ def closing_summary(
         commands: the words of each command, quoted for a shell, by purpose.
     """
     width = max((cell_len(label) for label, _ in facts), default=0)
-    lines = [f"{set_cell_size(label, width)}  {text}" if label else text for label, text in facts]
+    lines = []
+    for label, text in facts:
+        margin = f"{set_cell_size(label, width)}  " if label else ""
+        room = console().width - cell_len(margin) if console().is_interactive else sys.maxsize
+        first, *others = fill(text.split(" "), room)
+        lines += [margin + first, *(" " * cell_len(margin) + line for line in others)]
     for purpose, words in commands.items():
         line = f"{' '.join(words)}  # {purpose}"
         fits = cell_len(line) <= console().width
@@ -257,15 +190,8 @@ def closing_summary(
 
 
 def wrap_command(words: Sequence[str]) -> list[str]:
-    """Return a shell command in lines of at most 80 columns, broken between words only."""
-    lines = [words[0]]
-    for word in words[1:]:
-        if cell_len(lines[-1]) + 1 + cell_len(word) <= COMMAND_WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines[-1] += " \\"
-            lines.append(f" {word}")
-    return lines
+    """Return a shell command in lines of at most 80 columns that fit the terminal, broken between words only."""
+    return fill(words, min(COMMAND_WIDTH, console().width - 2), indent=" ", end=" \\")
 
 
 class Progress:
@@ -380,11 +306,12 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)
 
 
-def _console(width: int | None) -> Console:
+def wide_console(width: int | None) -> Console:
+    """Return a console of a width, which writes to standard output; None for the width of the terminal."""
     return _VisibleConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
-class _Cell(Text):
+class Cell(Text):
     """A text whose lines keep their direction apart from the other columns of a table."""
 
     def wrap(self, *arguments: Any, **options: Any) -> Lines:
@@ -396,7 +323,7 @@ class _Cell(Text):
 
 def literal(text: str) -> Text:
     """Return a text for a table with control characters escaped: byte-level models can generate them."""
-    return _Cell(visible_line(text))
+    return Cell(visible_line(text))
 
 
 def duration(seconds: float) -> str:

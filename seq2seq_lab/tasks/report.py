@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from seq2seq_lab.runtime.console import TextTable
+from seq2seq_lab.runtime.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,6 +11,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.tables import time_table
 
 log = logging.getLogger(__name__)
 
@@ -131,11 +132,9 @@ def _print_tables(events: Sequence[Any], components: Sequence[str], steps: int, 
         and milliseconds(event, own=True) > 0
     ]
     operations.sort(key=lambda event: -milliseconds(event, own=True))
+    console.print_and_log(time_table(f"time of a step ({whole:.1f} ms, mean of {steps})", "part", rows))
     console.print_and_log(
-        console.time_table(f"time of a step ({whole:.1f} ms, mean of {steps})", "part", rows)
-    )
-    console.print_and_log(
-        console.time_table(
+        time_table(
             "operations that take the most time",
             "operation",
             [

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from seq2seq_lab.runtime import console, shades
+from seq2seq_lab.runtime.tables import parameter_table, records_table, sectioned_table
 
 
 class Clock:
@@ -70,7 +71,7 @@ def test_console_is_one_and_literal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_parameter_table_adds_up() -> None:
-    text = rendered(console.parameter_table([("encoder", 1_234_567, 1_000), ("decoder", 1, 1)]))
+    text = rendered(parameter_table([("encoder", 1_234_567, 1_000), ("decoder", 1, 1)]))
     assert cells(text, "encoder") == ["encoder", "1,234,567", "1,000"]
     assert cells(text, "total") == ["total", "1,234,568", "1,001"]
 
@@ -79,11 +80,11 @@ ODD = "[bold] [/x] :smile: \\[red]"
 
 
 def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
-    assert cells(rendered(console.records_table("pairs", [{"source": ODD}])), "source")[1] == ODD
-    assert cells(rendered(console.parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
+    assert cells(rendered(records_table("pairs", [{"source": ODD}])), "source")[1] == ODD
+    assert cells(rendered(parameter_table([(ODD, 1, 1)])), "[bold]")[0] == ODD
     end = rendered(
         console.closing_summary(
-            [console.sectioned_table("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]}
+            [sectioned_table("scores", ["", ODD], [[[ODD, ODD]]])], [(ODD, "x")], {ODD: [ODD]}
         )
     )
     assert f"{ODD}  # {ODD}" in end.splitlines()
@@ -91,7 +92,7 @@ def test_markup_in_tokens_and_sentences_is_shown_as_it_is() -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    text = rendered(console.records_table("pairs", [{"source": "\x1b[31m \n \x00 \udcff é \u202f"}]))
+    text = rendered(records_table("pairs", [{"source": "\x1b[31m \n \x00 \udcff é \u202f"}]))
     assert cells(text, "source")[1] == "\\x1b[31m \\n \\x00 \\udcff é \u202f".strip()
 
 
@@ -100,7 +101,7 @@ def test_the_closing_summary_has_tables_facts_and_commands(
 ) -> None:
     out = screen(False)
     path = "outputs/" + "x" * 150
-    table = console.sectioned_table(
+    table = sectioned_table(
         "scores", ["", "test", "other"], [[["BLEU", "37.62", "–"]], [["exact: idiom", "1", "2"]]]
     )
     with console.setup_logging(tmp_path / "run.log"):
@@ -138,7 +139,7 @@ def test_the_terminal_gets_colors_and_the_log_plain_text(
 ) -> None:
     out = screen(True)
     with console.setup_logging(tmp_path / "run.log"):
-        console.print_and_log(console.parameter_table([("encoder", 1, 1)]))
+        console.print_and_log(parameter_table([("encoder", 1, 1)]))
         console.print_and_log("[bold] text")
     assert "\x1b[" in out.getvalue()
     log = (tmp_path / "run.log").read_text(encoding="utf-8")
@@ -326,7 +327,7 @@ def test_columns_are_as_wide_as_what_a_terminal_shows() -> None:
         "\u202eabc",
         "\x1b[31m",
     ]
-    table = console.sectioned_table("t", ["word", "number"], [[[word, "1"] for word in words]])
+    table = sectioned_table("t", ["word", "number"], [[[word, "1"] for word in words]])
     lines = rendered(table).splitlines()[1:]
     assert {cell_len(line) for line in lines} == {cell_len(lines[0])}
     assert cells(rendered(table), "\\u202eabc") == ["\\u202eabc", "1"]
@@ -335,17 +336,15 @@ def test_columns_are_as_wide_as_what_a_terminal_shows() -> None:
 
 def test_a_column_from_right_to_left_does_not_move_the_columns_beside_it() -> None:
     (record,) = [
-        line for line in rendered(console.records_table("t", [{"a": ARABIC}])).splitlines() if ARABIC in line
+        line for line in rendered(records_table("t", [{"a": ARABIC}])).splitlines() if ARABIC in line
     ]
     assert f"\u2067{ARABIC}" in record
     assert record.index("\u2069") < record.rindex("│"), "the border is outside the isolate"
     long = f"{ARABIC} GPU " * 20
-    folded = [
-        line for line in rendered(console.records_table("t", [{"a": long}])).splitlines() if "\u2067" in line
-    ]
+    folded = [line for line in rendered(records_table("t", [{"a": long}])).splitlines() if "\u2067" in line]
     assert len(folded) > 2
     assert all(line.count("\u2067") == line.count("\u2069") == 1 for line in folded)
-    assert "\u2066" not in rendered(console.records_table("t", [{"a": "plain", "b": "书"}]))
+    assert "\u2066" not in rendered(records_table("t", [{"a": "plain", "b": "书"}]))
 
 
 def test_a_matrix_has_columns_from_right_to_left() -> None:

@@ -19,6 +19,7 @@ from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.readouts import LinearReadout
 from seq2seq_lab.models.recurrent import RecurrentSpec
 from seq2seq_lab.runtime import console
+from seq2seq_lab.runtime.tables import time_table
 from seq2seq_lab.training import profiling
 
 
@@ -58,13 +59,13 @@ def step(model: Model) -> None:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, float, float]]]:
     tables: list[list[tuple[str, float, float]]] = []
-    table: Callable[..., object] = console.time_table
+    table: Callable[..., object] = time_table
 
     def keep(title: str, what: str, rows: list[tuple[str, float, float]]) -> object:
         tables.append(list(rows))
         return table(title, what, rows)
 
-    monkeypatch.setattr(console, "time_table", keep)
+    monkeypatch.setattr(profiling, "time_table", keep)
     return tables
 
 

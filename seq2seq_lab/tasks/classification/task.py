@@ -29,6 +29,7 @@ from seq2seq_lab.metrics.classification import Accuracy, MacroF1
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
+from seq2seq_lab.runtime.tables import sectioned_table
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, refuse_dropout
 from seq2seq_lab.tasks.classification.baselines import class_shares, fit_naive_bayes
 from seq2seq_lab.tasks.classification.data import (
@@ -200,7 +201,7 @@ class ClassificationTask(Task):
         unknown = [f"{float((ids.tokens == UNK).float().mean()):.2%}" for ids in self.tokens.values()]
         unknown += [""] * (len(columns) - len(unknown))
         rows = [counts, [total, ["unknown tokens", *unknown]]]
-        console.print_and_log(console.sectioned_table("texts by class", ["class", *columns], rows))
+        console.print_and_log(sectioned_table("texts by class", ["class", *columns], rows))
         if described := describe_counts(corpus_counts):
             log.info("Counted in the corpus: %s.", described)
 

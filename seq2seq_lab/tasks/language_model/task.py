@@ -26,6 +26,7 @@ from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.ranks import Ranks
+from seq2seq_lab.runtime.tables import sectioned_table
 from seq2seq_lab.tasks.base import Baseline, Parts, StepInfo, Task, TaskData, TrainingSplit
 from seq2seq_lab.tasks.examples import TrainingExamples
 from seq2seq_lab.tasks.language_model.carry import CarriedState, TrainingStreams
@@ -197,7 +198,7 @@ class LanguageModelTask(Task):
             rows.append([name, f"{len(ids):,}", f"{count:,}", f"{unknown / max(1, count):.2%}"])
         vocabulary = ["vocabulary", "", f"{self.vocabulary.tokenizer.size:,} types", ""]
         heads = ["split", "sentences", "tokens", "unknown"]
-        console.print_and_log(console.sectioned_table("corpus", heads, [rows, [vocabulary]]))
+        console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
 
     def loss(self, model: LanguageModel, batch: TokenBatch, step: StepInfo) -> Tensor:
         before = None if self.carried is None else self.carried.get(batch)

@@ -22,6 +22,7 @@ from seq2seq_lab.metrics.alignment import (
 )
 from seq2seq_lab.metrics.bleu import SENTENCE_BLEU_NOTE, sentence_bleu
 from seq2seq_lab.runtime import console, shades
+from seq2seq_lab.runtime.tables import records_table, sectioned_table
 from seq2seq_lab.tasks.decoded import DecodedEvaluation
 from seq2seq_lab.tasks.report import Examples, Heatmap, Heatmaps, Picture, Report
 from seq2seq_lab.tasks.splits import dotted, prefixes_of_tests
@@ -59,7 +60,7 @@ def describe(corpus: Corpus, tokenized: TokenizedCorpus) -> None:
         {"source": " ".join(source), "target": " ".join(target)}
         for source, target in zip(source_tokens, target_tokens, strict=True)
     ]
-    console.print_and_log(console.records_table("tokenized pairs", pairs))
+    console.print_and_log(records_table("tokenized pairs", pairs))
     _log_problems(corpus, tokenized, sum(map(len, held_out.values())))
 
 
@@ -75,7 +76,7 @@ def _print_sizes(corpus: Corpus, tokenized: TokenizedCorpus, held_out: Mapping[s
         rows.append([labels.get(name, name), f"{len(text):,}", *unknown])
     vocabulary = ["vocabulary", "", *(f"{size:,} types" for size in sizes.values())]
     heads = ["split", "pairs", *(f"unknown in {side}" for side in sizes)]
-    console.print_and_log(console.sectioned_table("corpus", heads, [rows, [vocabulary]]))
+    console.print_and_log(sectioned_table("corpus", heads, [rows, [vocabulary]]))
 
 
 def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText]) -> None:
@@ -89,7 +90,7 @@ def _print_near_duplicates(corpus: Corpus, held_out: Mapping[str, ParallelText])
         rows.append([labels.get(name, name), *cells])
     if total:
         heads = ["split", *(kind.replace("_", " ") for kind in NEAR_DUPLICATES)]
-        console.print_and_log(console.sectioned_table("near-duplicates", heads, [rows]))
+        console.print_and_log(sectioned_table("near-duplicates", heads, [rows]))
 
 
 def _log_problems(corpus: Corpus, tokenized: TokenizedCorpus, held_out: int) -> None:
