@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from seq2seq_lab.config.run_folder import SCORED
 from seq2seq_lab.data.local_files import CONVERT_REMEDY, decode_lines, read_lines
 from seq2seq_lab.data.text import new_counts
 from seq2seq_lab.errors import Parser, UserError, print_visible, report_errors, require
 from seq2seq_lab.evaluate import add_ensemble, add_opening, open_run
 from seq2seq_lab.plots import picture_format, save_figure
+from seq2seq_lab.runtime.console import print_prose
 
 SHOWN_OUTPUTS = 10  # at the prompt
+SHOWN_UNKNOWN = 20  # words that the vocabulary lacks
 BATCHES = 16  # batches that are read, processed and written together
 ONE_LINE = str.maketrans("\n\r\t", "   ")  # a character model may output any of them
 STANDARD_INPUT = "standard input"
@@ -216,6 +219,7 @@ def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) 
     """Print the outputs for the inputs, and draw their attention."""
     from seq2seq_lab.runtime.device import release_memory
 
+    unknown: dict[str, None] = {}  # a set in the order of the inputs
     repeated = itertools.chain.from_iterable(itertools.repeat(one, options.count or 1) for one in inputs)
     arguments, first = run.nbest_arguments(given_options(options)), 0
     for chunk in chunks(repeated, BATCHES * run.task.eval_batch_size):
@@ -225,9 +229,19 @@ def write_outputs(run: Any, inputs: Iterable[str], options: argparse.Namespace) 
         else:
             for index, outputs in enumerate(run.nbest(chunk, first=first, **arguments), first):
                 write_output(run, outputs, index, options)
+                unknown |= dict.fromkeys(outputs[0].unknown_words)
         first += len(chunk)
         sys.stdout.flush()
         release_memory()
+    if unknown:
+        print_visible(f"warning: {describe_unknown([*unknown])}", sys.stderr)
+
+
+def describe_unknown(words: Sequence[str]) -> str:
+    """Return a sentence on words that the vocabulary of a run lacks."""
+    shown = ", ".join(words[:SHOWN_UNKNOWN])
+    more = f" and {len(words) - SHOWN_UNKNOWN:,} more" if len(words) > SHOWN_UNKNOWN else ""
+    return f"not in the vocabulary, so the model reads <unk> (marked ⁇) instead: {shown}{more}."
 
 
 def write_output(run: Any, outputs: Sequence[Any], index: int, options: argparse.Namespace) -> None:
@@ -276,11 +290,23 @@ def chunks(inputs: Iterator[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
+def test_input(run: Any) -> str:
+    """Return a short text of the first test set of a run; empty if the run has recorded no outputs."""
+    from seq2seq_lab.reporting.runs import find_runs
+
+    if run.result is None or run.result.get("status") not in SCORED:
+        return ""
+    (read, *_), _ = find_runs([run.folder], for_page=True)
+    return min((row["input"] for row in read.examples[:SHOWN_OUTPUTS]), key=len, default="")
+
+
 def prompt(run: Any, options: argparse.Namespace) -> None:
     """Answer lines typed at a prompt with all outputs of the search and their attention, until the end of input."""
     import readline  # noqa: F401  (input() then edits lines and keeps a history)
 
-    print("Type one line of text. Ctrl-D ends the program.")
+    print_prose("Type one line of text. Ctrl-D ends the program.")
+    if text := test_input(run):
+        print_prose(f"The model knows the words of its training data. A text of the test set: {text}")
     arguments = run.nbest_arguments([*given_options(options), "weights"])  # they are shown
     for index in itertools.count():
         try:
@@ -296,6 +322,8 @@ def prompt(run: Any, options: argparse.Namespace) -> None:
         except UserError as error:
             print_visible(f"error: {error}")
             continue
+        if outputs[0].unknown_words:
+            print_prose(describe_unknown(outputs[0].unknown_words))
         shaded: list[str] = []
         for one in outputs[:SHOWN_OUTPUTS]:
             score = "" if one.score is None else f"   ({one.score:.2f})"

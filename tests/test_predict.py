@@ -1,6 +1,7 @@
 """The predict program with a run of translation: one output line per input line, and the errors for invalid input."""
 
 import io
+import json
 import math
 import os
 import pty
@@ -176,6 +177,27 @@ def test_columns(
     assert empty == "\t0.0000\t"
 
 
+def test_unknown_words_are_named_and_marked(
+    run: seq2seq_lab.LoadedTranslation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "the zebra sees the king and a zebra qqq."
+    (one,) = run.predict([line])
+    assert one.unknown_words == ["zebra", "qqq"]
+    assert one.source_tokens[1:-1] == ["the", "zebra⁇", "sees", "the", "king", "and", "a", "zebra⁇", "qqq⁇."]
+    (parts,) = run.nbest([line], join_subwords=False)
+    assert parts[0].source_tokens[-4:] == ["zebra⁇", "qqq⁇", ".", "<eos>"]
+    assert run.predict(["the king sleeps."])[0].unknown_words == []
+    _, out, err = translated(
+        monkeypatch, capsys, f"the king sleeps.\n{line}\n".encode(), run.folder, "--weights"
+    )
+    assert any("zebra⁇" in row for row in out)
+    assert err.count("zebra") == 1
+    assert "not in the vocabulary" in err
+    assert "zebra, qqq." in err
+    _, _, err = translated(monkeypatch, capsys, b"the king sleeps.\n", run.folder)
+    assert err == ""
+
+
 def test_the_links_are_those_of_most_attention() -> None:
     attention = np.array([[0.5, 0.1, 0.3, 0.1], [0.1, 0.6, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]])
     one = Translation(
@@ -297,3 +319,6 @@ def test_the_prompt(run: seq2seq_lab.LoadedTranslation) -> None:
     text = said.decode()
     assert run.predict(["the king sleeps."])[0].text in text
     assert "<sos>  the  king  sleeps.  <eos>" in text
+    recorded = (run.folder / "translations.test.jsonl").read_text("utf-8").splitlines()
+    shortest = min((json.loads(row)["source"] for row in recorded), key=len)
+    assert f"A text of the test set: {shortest}" in text.replace("\r\n", " ")

@@ -94,7 +94,8 @@ class AttentionMap(NamedTuple):
 
     Attributes:
         weights_TS: a row per target token, a column per source token. If the model attends to turns, a column per turn.
-        source_tokens: the names of the columns, `<sos>` first and `<eos>` last.
+        source_tokens: the names of the columns, `<sos>` first and `<eos>` last. Text that the vocabulary lacks is followed
+            by `UNKNOWN`.
         target_tokens: the names of the rows, `<eos>` last if it ended the tokens and they are not joined.
         source_spans: the (start, end) characters in the source of the columns between `<sos>` and `<eos>`.
         target_spans: the (start, end) characters in the output of the rows without `<eos>`.
@@ -125,12 +126,21 @@ def attention_map(
         tokens: the target ids without `<eos>`; the weights may have one more row, for `<eos>`.
         join: join the source tokens to units, and the target tokens to words; see `words`.
     """
+    from seq2seq_lab.data.tokenizers import UNK  # imports the tokenizers library, which plots do not need
+
     source, target = tokenizers.source, tokenizers.target
-    source_spans, source_tokens = source.spans(line), source.tokens(source.encode([line])[0])
+    (ids,) = source.encode([line])
+    source_spans, source_tokens = source.spans(line), source.tokens(ids)
+    if UNK in ids:
+        texts = source.marked_texts(line, source_spans)
+        source_tokens = [
+            text if token == UNK else name
+            for text, token, name in zip(texts, ids, source_tokens, strict=True)
+        ]
     output, target_spans = target.decode_spans(tokens)
     target_tokens = target.tokens(tokens) + ["<eos>"] * (len(weights_TS) - len(tokens))
     units = source.units(line)
-    names = [line[start:end].strip() for start, end in units]
+    names = [text.strip() for text in source.marked_texts(line, units)]
     if weights_TS.shape[1] != len(source_spans) + 2:
         weights_TS = np.pad(weights_TS, ((0, 0), (1, 1)))
         source_spans, source_tokens = units, names
@@ -154,7 +164,7 @@ def replace_unknown(
     Jean et al. 2015 (arXiv:1412.2007), section 3.3, without a dictionary and without `<sos>` and `<eos>`. The arguments
     are those of `attention_map`.
     """
-    from seq2seq_lab.data.tokenizers import UNK  # imports the tokenizers library, which plots do not need
+    from seq2seq_lab.data.tokenizers import UNK
 
     text, spans = tokenizers.target.decode_spans(tokens)
     source_spans = tokenizers.source.spans(line)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2seq_lab.config import extensions
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.metrics.base import Declarations
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.reporting.runs import Run
@@ -113,9 +114,9 @@ def defects(run: Run) -> Iterator[str]:
     for key, text in (("test/loops", "are loops"), ("test/at_limit", "were ended by the length limit")):
         if result.get(key):
             yield f"{result[key]:.2%} of the outputs {text}."
-    unknown = sum("<unk>" in row["output"] for row in run.examples)
+    unknown = sum(UNKNOWN in row["output"] for row in run.examples)
     if unknown:
-        yield f"{unknown:,} of {total:,} outputs contain <unk>, a word that the vocabulary does not have."
+        yield f"{unknown:,} of {total:,} outputs contain {UNKNOWN}, a word that the vocabulary does not have."
 
 
 def against_baseline(result: Mapping[str, Any], declared: Declarations) -> str:

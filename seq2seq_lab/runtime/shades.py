@@ -47,15 +47,19 @@ def shade_texts(texts: Sequence[ShadedText]) -> list[str]:
     """
     lines: list[str] = []
     for text in texts:
-        of_text = direction_of_words(text.words)
-        words = [visible_line(word) for word in text.words]
-        for line in _lines_of(words):
-            placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
-            row = " ".join(isolate(words[i]) for i in placed)
-            margin = " " * (console().width - cell_len(row)) if of_text == "rtl" else ""
-            shades = " ".join(shade(text.weights[i], words[i]) for i in placed)
-            lines += [margin + row, margin + shades]
-        lines.append(f"  → {isolate(visible_line(text.caption))}")
+        lines += [*shade_words(text.words, text.weights), f"  → {isolate(visible_line(text.caption))}"]
+    return lines
+
+
+def shade_words(words: Sequence[str], weights: Sequence[float]) -> list[str]:
+    """Return lines of words that fit the terminal, each with a line of their shades below it."""
+    of_text, lines = direction_of_words(words), []
+    words = [visible_line(word) for word in words]
+    for line in _lines_of(words):
+        placed = [line[i] for i in visual_order([words[i] for i in line], of_text)]
+        row = " ".join(isolate(words[i]) for i in placed)
+        margin = " " * (console().width - cell_len(row)) if of_text == "rtl" else ""
+        lines += [margin + row, margin + " ".join(shade(weights[i], words[i]) for i in placed)]
     return lines
 
 

@@ -25,9 +25,9 @@ _PIECES = re.compile(r"\S+?[/=,:_.-]+(?=\w)|\S+")  # of a word that is wider tha
 class FittedTable:
     """A table that is as wide as its texts, and not wider than the console.
 
-    Texts are wrapped between words; words wider than their column after punctuation. If the table is still too wide, it
-    lacks the columns of `optional`, first to last, and says so; after that the columns of numbers come in blocks, one
-    below the other, each with the columns of texts.
+    Texts are wrapped between words, and a word that is wider than its column after punctuation. If the table is still too
+    wide, columns of `optional` are omitted, in this order, and named below it. Then the columns of numbers are divided into
+    blocks, one below the other, each with the columns of texts.
 
     Attributes:
         title: shown above it.
@@ -83,7 +83,7 @@ class FittedTable:
         return _total(map(self._least, columns))
 
     def _blocks(self, columns: Sequence[int], width: int) -> Iterator[list[int]]:
-        """Yield columns that fit into a width: those of texts and some of those of numbers, at least one."""
+        """Yield the columns of each block: the columns of texts, and one or more columns of numbers."""
         texts = [column for column in columns if not self._is_number(column)]
         block = [*texts]
         for column in columns[len(texts) :]:

@@ -34,11 +34,13 @@ class Prediction:
         source: the line of text, or the path of the file.
         text: the output.
         score: the value that outputs are ranked by; None if they have none.
+        unknown_words: what the vocabulary lacks of the source; the model reads it as `<unk>`, whatever it means.
     """
 
     source: str
     text: str
     score: float | None = None
+    unknown_words: Sequence[str] = ()
 
     def columns(self) -> list[str]:
         """Return what `python -m seq2seq_lab.predict` prints, by default the text."""

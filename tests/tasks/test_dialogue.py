@@ -13,6 +13,7 @@ from forked_ranks import forked_ranks
 
 import seq2seq_lab
 from seq2seq_lab import evaluate, predict
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers.turns import TURN
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching import study
@@ -189,7 +190,8 @@ def test_attention_to_words_is_joined_to_turns(whole: Path) -> None:
     context = TURN.join(("anna is in the kitchen .", "where is anna ?"))
     assert run.predict([context], join_subwords=False)[0].source_tokens.count("<eos>") == 2
     (joined,) = run.predict([context])
-    assert joined.source_tokens == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
+    names = [token.replace(UNKNOWN, "") for token in joined.source_tokens]
+    assert names == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
     assert joined.attention is not None
     assert joined.attention.sum(1) == pytest.approx(1, abs=1e-5)
 
@@ -197,7 +199,8 @@ def test_attention_to_words_is_joined_to_turns(whole: Path) -> None:
 def test_attention_to_turns_is_named_by_turns(of_turns: Path) -> None:
     run = seq2seq_lab.load(of_turns, device="cpu")
     (answer,) = run.predict([TURN.join(("anna is in the kitchen .", "where is anna ?"))])
-    assert answer.source_tokens == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
+    names = [token.replace(UNKNOWN, "") for token in answer.source_tokens]
+    assert names == ["<sos>", "anna is in the kitchen .", "where is anna ?", "<eos>"]
     assert answer.attention is not None
     assert answer.attention[:, [0, 3]].sum() == 0
     assert answer.attention.sum(1) == pytest.approx(1, abs=1e-5)

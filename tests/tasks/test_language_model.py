@@ -354,6 +354,12 @@ def test_greedy_search_continues_a_beginning(run: Path, beginning: str) -> None:
     assert found.score == pytest.approx(total, abs=1e-4)
 
 
+def test_unknown_words_of_a_beginning_are_named(model: LoadedLanguageModel) -> None:
+    first, second = model.predict(["the zebra qqq", "the"])
+    assert first.unknown_words == ["zebra", "qqq"]
+    assert second.unknown_words == []
+
+
 def test_draws_depend_on_the_number_of_the_sentence_only(model: LoadedLanguageModel) -> None:
     drawn = model.predict([""] * 4)
     assert len({one.text for one in drawn}) > 1

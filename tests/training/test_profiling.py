@@ -18,7 +18,6 @@ from seq2seq_lab.models.encoders.base import NO_SOURCE
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.models.readouts import LinearReadout
 from seq2seq_lab.models.recurrent import RecurrentSpec
-from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.tables import time_table
 from seq2seq_lab.training import profiling
 

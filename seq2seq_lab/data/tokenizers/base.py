@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 
 from seq2seq_lab.config.type_checks import fits
-from seq2seq_lab.data.corpus import ParallelText
+from seq2seq_lab.data.corpus import UNKNOWN, ParallelText
 from seq2seq_lab.data.languages import CASES, language_code
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.words import is_letter, words
@@ -92,6 +92,30 @@ class Tokenizer(ABC):
     def units(self, line: str) -> list[tuple[int, int]]:
         """Return the (start, end) of what a picture of attention may join tokens to: the words; see `words`."""
         return words(line, self.spans(line))
+
+    def unknown_spans(self, line: str) -> list[tuple[int, int]]:
+        """Return the (start, end) of the text of `line` that the vocabulary lacks: of each run of `<unk>` in a word."""
+        (ids,) = self.encode([line])
+        runs: list[tuple[int, int]] = []
+        for (start, end), token in zip(self.spans(line), ids, strict=True):
+            if token == UNK and runs and runs[-1][1] == start:
+                runs[-1] = runs[-1][0], end
+            elif token == UNK:
+                runs.append((start, end))
+        return runs
+
+    def unknown_words(self, line: str) -> list[str]:
+        """Return the texts of `unknown_spans`, each once."""
+        return [*dict.fromkeys(line[start:end] for start, end in self.unknown_spans(line))]
+
+    def marked_texts(self, line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+        """Return the text of each span of `line`, with `UNKNOWN` after each text that the vocabulary lacks: `zebra⁇`."""
+        ends = [end for _, end in self.unknown_spans(line)]
+        texts = []
+        for start, end in spans:
+            cuts = [start, *(cut for cut in ends if start < cut <= end), end]
+            texts.append(UNKNOWN.join(line[first:last] for first, last in pairwise(cuts)))
+        return texts
 
     @abstractmethod
     def decode_spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:

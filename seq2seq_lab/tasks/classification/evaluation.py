@@ -19,7 +19,7 @@ from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host
 from seq2seq_lab.runtime.memory import evaluation_context
-from seq2seq_lab.runtime.shades import shade
+from seq2seq_lab.runtime.shades import shade_words
 from seq2seq_lab.tasks.classification.data import (
     ClassificationSplit,
     TextBatch,
@@ -48,7 +48,7 @@ class ClassPrediction(Prediction):
 
     Attributes:
         probabilities: the probability of each class, the most probable first.
-        tokens: the tokens of the text.
+        tokens: the tokens of the text; one that the vocabulary lacks is followed by ⁇.
         weights: the weight of each token; see `Pooled` and `Classifier.saliency`.
     """
 
@@ -62,8 +62,7 @@ class ClassPrediction(Prediction):
 
     def shades(self) -> list[str]:
         """Return the tokens, and below them their weights relative to the greatest one."""
-        weights = zip(relative(self.weights), self.tokens, strict=True)
-        return [" ".join(self.tokens), " ".join(shade(weight, word) for weight, word in weights)]
+        return shade_words(self.tokens, relative(self.weights).tolist())
 
     def figure(self, light: bool = False, ax: "Axes | None" = None) -> "Figure":
         """Return the weights relative to the greatest one as a figure; see `Prediction.figure`."""

@@ -135,7 +135,7 @@ class ClassificationReport:
         shown = []
         for i in indices:
             line, weights = self.split.text.texts[i], outputs.weights[i]
-            words = [line[start:end] for start, end in tokenizer.spans(line)]
+            words = tokenizer.marked_texts(line, tokenizer.spans(line))
             predicted = self.vocabulary.classes[int(outputs.probabilities[i].argmax())]
             label = self.split.text.labels[i]
             caption = predicted if predicted == label else f"{predicted} (true: {label})"

@@ -269,13 +269,14 @@ class ClassificationTask(Task):
             for i, one in zip(index.tolist(), classify(model, batches(index), compute), strict=True):
                 order = np.argsort(-one.probabilities_C, kind="stable")
                 ranked = {classes[k]: float(one.probabilities_C[k]) for k in order}
-                words = [lines[i][start:end] for start, end in tokenizer.spans(lines[i])]
+                words = tokenizer.marked_texts(lines[i], tokenizer.spans(lines[i]))
                 predictions[i] = ClassPrediction(
                     source=lines[i],
                     text=classes[order[0]],
                     score=ranked[classes[order[0]]],
                     probabilities=ranked,
                     tokens=words,
+                    unknown_words=tokenizer.unknown_words(lines[i]),
                     weights=one.weights_S,
                 )
         return [predictions[i] for i in range(len(lines))]

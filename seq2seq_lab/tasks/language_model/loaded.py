@@ -64,7 +64,10 @@ class LoadedLanguageModel(Loaded):
             found += [
                 [
                     Prediction(
-                        source=beginning, text=text_of(tokenizer, [*begun, *one.tokens]), score=one.log_prob
+                        source=beginning,
+                        text=text_of(tokenizer, [*begun, *one.tokens]),
+                        score=one.log_prob,
+                        unknown_words=tokenizer.unknown_words(beginning),
                     )
                     for one in of_one
                 ]

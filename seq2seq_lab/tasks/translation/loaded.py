@@ -12,6 +12,7 @@ import torch
 
 from seq2seq_lab import plots
 from seq2seq_lab.data.batching import BatchMaker, Index, plan_evaluation
+from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer, TokenizerPair
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+UNKNOWN_NOTE = f"{UNKNOWN}: not in the vocabulary"
 USUAL_LENGTH = 64  # tokens; batches of longer sentences are smaller
 
 
@@ -38,7 +40,8 @@ class Translation(Prediction):
 
     Attributes:
         log_prob: natural logarithm of its probability, including `<eos>`.
-        source_tokens: the tokens of the source, including `<sos>` and `<eos>`.
+        source_tokens: the tokens of the source, including `<sos>` and `<eos>`. Text that the vocabulary lacks is followed by
+            ⁇.
         target_tokens: the tokens of the translation; with attention, including `<eos>` if the model predicted it.
         attention: attention weights, a row per target token and a column per source token; None without attention.
     """
@@ -76,6 +79,7 @@ class Translation(Prediction):
             self.source_tokens,
             self.target_tokens,
             f"{self.source} → {self.text}",
+            note=UNKNOWN_NOTE if self.unknown_words else None,
             light=light,
             axes=ax,
         )
@@ -219,6 +223,7 @@ class LoadedTranslation(Loaded):
             text=named.output,
             log_prob=hypothesis.log_prob,
             score=hypothesis.score,
+            unknown_words=self.tokenizers.source.unknown_words(sentence),
             source_tokens=named.source_tokens,
             target_tokens=named.target_tokens,
             attention=None if weights_TS is None else named.weights_TS,
