@@ -32,7 +32,7 @@ from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.significance import LEAST_TESTED, compare_means, holm
 from seq2seq_lab.reporting.comparison import p_text
 from seq2seq_lab.reporting.score_tables import CLUSTERS
-from seq2seq_lab.runtime.console import mean_and_deviation, with_spread
+from seq2seq_lab.runtime.tables import mean_and_deviation, with_spread
 from seq2seq_lab.tasks.base import Task
 
 Cell = Callable[[Sequence[Line]], str]
