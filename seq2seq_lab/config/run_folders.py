@@ -11,19 +11,25 @@ from seq2seq_lab.errors import UserError
 NOT_SEARCHED = ("artifacts", "checkpoints", "evaluations", "reproductions", "wandb")
 RUNS = (Path("outputs"), Path("sweeps"))  # where runs are by default, in the working directory
 LATEST = "latest"  # the name of the newest of them
+DEMO = "demo"  # the name of the run that the package contains
+DEMO_FOLDER = Path(__file__).parents[1] / "demo"  # written by benchmarks.demo
 MAX_SEARCH_DEPTH = 32  # levels of folders
 
 log = logging.getLogger(__name__)
 
 
 def named_folder(name: str | Path) -> Path:
-    """Return the path of a folder that a user names: `latest` is the run in outputs and sweeps that started last.
+    """Return the path of a folder that a user names.
+
+    `latest` is the run in outputs and sweeps that started last, `demo` the run that the package contains.
 
     Raises:
         UserError: the folders contain no run.
     """
-    if str(name) != LATEST or Path(name).exists():
+    if str(name) not in (LATEST, DEMO) or Path(name).exists():
         return Path(name)
+    if str(name) == DEMO:
+        return DEMO_FOLDER
     seen = set[Path]()
     runs = [run for folder in RUNS if folder.is_dir() for run in run_folders(folder, seen)]
     started = {run: path.stat().st_mtime for run in runs if (path := run / "run.json").is_file()}
@@ -36,11 +42,31 @@ def named_folder(name: str | Path) -> Path:
 
 
 def named_folders(overrides: Sequence[str]) -> list[str]:
-    """Return settings of a command line with `latest` replaced in `resume=latest` and `init_from=latest`."""
-    named = [f"{key}={LATEST}" for key in ("resume", "init_from")]
-    return [
-        f"{line.partition('=')[0]}={named_folder(LATEST)}" if line in named else line for line in overrides
-    ]
+    """Return settings of a command line with the names `latest` and `demo` replaced in `resume=` and `init_from=`.
+
+    Raises:
+        UserError: `resume=demo`: the run has no state of the optimizer.
+    """
+    settings = []
+    for line in overrides:
+        key, _, name = line.partition("=")
+        if key in ("resume", "init_from") and name in (LATEST, DEMO):
+            line = f"{key}={named_folder(name)}"
+        if line == f"resume={DEMO_FOLDER}":
+            raise UserError(
+                "resume=demo: the run of the package cannot be resumed. Start from its weights: init_from=demo."
+            )
+        settings.append(line)
+    return settings
+
+
+def output_parent(folder: Path, cache: Path) -> Path:
+    """Return the folder for what programs write about a run: the run folder, or for `demo` a folder in the cache.
+
+    Args:
+        cache: the user's folder of cached data.
+    """
+    return cache / DEMO if folder.resolve() == DEMO_FOLDER.resolve() else folder
 
 
 def run_folders(folder: Path, seen: set[Path]) -> Iterator[Path]:

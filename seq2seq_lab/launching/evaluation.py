@@ -14,6 +14,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import check_dataset
 from seq2seq_lab.config.run_folder import RUN_FORMAT, read_record, write_covered
+from seq2seq_lab.config.run_folders import output_parent
 from seq2seq_lab.config.schema import OPENED_GROUPS, Precision, plain
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data.download import cache_folder
@@ -79,7 +80,8 @@ def score(
         declared = Declarations.of(evaluator.metrics, evaluator.groupings, task.primary)
     if not ranks.main:
         return run.folder, {}
-    folder = make_numbered_folder(run.folder / "evaluations") if output is None else Path(output)
+    parent = output_parent(run.folder, cache_folder(run.config.cache_dir)) / "evaluations"
+    folder = make_numbered_folder(parent) if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder, run, origin)
     scores, _ = run_report.report_evaluations(task, evaluations, declared, folder, Trackers(()), 0)
