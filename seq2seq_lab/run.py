@@ -1,5 +1,6 @@
 """One experiment, from its configuration to its result."""
 
+import gc
 import json
 import logging
 import shlex
@@ -184,6 +185,7 @@ def experiment(job: Job, ranks: Ranks, stop: StopSignals) -> dict[str, Any]:
             tracker.declare_metrics(report.declared.directions())
             if compute.ranks.main:
                 write_start(job, record, logger.run_id)
+            gc.enable()  # the program disables it at its start
             trainer.fit()
             best = trainer.checkpoints.load_best(trainer.state)
             with console.progress_bar("scoring, batches") as counted, stop.evaluation():

@@ -51,7 +51,7 @@ from seq2seq_lab.tasks.base import EpochPlan
 from seq2seq_lab.tasks.splits import prefixes_of_tests
 from seq2seq_lab.tasks.translation.task import TranslationTask
 from seq2seq_lab.tracking import read_metrics
-from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training import checkpoint, profiling, provenance
 from seq2seq_lab.training.records import write_result
 from seq2seq_lab.training.state import TrainState
 from seq2seq_lab.training.step import TrainingStep
@@ -855,9 +855,7 @@ class TestSettings:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tables: list[list[tuple[str, float, float]]] = []
-        monkeypatch.setattr(
-            run_report.console, "time_table", lambda title, what, rows: tables.append(rows) or title
-        )
+        monkeypatch.setattr(profiling, "time_table", lambda title, what, rows: tables.append(rows) or title)
         start(tmp_path, "trainer.fast_dev_run=true", "trainer.profile=true", "task.batch_size=2")
         parts, operations = tables
         names = {name.strip(): time for name, time, _ in parts}

@@ -1,6 +1,7 @@
 """The command line: `python -m seq2seq_lab`."""
 
 import argparse
+import gc
 import os
 import platform
 import sys
@@ -107,6 +108,7 @@ def run_command(arguments: Sequence[str]) -> None:
                 if request.multirun:
                     run_study(request, arguments, full)
                 else:
+                    gc.disable()  # until training: imports and data make many objects, and little garbage
                     (composed,) = request.jobs
                     check_single(composed, resume_auto)
                     with composer():
