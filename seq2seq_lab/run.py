@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from seq2seq_lab.config import foreign
-from seq2seq_lab.config.job_hash import computed_settings
+from seq2seq_lab.config.job_hash import compute_job_hash, computed_settings
 from seq2seq_lab.config.run_folder import RUN_FORMAT, cover, folder_marks, read_finished_result, write_covered
 from seq2seq_lab.config.schema import Config, Precision, TrainerConfig, flat_keys
 from seq2seq_lab.config.slots import named_components
@@ -45,7 +45,7 @@ from seq2seq_lab.tasks.parts import build_task, monitored
 from seq2seq_lab.tracking import FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
 from seq2seq_lab.tracking.parts import build_logger
-from seq2seq_lab.training import checkpoint, provenance
+from seq2seq_lab.training import checkpoint, provenance, threads
 from seq2seq_lab.training.initial import load_initial_weights, use_vocabulary
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
 from seq2seq_lab.training.profiling import no_profile, step_profile
@@ -56,7 +56,6 @@ from seq2seq_lab.training.records import (
     training_result,
     write_result,
 )
-from seq2seq_lab.training.threads import choose_threads, restored_threads, use_recorded_threads
 from seq2seq_lab.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ def recorded(job: Job, ranks: Ranks) -> Iterator[StopSignals]:
     stop = StopSignals(ranks.store)
     with stop.handled():
         try:
-            with storage_errors(job.folder), restored_threads():
+            with storage_errors(job.folder), threads.restored_threads():
                 yield stop
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             if ranks.main:
@@ -304,10 +303,14 @@ def set_threads(
     if settings.threads != "auto":
         return
     if origin.record is not None:
-        use_recorded_threads(origin.record)
-    else:
-        parts, study = settings.micro_batches, None if job.config.study.name is None else job.folder.parent
-        choose_threads(task, model, data.train, micro_batches=parts, compute=compute, study=study)
+        threads.use_recorded_threads(origin.record)
+        return
+    file = job.folder.parent / threads.FILE  # of a study
+    if job.config.study.name is None:
+        same = compute_job_hash({**job.plain, "seed": 0})
+        file = threads.file_of_today(cache_folder(job.config.cache_dir), same)
+    parts = settings.micro_batches
+    threads.choose_threads(task, model, data.train, micro_batches=parts, compute=compute, file=file)
 
 
 def start_record(

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -150,8 +151,12 @@ class DecodingEvaluator(SplitEvaluator[Decoded]):
         self.tokenizer, self.search, self.batches = tokenizer, search, batches
         self.references, self.samples, self.kept_at_end = references, samples, {*samples, *kept_at_end}
         self.reads_weights, self.searches_with_weights = reads_weights, searches_with_weights
-        self.target_tokens_N = targets.lengths.numpy() - 1
-        self.reference_repeats_N = repeats_of(targets)
+        self.targets, self.target_tokens_N = targets, targets.lengths.numpy() - 1
+
+    @cached_property
+    def reference_repeats_N(self) -> npt.NDArray[np.int64]:
+        """See `Endings`."""
+        return repeats_of(self.targets)
 
     @abstractmethod
     def count(

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from seq2seq_lab.tasks.base import StepInfo, Task, TrainingSplit
 
 log = logging.getLogger(__name__)
 
-FILE = "threads.json"  # of a study
-ROUNDS = 5  # timed steps with each number of threads, after one that is not counted
+FILE = "threads.json"  # of a study, whose jobs compute with the same number on each machine
+ROUNDS = 3  # timed steps with each number of threads, after one that is not counted
 MAX_SECONDS = 1.5  # start no further round after this time
 GAIN = 0.83  # a larger number of threads is chosen only if it takes less than this fraction of the time
 
@@ -63,22 +64,20 @@ def choose_threads(
     *,
     micro_batches: int,
     compute: Compute,
-    study: Path | None,
+    file: Path | None,
 ) -> None:
     """Set the number of threads with which a training step is fastest, at most the current number.
 
     Each number is timed on a copy of the model. The task's state and the random state of the CPU do not change.
 
     Args:
-        study: the folder of the study that the run belongs to. Its jobs compute with the same number of threads: the first
-            job of each machine measures it and writes it to `threads.json`.
+        file: the numbers that were measured before, by machine, to which a new one is added; None: measure in any case.
     """
     most = torch.get_num_threads()
     if compute.device.type != "cpu" or compute.ranks.size > 1 or most == 1:
         return
-    path = None if study is None else study / FILE
     machine = f"{device_name(compute.device)}, at most {most}"
-    known = {} if path is None else read_json_object(path)
+    known = {} if file is None else read_json_object(file)
     if machine in known:
         torch.set_num_threads(min(most, known[machine]))
         return
@@ -86,13 +85,28 @@ def choose_threads(
     seconds = _measure(_training_step(task, model, data, micro_batches, compute), most)
     task.load_state_dict(state)
     chosen = fewest_fast(seconds)
-    if path is not None:
-        known = read_json_object(path)  # another job may have measured at the same time
+    if file is not None:
+        known = read_json_object(file)  # another job may have measured at the same time
         chosen = known.setdefault(machine, chosen)
-        write_atomically(path, json.dumps(known, indent=2) + "\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(known, indent=2) + "\n")
     torch.set_num_threads(min(most, chosen))
     measured = ", ".join(f"{1000 * value:.0f} ms with {threads}" for threads, value in seconds.items())
     log.info("A training step takes %s threads; chosen: %s (trainer.threads=auto).", measured, chosen)
+
+
+def file_of_today(cache: Path, settings: str) -> Path:
+    """Return the file of the numbers that runs with the same settings have measured today; those of other days are removed.
+
+    Args:
+        cache: the user's folder of cached data.
+        settings: identifies the settings.
+    """
+    file = cache / "threads" / f"{settings}-{date.today()}.json"
+    for old in file.parent.glob(f"{settings}-*.json"):
+        if old != file:
+            old.unlink(missing_ok=True)
+    return file
 
 
 def fewest_fast(seconds: Mapping[int, float]) -> int:

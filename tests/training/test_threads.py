@@ -68,9 +68,11 @@ def two_threads() -> Iterator[None]:
         yield
 
 
-def choose(task: SlowWith, model: nn.Module | None = None, study: Path | None = None) -> int:
+def choose(task: SlowWith, model: nn.Module | None = None, folder: Path | None = None) -> int:
     model = nn.Linear(3, 1) if model is None else model
-    choose_threads(task, model, Data(), micro_batches=1, compute=COMPUTE, study=study)  # type: ignore[arg-type]
+    choose_threads(
+        task, model, Data(), micro_batches=1, compute=COMPUTE, file=folder and folder / threads.FILE
+    )  # type: ignore[arg-type]
     return torch.get_num_threads()
 
 
@@ -90,16 +92,16 @@ def test_model_task_and_random_state_do_not_change() -> None:
 
 
 def test_the_jobs_of_a_study_use_the_number_of_the_first_one(tmp_path: Path) -> None:
-    assert choose(SlowWith(2), study=tmp_path) == 1
+    assert choose(SlowWith(2), folder=tmp_path) == 1
     assert list(json.loads((tmp_path / threads.FILE).read_text()).values()) == [1]
     torch.set_num_threads(2)
-    assert choose(SlowWith(1), study=tmp_path) == 1
+    assert choose(SlowWith(1), folder=tmp_path) == 1
 
 
 def test_jobs_that_measure_at_the_same_time_use_the_number_written_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert choose(SlowWith(2), study=tmp_path) == 1
+    assert choose(SlowWith(2), folder=tmp_path) == 1
     first = (tmp_path / threads.FILE).read_text()
     (tmp_path / threads.FILE).unlink()
     torch.set_num_threads(2)
@@ -111,8 +113,19 @@ def test_jobs_that_measure_at_the_same_time_use_the_number_written_first(
         return seconds
 
     monkeypatch.setattr(threads, "_measure", slow_measure)
-    assert choose(SlowWith(1), study=tmp_path) == 1
+    assert choose(SlowWith(1), folder=tmp_path) == 1
     assert (tmp_path / threads.FILE).read_text() == first
+
+
+def test_later_runs_of_the_day_use_the_number_of_the_first_one(tmp_path: Path) -> None:
+    file = threads.file_of_today(tmp_path, "settings")
+    assert threads.file_of_today(tmp_path, "other") != file
+    choose_threads(SlowWith(2), nn.Linear(3, 1), Data(), micro_batches=1, compute=COMPUTE, file=file)  # type: ignore[arg-type]
+    assert file.is_file()
+    yesterday = file.with_name("settings-2026-01-01.json")
+    file.rename(yesterday)
+    assert threads.file_of_today(tmp_path, "settings") == file
+    assert not yesterday.exists()
 
 
 def test_the_number_of_an_opened_run_applies_until_the_next_one() -> None:
@@ -132,7 +145,7 @@ def test_the_number_of_an_opened_run_applies_until_the_next_one() -> None:
 def test_several_ranks_keep_their_share_of_the_cores() -> None:
     compute = Compute(COMPUTE.device, COMPUTE.precision, Ranks(0, 2, 0))
     model = nn.Linear(3, 1)
-    choose_threads(SlowWith(2), model, Data(), micro_batches=1, compute=compute, study=None)  # type: ignore[arg-type]
+    choose_threads(SlowWith(2), model, Data(), micro_batches=1, compute=compute, file=None)  # type: ignore[arg-type]
     assert torch.get_num_threads() == 2
 
 

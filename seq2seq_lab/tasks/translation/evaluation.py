@@ -251,24 +251,27 @@ class _GoldAlignments:
 
     def __init__(self, text: ParallelText, tokenizers: TokenizerPair) -> None:
         assert text.gold is not None
-        self._gold = text.gold
-        self._links: list[WordLinks] = []
-        for source, target, gold in zip(text.source, text.target, text.gold, strict=True):
-            self._links.append(
-                WordLinks(
-                    tokenizers.source.spans(source),
-                    tokenizers.target.spans(target),
-                    word_spans(source, gold.source_words),
-                    word_spans(target, gold.target_words),
-                )
-            )
+        self._text, self._gold, self._tokenizers = text, text.gold, tokenizers
+        self._words = [  # before training, because it checks them
+            (word_spans(source, gold.source_words), word_spans(target, gold.target_words))
+            for source, target, gold in zip(text.source, text.target, text.gold, strict=True)
+        ]
+        self._found: dict[int, WordLinks] = {}
+
+    def _links(self, i: int) -> WordLinks:
+        if i not in self._found:
+            source, target = self._text.source[i], self._text.target[i]
+            spans = self._tokenizers.source.spans(source), self._tokenizers.target.spans(target)
+            self._found[i] = WordLinks(*spans, *self._words[i])
+        return self._found[i]
 
     def counts(self, index: Sequence[int], weights_BTS: npt.NDArray[np.float32]) -> list[Counts]:
         """Return the `link_counts` of the sentences of a batch, for its attention under teacher forcing."""
         counts = []
         for i, weights_TS in zip(index, weights_BTS, strict=True):
-            rows, columns = self._links[i].shape
-            counts.append(link_counts(self._links[i].predict(weights_TS[:rows, :columns]), self._gold[i]))
+            links = self._links(i)
+            rows, columns = links.shape
+            counts.append(link_counts(links.predict(weights_TS[:rows, :columns]), self._gold[i]))
         return counts
 
 
