@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for_page=options.html is not None,
         )
         comparison.print_comparison(table)
-        for one in table.skipped:
+        for one in folded(table.skipped):
             print_visible(f"skipped: {one}", sys.stderr)
         count = len(folders)
         title = " and ".join(map(str, folders)) if count < 3 else f"Runs of {count} folders"
@@ -42,6 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"written: {path}")
         if options.wandb:
             print(f"saved: {workspace.save_workspace(table, options.wandb)}")
+
+
+def folded(skipped: Sequence[str]) -> list[str]:
+    """Return the reasons why folders were skipped; several runs that failed are one line."""
+    failed = [one for one in skipped if one.endswith(": failed")]
+    if len(failed) < 2:
+        return [*skipped]
+    others = [one for one in skipped if one not in failed]
+    return [
+        *others,
+        f"{len(failed)} runs that failed (python -m seq2seq_lab.runs --status failed lists them)",
+    ]
 
 
 def write(path: Path, text: str) -> None:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif len(runs) == 1 and [*map(named_folder, options.folders)] == [Path(runs[0].folder)]:
             show(runs[0])
         else:
-            print_list(runs)
+            print_list(runs, folded=options.status is None)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -123,10 +123,22 @@ def reproduce(options: argparse.Namespace) -> int:
     return 0 if identical else 1
 
 
-def print_list(runs: RunList) -> None:
-    """Print a table of runs."""
+def print_list(runs: RunList, folded: bool) -> None:
+    """Print a table of runs.
+
+    Args:
+        folded: count the runs that failed below the table, which does not contain them; otherwise print their errors.
+    """
+    failed = [run for run in runs if run.status == "failed"]
+    if folded and len(failed) < len(runs):
+        runs = RunList(run for run in runs if run.status != "failed")
     title = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     print_table(title, HEADS, runs.cells(), 2, OPTIONAL, "--json prints all.")
+    if folded and failed:
+        console.print_prose(f"{len(failed)} failed (--status failed lists them with their errors)")
+    elif failed:
+        for run in failed:
+            console.print_prose(f"{run.folder}: {read_result(Path(run.folder)).get('error', '')}")
     if len([run for run in runs if run.status in SCORED]) > 1:
         print("Compare finished runs: python -m seq2seq_lab.compare FOLDER…")
 

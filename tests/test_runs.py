@@ -64,7 +64,12 @@ def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs.main([*folders, "--status", "failed"])
     table = capsys.readouterr().out
     assert "1 run" in table
-    assert "failed: UserError: no data" in table
+    assert f"{study / '0a1b2c3d4e'}: UserError: no data" in table
+    runs.main(folders)
+    table = capsys.readouterr().out
+    assert "2 runs" in table
+    assert "0a1b2c3d4e" not in table
+    assert "1 failed (--status failed lists them with their errors)" in table
 
 
 def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

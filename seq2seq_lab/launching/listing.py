@@ -62,7 +62,7 @@ class RunList(list[ListedRun]):
                 run.folder,
                 run.status,
                 settings,
-                study.outcome(Path(run.folder), run.status) if run.status in (*SCORED, "failed") else "–",
+                study.outcome(Path(run.folder), run.status) if run.status in SCORED else "–",
                 "–" if run.seconds is None else duration(run.seconds),
                 f"{age(now - run.ended)} ago",
             ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from seq2seq_lab.config.run_folder import read_finished_result, read_record
 from seq2seq_lab.config.run_folders import DEMO_FOLDER
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import make_numbered_folder, sha256
+from seq2seq_lab.files import make_numbered_folder, remove_folder, sha256
 from seq2seq_lab.launching.evaluation import check_output
 from seq2seq_lab.launching.start import repeat_run
 from seq2seq_lab.tracking.files import METRICS_FILE, read_metrics
@@ -45,8 +45,8 @@ def reproduce(folder: Path, output: Path | None = None, changes: Sequence[str] =
         now = repeat_run(folder, target, changes)
     except UserError:
         if output is None:
-            with suppress(OSError):  # a refused run leaves no empty folders
-                target.rmdir()
+            remove_folder(target)
+            with suppress(OSError):  # there are other reproductions
                 target.parent.rmdir()
         raise
     difference = first_difference(rows, read_metrics(target / METRICS_FILE))

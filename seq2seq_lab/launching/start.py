@@ -1,7 +1,8 @@
 """Start a run or a job of a study, or resume a run: shared by the command line and the Python API."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resum
 from seq2seq_lab.config.run_folder import check_run_files, read_finished_result, read_record
 from seq2seq_lab.config.upgrade import upgraded_choices
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.files import FolderInUseError, lock_folder
+from seq2seq_lab.files import LOCK, FolderInUseError, lock_folder, remove_folder
 from seq2seq_lab.launching import checks, study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
 from seq2seq_lab.models.tables import check_vectors
@@ -59,6 +60,30 @@ def refuse_existing_run(folder: Path) -> None:
         )
 
 
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Create and lock the folder of a new run.
+
+    A run that ends with a `UserError` before its training (no run.json) has nothing of value: its folder is removed, unless
+    it contained files before.
+
+    Raises:
+        UserError: the folder contains a run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        refuse_existing_run(folder)
+        files = {path.name for path in folder.iterdir()}
+        try:
+            yield
+        except UserError:
+            if files == {LOCK} and not (folder / "run.json").exists():
+                remove_folder(folder)
+                with suppress(OSError):  # the folder of the day has other runs
+                    folder.parent.rmdir()
+            raise
+
+
 def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
     """Run a checked configuration in a folder and return the contents of its `result.json`.
 
@@ -68,9 +93,7 @@ def start_run(composed: Composed, folder: Path) -> dict[str, Any]:
     Raises:
         UserError: the folder already contains a run or is in use by another process, or what `launch` raises.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
-        refuse_existing_run(folder)
+    with new_folder(folder):
         return launch(_job(composed.plain, composed.config, composed.choices, folder, composed.overrides))
 
 
@@ -206,9 +229,7 @@ def repeat_run(folder: Path, target: Path, changes: Sequence[str] = ()) -> dict[
         raise UserError(f"{folder}: the run was trained on other {differing['data']}. Restore the data.")
     for what in differing.values():
         print(f"Changed since the run: {what}.", file=sys.stderr)
-    target.mkdir(parents=True, exist_ok=True)
-    with lock_folder(target):
-        refuse_existing_run(target)
+    with new_folder(target):
         chosen = upgraded_choices(record["choices"]) | {"logger": "none"}
         return launch(_job(composed.plain, composed.config, chosen, target, record.get("overrides")))
 
