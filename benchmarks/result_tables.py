@@ -143,7 +143,6 @@ def pages(lines: Sequence[Line]) -> dict[Path, dict[str, list[str]]]:
             for page, parts in TASK_TABLES.items()
         },
         root / "CONTRIBUTING.md": {"planned runs": planned.summary(lines)},
-        root / "README.md": {"two runs": two_runs(lines)},
     }
 
 

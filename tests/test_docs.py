@@ -1,17 +1,21 @@
 """The code in docs/ runs, and links between pages have targets."""
 
 import hashlib
+import io
 import json
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 from extras import lacks_spacy
 from matplotlib.figure import Figure
 
+from seq2seq_lab import predict
 from seq2seq_lab.config.command_line import parse_line, parse_overrides
 from seq2seq_lab.config.compose import compose_job, composer
 from seq2seq_lab.config.sweeps import split_values
@@ -126,6 +130,34 @@ def test_the_page_on_extending_shows_the_examples() -> None:
         suffix = {"yaml": ".yaml", "python": ".py"}[language]
         texts = [text for path, text in files.items() if path.suffix == suffix]
         assert any(all(line in text for line in block.splitlines()) for text in texts), block
+
+
+def test_the_first_picture_of_getting_started_is_what_the_program_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "index.md").read_text("utf-8")
+    (sentence,) = re.findall(r"Type `([^`]+)`", page.replace("\n", " "))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{sentence}\n".encode())))
+    predict.main(["demo", "--weights", "--device=cpu", "--precision=fp32"])
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) > 10
+    assert f"```\n{printed}```" in page
+
+
+def test_a_run_ends_with_what_getting_started_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    promise = "the scores beside those of a trivial baseline, the page of the run and three commands"
+    assert promise in (ROOT / "docs" / "index.md").read_text("utf-8").replace("\n", " ")
+    assert (
+        command_line.run("trainer.fast_dev_run=true", "logger=none", f"hydra.run.dir={tmp_path / 'run'}") == 0
+    )
+    end = capsys.readouterr().out.rpartition("attention (darker: higher weight")[2]
+    parts = ["<sos>", "± 95% interval", "BLEU, copy of the source", "report.html"]
+    parts += [f"python -m seq2seq_lab.{program}" for program in ("predict", "evaluate", "compare")]
+    places = [end.find(part) for part in parts]
+    assert places == sorted(places)
+    assert places[0] >= 0
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
