@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+from docutils import nodes
+from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 ROOT = Path(__file__).parents[1]
 
@@ -13,6 +16,7 @@ nb_execution_mode = "off"
 html_theme = "furo"
 html_title = "seq2seq_lab"
 html_copy_source = False
+html_math_renderer = "mathml"
 html_show_copyright = False
 myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 4
@@ -26,6 +30,19 @@ suppress_warnings = ["misc.highlighting_failure"]
 def setup(app: Sphinx) -> None:
     """Change pages before they are read."""
     app.connect("source-read", read)
+    app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
+
+
+def inline_formula(writer: HTML5Translator, node: nodes.math) -> None:
+    """Write a formula as MathML, which browsers show without a script from the network."""
+    writer.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed_formula(writer: HTML5Translator, node: nodes.math_block) -> None:
+    """Write a formula on a line of its own; see `inline_formula`."""
+    writer.body.append(convert(node.astext(), display="block"))
+    raise nodes.SkipNode
 
 
 def read(app: Sphinx, name: str, source: list[str]) -> None:
