@@ -73,6 +73,10 @@ class UserError(ValueError):
     """
 
 
+class ComponentError(UserError):
+    """An error in a component of the user. `run.log` has its traceback."""
+
+
 class Preempted(KeyboardInterrupt):
     """A signal has stopped the run.
 

@@ -44,7 +44,7 @@ from seq2seq_lab.tasks.evaluation import Counted, SplitEvaluator
 from seq2seq_lab.tasks.parts import build_task, monitored
 from seq2seq_lab.tracking import FileTracker, Logger, Trackers, logger_errors
 from seq2seq_lab.tracking.git import git_diff
-from seq2seq_lab.tracking.parts import build_logger
+from seq2seq_lab.tracking.parts import build_logger, record_data
 from seq2seq_lab.training import checkpoint, provenance, threads
 from seq2seq_lab.training.initial import load_initial_weights, use_vocabulary
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
@@ -406,12 +406,13 @@ def tracking(
         yield Logger()
         return
     flat = flat_keys(job.plain, job.choices)
-    logger = build_logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"))
+    logger = build_logger(job.config, job.folder, job.plain, flat, start_record.get("run_id"), job.overrides)
     tracker.add(logger)
     exit_code = 1
     try:
         if job.overrides is not None:
-            logger.record_notes(f"overrides: {shlex.join(job.overrides) or 'none'}")
+            logger.record_notes(shlex.join(["python", "-m", "seq2seq_lab", *job.overrides]))
+        record_data(logger, job.plain["dataset"], start_record["data"])
         if not job.resume:
             cover(job.folder, "run", ["config.yaml", *trainer.task.files])
             if changes := git_diff():

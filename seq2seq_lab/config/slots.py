@@ -19,7 +19,7 @@ from seq2seq_lab.config import extensions
 from seq2seq_lab.config.schema import SLOTS, Config, OptionalSlot, Slot, values_with
 from seq2seq_lab.config.trust import TRUST_VARIABLE, trusted_modules
 from seq2seq_lab.config.type_checks import choices, fits, wrong_type
-from seq2seq_lab.errors import UserError, did_you_mean
+from seq2seq_lab.errors import ComponentError, UserError, did_you_mean
 
 TRUSTED = ("seq2seq_lab.", "torch.optim.")
 
@@ -295,6 +295,6 @@ def named_components(config: Config) -> Iterator[None]:
         if frame is None:
             raise
         component = custom_components(config).get(Path(frame.filename), "A custom component")
-        raise UserError(
+        raise ComponentError(
             f"{component} failed before the first step: {extensions.where(error)}, in {frame.name}. Correct the code."
         ) from error

@@ -14,7 +14,7 @@ from seq2seq_lab.config.command_line import mask_overrides
 from seq2seq_lab.config.compose import Composed, compose_repeated, compose_resumed, select_given
 from seq2seq_lab.config.run_folder import check_run_files, read_finished_result, read_record
 from seq2seq_lab.config.upgrade import upgraded_choices
-from seq2seq_lab.errors import UserError
+from seq2seq_lab.errors import ComponentError, UserError
 from seq2seq_lab.files import LOCK, FolderInUseError, lock_folder, remove_folder
 from seq2seq_lab.launching import checks, study, warm_start
 from seq2seq_lab.launching.launch import check_devices, launch, record_failure
@@ -65,7 +65,7 @@ def new_folder(folder: Path) -> Iterator[None]:
     """Create and lock the folder of a new run.
 
     A run that ends with a `UserError` before its training (no run.json) has nothing of value: its folder is removed, unless
-    it contained files before.
+    it contained files before, or its log has the traceback of an error in a component of the user.
 
     Raises:
         UserError: the folder contains a run.
@@ -76,8 +76,9 @@ def new_folder(folder: Path) -> Iterator[None]:
         files = {path.name for path in folder.iterdir()}
         try:
             yield
-        except UserError:
-            if files == {LOCK} and not (folder / "run.json").exists():
+        except UserError as error:
+            begun = (folder / "run.json").exists() or isinstance(error, ComponentError)
+            if files == {LOCK} and not begun:
                 remove_folder(folder)
                 with suppress(OSError):  # the folder of the day has other runs
                     folder.parent.rmdir()

@@ -1,7 +1,7 @@
 """Prints, writes and logs the report of an evaluation."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,6 @@ def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: 
     logged, examples = prefix != "val", report.examples
     if examples is not None:
         write_json_lines(folder / f"{examples.name}.{dotted(prefix)}.jsonl", examples.rows)
-        if logged:
-            log_examples(examples, prefix, tracker, step)
     for table in report.tables:
         console.log_only(replace(table, title=f"{prefix}: {table.title}"))
         if logged:
@@ -60,6 +58,9 @@ def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: 
         plots.save_for_print(picture.figure, path)
         if logged and picture.logged is not None:
             tracker.log_images(f"{prefix}/{picture.logged}", [path], [picture.title], step)
+    if examples is not None and logged:
+        drawn = {picture.title: folder / f"{picture.file}.png" for picture in report.pictures}
+        log_examples(worst_first(examples), prefix, tracker, step, drawn)
     if report.heatmaps is not None and report.heatmaps.maps:
         write_json_lines(folder / f"{report.heatmaps.name}.{dotted(prefix)}.jsonl", report.heatmaps.records)
     if pictures := page_pictures(report):
@@ -69,11 +70,30 @@ def show_end(report: Report, prefix: str, folder: Path, tracker: Tracker, step: 
         write_atomically(folder / name, text)
 
 
-def log_examples(examples: Examples, prefix: str, tracker: Tracker, step: int) -> None:
-    """Log examples as a table, with a column per key."""
-    if examples.rows:
-        rows = [[*row.values()] for row in examples.rows]
-        tracker.log_table(f"{prefix}/{examples.name}", [*examples.rows[0]], rows, step)
+def worst_first(examples: Examples) -> Examples:
+    """Return examples in the order of their scores, those with the lowest first."""
+    if (key := examples.columns.get("score")) is None:
+        return examples
+    scored = sorted(examples.rows, key=lambda row: (row[key] is None, row[key] or 0.0))
+    return replace(examples, rows=scored)
+
+
+def log_examples(
+    examples: Examples, prefix: str, tracker: Tracker, step: int, drawn: Mapping[str, Path] | None = None
+) -> None:
+    """Log examples as a table, with a column per key.
+
+    Args:
+        drawn: pictures by the inputs that they are of; they are a further column.
+    """
+    if not examples.rows:
+        return
+    heads, rows = [*examples.rows[0]], [[*row.values()] for row in examples.rows]
+    if drawn and (key := examples.columns.get("input")) is not None:
+        heads.append("picture")
+        for values, row in zip(rows, examples.rows, strict=True):
+            values.append(drawn.get(row[key]))
+    tracker.log_table(f"{prefix}/{examples.name}", heads, rows, step)
 
 
 def page_pictures(report: Report) -> Sequence[Picture]:

@@ -30,15 +30,22 @@ class Tracker:
     def log_table(
         self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
     ) -> None:
-        """Record a table."""
+        """Record a table. A path in it is that of a PNG file."""
 
     def log_artifact(
         self, name: str, kind: str, parts: Sequence[Path], metadata: Mapping[str, object]
     ) -> None:
         """Record files and folders of the run folder, for example the best checkpoint."""
 
+    def record_data(self, name: str, metadata: Mapping[str, object]) -> None:
+        """Record the data set that the run reads.
+
+        Args:
+            name: identifies its contents.
+        """
+
     def record_notes(self, text: str) -> None:
-        """Record a text about the run: the settings of its command line."""
+        """Record a text about the run: the command that started it."""
 
     def record_summary(self, values: Mapping[str, object]) -> None:
         """Record the final values of the run."""
@@ -100,6 +107,10 @@ class Trackers(Tracker):
     ) -> None:
         for tracker in self._trackers:
             tracker.log_artifact(name, kind, parts, metadata)
+
+    def record_data(self, name: str, metadata: Mapping[str, object]) -> None:
+        for tracker in self._trackers:
+            tracker.record_data(name, metadata)
 
     def record_notes(self, text: str) -> None:
         for tracker in self._trackers:

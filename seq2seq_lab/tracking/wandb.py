@@ -1,6 +1,7 @@
 """Weights & Biases: online if the service can be reached, otherwise recorded in the run folder."""
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -115,14 +116,22 @@ class WandbTracker(Logger):
         self._directions = dict(directions)
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Log metrics. W&B's own step is not used, because W&B drops values with a smaller step."""
+        """Log metrics: those of test sets, which have one value, in the summary, the others as charts.
+
+        W&B's own step is not used, because W&B drops values with a smaller step.
+        """
+        final = {name: value for name, value in values.items() if name.startswith("test/")}
+        values = {name: value for name, value in values.items() if name not in final}
+        if final:
+            self.record_summary(final)
+        if not values:
+            return
         # Defined by full name: if two patterns match a name, W&B uses either of them.
         best = {name: self._directions.get(name.rpartition("/")[2]) for name in values.keys() - self._defined}
         self._defined |= best.keys()
 
         def log(run: "wandb.Run") -> None:
             for name, direction in best.items():
-                # A test metric has one value, which is its summary.
                 if direction and name.startswith("val/"):
                     run.define_metric(name, step_metric=STEP, summary=direction)
             run.log({**values, STEP: step})
@@ -143,12 +152,16 @@ class WandbTracker(Logger):
     def log_table(
         self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int
     ) -> None:
-        """Log a table."""
+        """Log a table; a path in it is shown as a picture."""
         import wandb
 
         def log(run: "wandb.Run") -> None:
-            values = [list(row) for row in rows]
-            run.log({name: wandb.Table(list(columns), values, allow_mixed_types=True), STEP: step})
+            values = [
+                [wandb.Image(str(one)) if isinstance(one, Path) else one for one in row] for row in rows
+            ]
+            # With mixed types, W&B writes pictures as text.
+            mixed = not any(isinstance(one, Path) for row in rows for one in row)
+            run.log({name: wandb.Table(list(columns), values, allow_mixed_types=mixed), STEP: step})
 
         self._send(log)
 
@@ -187,7 +200,20 @@ class WandbTracker(Logger):
         artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
         # Without "immutable", W&B copies each checkpoint to its folder in the user's home.
         artifact.add_dir(str(kept), skip_cache=True, policy="immutable")
-        run.log_artifact(artifact)
+        run.log_artifact(artifact, aliases=["latest", "best"])
+
+    def record_data(self, name: str, metadata: Mapping[str, object]) -> None:
+        """Record the data set as an artifact that the run uses, without its files; not in offline records."""
+        import wandb
+
+        def use(run: "wandb.Run") -> None:
+            artifact = wandb.Artifact(name, type="dataset", metadata=dict(metadata))
+            with artifact.new_file("dataset.json") as file:
+                json.dump(dict(metadata), file, indent=2)
+            run.use_artifact(artifact)
+
+        if not self.offline and self.url is not None:
+            self._send(use)
 
     def record_notes(self, text: str) -> None:
         """Set the notes of the run."""
@@ -336,9 +362,10 @@ def _run_settings(init_timeout: float, finish_timeout: float) -> "wandb.Settings
         console="off",
         save_code=False,
         label_disable=True,
-        # The metadata contain the command line, the user and the host. W&B's git support records the repository
-        # of the working directory and its uncommitted changes.
+        # The metadata contain the command line, the user and the host, whose name is also a setting. W&B's git support
+        # records the repository of the working directory and its uncommitted changes.
         x_disable_meta=True,
+        host="",
         disable_git=True,
         git_commit=git_commit(),
     )
@@ -364,5 +391,5 @@ def _start(mode: Literal["online", "offline", "disabled"], **options: Any) -> "w
 
 def _define_metrics(run: "wandb.Run") -> None:
     run.define_metric(STEP, hidden=True)
-    for part in ("train", "val", "test"):
+    for part in ("train", "val"):
         run.define_metric(f"{part}/*", step_metric=STEP)

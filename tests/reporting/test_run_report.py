@@ -242,7 +242,9 @@ def test_validation_shows_logs_and_draws(
     assert {row["source"] for row in drawn} == {text.source[first], text.source[second]}
     rows = tracker.tables["val/translations"]
     texts = [text.source[first], text.target[first], text.target[first]]
-    assert list(rows[0]) == [*texts, 100, source_length_in_words(text, first)]
+    assert text.phenomena is not None
+    about = [source_length_in_words(text, first), ", ".join(sorted(text.phenomena[first]))]
+    assert list(rows[0]) == [*texts, 100, *about]
     assert text.source[first][:40] in caplog.text
 
 

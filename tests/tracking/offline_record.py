@@ -20,6 +20,7 @@ class OfflineRun:
     group: str = ""
     job_type: str = ""
     name: str = ""
+    host: str = ""
     notes: str = ""
     tags: list[str] = field(default_factory=list)
     git_commit: str = ""
@@ -69,6 +70,7 @@ def _read(path: Path) -> OfflineRun:
                 record.run.display_name,
             )
             run.resumed = record.run.resume
+            run.host = record.run.host
             run.notes = record.run.notes or run.notes
             run.tags = list(record.run.tags)
             run.config |= _items(record.run.config.update)

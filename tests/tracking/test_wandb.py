@@ -20,6 +20,7 @@ from seq2seq_lab.config.secrets import mask_secrets
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.tracking import wandb as tracker_module
 from seq2seq_lab.tracking.git import git_commit
+from seq2seq_lab.tracking.parts import named
 from seq2seq_lab.tracking.wandb import WandbTracker, fetch_run_folder
 
 from .offline_record import OfflineRun, read_offline_run, read_offline_runs
@@ -112,8 +113,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OfflineRun
         )  # a smaller step than before is kept, not dropped
         tracker.log_images("val/attention", [picture], ["John aime Marie"], 3)
         tracker.log_table("val/translations", ["source", "score"], [["Jean", 1.5], ["Marie", "none"]], 3)
+        tracker.log_table("test/translations", ["source", "picture"], [["Jean", picture], ["Marie", None]], 3)
+        tracker.record_data("dataset-0123", {"sizes": {"train": 1}})  # W&B has lineage online only
         tracker.log_artifact("best-abcd1234", "model", [best, folder / "run.json"], {"val/bleu": 15.0})
-        tracker.record_summary({"parameters": 1234, "test/bleu": 14.0})
+        tracker.record_summary({"parameters": 1234})
         tracker.finish(0)
         tracker.log_metrics({"train/loss": 0.0}, 4)  # after the end: ignored without an error
         tracker.finish(1)
@@ -151,12 +154,12 @@ def test_config_is_nested_and_flat_and_names_the_commit(recorded: tuple[Path, Of
 def test_charts_have_the_step_as_their_axis(recorded: tuple[Path, OfflineRun]) -> None:
     _, run = recorded
     assert run.metrics["trainer/step"].options.hidden
-    assert all(run.metrics[f"{part}/*"].step_metric == "trainer/step" for part in ("train", "val", "test"))
+    assert all(run.metrics[f"{part}/*"].step_metric == "trainer/step" for part in ("train", "val"))
     steps = [(row["trainer/step"], row["train/loss"]) for row in run.history if "train/loss" in row]
     assert steps == [(1, 3.0), (2, 1.0), (3, 2.0)]
     assert all("trainer/step" in row for row in run.history)
     assert run.values("val/bleu") == [10.0, 15.0, 12.0]
-    assert run.values("test/bleu") == [14.0]
+    assert run.values("test/bleu") == []  # one value: in the summary
     assert run.values("train/gradient_norm") == [0.5]
 
 
@@ -190,6 +193,48 @@ def test_pictures_tables_and_checkpoints(recorded: tuple[Path, OfflineRun]) -> N
         "model": {"sizes": [64, 128]},
     }
     assert "15.0" in best.metadata
+    assert sorted(best.aliases) == ["best", "latest"]
+    (with_pictures,) = [one for one in run.artifacts if "testtranslations" in one.name]
+    assert [one.path for one in with_pictures.manifest.contents if one.path.startswith("media/images/")]
+
+
+def test_the_data_set_is_an_input_of_an_online_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker, used = _build(tmp_path, mode="offline"), []
+    monkeypatch.setattr(tracker._run, "use_artifact", used.append)
+    tracker.offline, tracker.url = False, "an address"
+    tracker.record_data("dataset-0123", {"sizes": {"train": 1}})
+    tracker.offline, tracker.url = True, None
+    tracker.finish(0)
+    (artifact,) = used
+    assert (artifact.name.partition(":")[0], artifact.type) == ("dataset-0123", "dataset")
+    assert artifact.metadata == {"sizes": {"train": 1}}
+    assert [*artifact.manifest.entries] == ["dataset.json"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "group"),
+    [
+        ([], "defaults", "defaults"),
+        (["seed=2"], "seed=2", "defaults"),
+        (
+            ["attention=dot", "seed=2", "hydra.run.dir=x", "logger.tags=[a]"],
+            "attention=dot seed=2",
+            "attention=dot",
+        ),
+    ],
+)
+def test_single_runs_have_a_name_and_the_group_of_their_seeds(
+    overrides: list[str], name: str, group: str
+) -> None:
+    assert named({"name": None, "group": None}, overrides) == {"name": name, "group": group}
+    assert named({"name": "mine", "group": ""}, overrides) == {"name": "mine", "group": group}
+    assert named({"_target_": "x"}, overrides) == {"_target_": "x"}
+    assert named({"name": None}, None) == {"name": None}
+
+
+def test_the_record_does_not_name_the_host(recorded: tuple[Path, OfflineRun]) -> None:
+    _, run = recorded
+    assert run.host == ""
 
 
 def test_a_checkpoint_is_copied_where_there_are_no_hard_links(

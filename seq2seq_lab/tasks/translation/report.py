@@ -157,10 +157,11 @@ class TranslationReport:
         for i in indices:
             source, reference, hypothesis = text.source[i], text.target[i], self.evaluation.texts[i]
             score = sentence_bleu(hypothesis, reference, tokenizer=self.split.segmentation.bleu)
-            row = {"source": source, "reference": reference, "hypothesis": hypothesis}
-            rows.append(
-                {**row, "sentence_bleu": round(score, 2), "source_words": source_length_in_words(text, i)}
-            )
+            row: dict[str, Any] = {"source": source, "reference": reference, "hypothesis": hypothesis}
+            row |= {"sentence_bleu": round(score, 2), "source_words": source_length_in_words(text, i)}
+            if text.phenomena is not None:
+                row["phenomena"] = ", ".join(sorted(text.phenomena[i]))
+            rows.append(row)
         return Examples(name="translations", rows=rows, columns=COLUMNS, note=SENTENCE_BLEU_NOTE)
 
     def _worst(self) -> list[dict[str, Any]]:
