@@ -124,8 +124,8 @@ REFUSED = [
     (["attention=additive", "attention.size=0"], r"attention\.size=0 "),
     (["encoder.dropout=1.5"], r"dropout=1\.5"),
     (["embedding.target.dropout=1.5"], r"embedding\.target\.dropout=1\.5 is not allowed"),
-    (["encoder.num_layers=0"], r"encoder: num_layers=0 must be at least 1"),
-    (["decoder.num_layers=0", "model.bridge=mean"], r"decoder: num_layers=0 must be at least 1"),
+    (["encoder.num_layers=0"], r"encoder\.num_layers=0 is not allowed"),
+    (["decoder.num_layers=0", "model.bridge=mean"], r"decoder\.num_layers=0 is not allowed"),
     (["decoder.attentional_size=0"], r"decoder\.attentional_size=0 .*null"),
     (
         ["decoder=conditional", "decoder.attentional_size=0"],

@@ -15,7 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from seq2seq_lab.config import extensions
-from seq2seq_lab.config.type_checks import Above, Count, Share, Within, fits, wrong_type
+from seq2seq_lab.config.type_checks import Count, Positive, Share, Within, fits, wrong_type
 from seq2seq_lab.errors import UserError, require
 
 _PACKAGED = Path(__file__).parents[1] / "conf"
@@ -143,9 +143,9 @@ class TrainerConfig:
     max_epochs: Count
     max_steps: Count | None
     micro_batches: Count
-    clip_norm: Annotated[float, Above(0)] | None
+    clip_norm: Positive | None
     max_skipped_steps: Count
-    validate_every: Annotated[float, Above(0)]
+    validate_every: Positive
     validate_unit: ValidateUnit
     monitor: str | None
     monitor_mode: MonitorMode
@@ -154,14 +154,14 @@ class TrainerConfig:
     devices: Count
     threads: Any  # int | "auto": OmegaConf cannot merge a union
     backend: Backend
-    start_timeout_seconds: Annotated[float, Above(0)]
-    timeout_seconds: Annotated[float, Above(0)]
+    start_timeout_seconds: Positive
+    timeout_seconds: Positive
     max_restarts: Annotated[int, Within(0)]
     precision: Precision
     test_precision: Precision
     deterministic: bool
     checkpoint_every_steps: Count | None
-    checkpoint_every_minutes: Annotated[float, Above(0)] | None
+    checkpoint_every_minutes: Positive | None
     keep_checkpoints: Count
     log_every_steps: Count
     profile: bool

@@ -17,16 +17,17 @@ _MAPPINGS = (dict, Mapping)
 
 @dataclass(frozen=True)
 class Above:
-    """A number is finite and above a bound: `Annotated[int, Above(0)]`."""
+    """A number is finite, above a bound and below `limit`: `Annotated[int, Above(0)]`."""
 
     bound: float
+    limit: float = math.inf
 
     def allows(self, number: float) -> bool:
         """Return whether a number is in the range."""
-        return self.bound < number < math.inf
+        return self.bound < number < self.limit
 
     def __str__(self) -> str:
-        return f"above {self.bound}"
+        return f"above {self.bound}" + _below(self.limit)
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,31 @@ class Within:
         return self.least <= number < self.limit
 
     def __str__(self) -> str:
-        return f"of at least {self.least}" + (f" and below {self.limit}" if self.limit < math.inf else "")
+        return f"of at least {self.least}" + _below(self.limit)
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A number is at most `most`, in addition to another range: `Annotated[float, Above(0), AtMost(1)]`."""
+
+    most: float
+
+    def allows(self, number: float) -> bool:
+        """Return whether a number is in the range."""
+        return number <= self.most
+
+    def __str__(self) -> str:
+        return f"and at most {self.most}"
+
+
+def _below(limit: float) -> str:
+    return f" and below {limit}" if limit < math.inf else ""
 
 
 Count = Annotated[int, Above(0)]
+Positive = Annotated[float, Above(0)]
+NonNegative = Annotated[float, Within(0)]
+Probability = Annotated[float, Within(0), AtMost(1)]
 Share = Annotated[float, Within(0, 1)]
 
 

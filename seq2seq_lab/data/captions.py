@@ -6,15 +6,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from seq2seq_lab.config.type_checks import Within
 from seq2seq_lab.data.local_files import check_encoding, read_lines
 from seq2seq_lab.data.progress import progress
 from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -92,17 +93,16 @@ class ImageFolder:
         language: the code of the captions' language.
 
     Raises:
-        UserError: a value out of range.
+        UserError: the encoding does not exist.
     """
 
     path: str
     encoding: str | None
-    size: int
+    size: Annotated[int, Within(8)]
     language: str
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
-        require(self.size >= 8, "dataset.size", self.size, "8 or more")
 
     def load(self) -> CaptionCorpus:
         """Read the captions and images.

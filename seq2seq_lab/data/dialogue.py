@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
 from seq2seq_lab.data.text import SPLITS, find_problem, new_counts
@@ -129,17 +130,17 @@ class Dialogue:
         seed: random seed of the generated dialogues.
 
     Raises:
-        UserError: a value out of range.
+        UserError: generated dialogues are not in this language.
     """
 
     path: str | None
     encoding: str | None
     language: str
-    train: int
-    validation: int
-    test: int
-    max_distance: int
-    overwritten: float
+    train: Count
+    validation: Count
+    test: Count
+    max_distance: Count
+    overwritten: Probability
     seed: int
 
     def __post_init__(self) -> None:
@@ -150,9 +151,6 @@ class Dialogue:
             self.language,
             "en for generated dialogues; give files with dataset.path=FOLDER",
         )
-        for key in (*SPLITS, "max_distance"):
-            require(getattr(self, key) >= 1, f"dataset.{key}", getattr(self, key), "1 or more")
-        require(0 <= self.overwritten <= 1, "dataset.overwritten", self.overwritten, "0 to 1")
 
     def load(self) -> DialogueCorpus:
         """Read or generate the dialogues.

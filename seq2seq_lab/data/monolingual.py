@@ -1,7 +1,9 @@
 """The data set for language models: a text, or one side of the generated grammar."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from seq2seq_lab.config.type_checks import Count, Within
 from seq2seq_lab.data import text
 from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.grammar.minimal_pairs import contrasts
@@ -42,11 +44,11 @@ class Monolingual:
     language: str
     validation_share: float
     test_share: float
-    train: int
-    validation: int
-    test: int
+    train: Count
+    validation: Count
+    test: Count
     seed: int
-    max_depth: int
+    max_depth: Annotated[int, Within(0)]
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)

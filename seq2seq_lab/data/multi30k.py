@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.corpus import Corpus
 from seq2seq_lab.data.deduplication import count_repeats
 from seq2seq_lab.data.hub import read_hub
@@ -13,7 +14,6 @@ from seq2seq_lab.data.tables import Reader
 from seq2seq_lab.data.text import (
     OnBadPair,
     check_languages,
-    check_positive,
     collect,
     new_counts,
     read_parallel,
@@ -42,12 +42,11 @@ class Multi30k:
     target: str
     encoding: str | None
     on_bad_pair: OnBadPair
-    limit: int | None
+    limit: Count | None
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_languages(self.source, self.target, ("de", "en", "fr"))
-        check_positive("dataset.limit", self.limit)
 
     def load(self) -> Corpus:
         """Read the corpus. Raises `UserError` for missing files, bad lines, and an unreachable hub."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
 from seq2seq_lab.data.local_files import check_encoding, list_folder, plain_name, read_lines
 from seq2seq_lab.data.text import check_shares, find_problem, split_by_hash
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError
 
 MOST_REPEATS = 1_000
 """After this many consecutive names that were drawn before, a language counts as exhausted."""
@@ -89,7 +90,7 @@ class Names:
 
     path: str | None
     encoding: str | None
-    names: int
+    names: Count
     validation_share: float
     test_share: float
     seed: int
@@ -97,7 +98,6 @@ class Names:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
-        require(self.names >= 1, "dataset.names", self.names, "1 or more")
 
     def load(self) -> LabelledCorpus:
         """Read or generate the names. Raises `UserError` for files that cannot be used.

@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Literal
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data import text
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
@@ -53,8 +54,8 @@ class Parallel:
     on_bad_pair: text.OnBadPair
     on_duplicate: OnRepeat
     on_leak: OnRepeat
-    max_tokens: int | None
-    limit: int | None
+    max_tokens: Count | None
+    limit: Count | None
 
     def __post_init__(self) -> None:
         if (self.train is not None and self.hub is not None) or not (self.train or self.hub or self.test):
@@ -77,8 +78,6 @@ class Parallel:
             if min(map(int, self.columns)) < 1:
                 raise UserError(f"dataset.columns={self.columns}: column numbers start from 1.")
         text.check_shares(self.validation_share, self.test_share)
-        text.check_positive("dataset.max_tokens", self.max_tokens)
-        text.check_positive("dataset.limit", self.limit)
 
     def _files(self) -> dict[str, Files]:
         """Return the given files by their key below `dataset`."""

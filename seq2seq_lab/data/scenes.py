@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from random import Random
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from seq2seq_lab.config.type_checks import AtMost, Count
 from seq2seq_lab.data.captions import Box, CaptionCorpus, CaptionedImages
 from seq2seq_lab.data.text import SPLITS
-from seq2seq_lab.errors import require
 
 CANVAS = 32  # pixels
 SIZES = {"small": 7, "large": 12}  # pixels
@@ -53,21 +54,13 @@ class Scenes:
         train: the number of images of the training split, and of validation and test.
         max_shapes: the greatest number of shapes of an image, at most 4.
         seed: random seed of the data; it does not depend on the `seed` of the run.
-
-    Raises:
-        UserError: a value out of range.
     """
 
-    train: int
-    validation: int
-    test: int
-    max_shapes: int
+    train: Count
+    validation: Count
+    test: Count
+    max_shapes: Annotated[Count, AtMost(4)]
     seed: int
-
-    def __post_init__(self) -> None:
-        for key in SPLITS:
-            require(getattr(self, key) >= 1, f"dataset.{key}", getattr(self, key), "1 or more")
-        require(1 <= self.max_shapes <= 4, "dataset.max_shapes", self.max_shapes, "1 to 4")
 
     def load(self) -> CaptionCorpus:
         """Draw the images."""

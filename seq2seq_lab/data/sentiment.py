@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.labelled import Example, LabelledCorpus, collect_labelled
 from seq2seq_lab.data.local_files import check_encoding, find_packed, list_folder, read_lines
 from seq2seq_lab.data.text import SplitName, check_shares, find_problem, new_counts, split_by_hash
-from seq2seq_lab.errors import UserError, require
+from seq2seq_lab.errors import UserError
 
 POSITIVE = [
     "brilliant",
@@ -99,7 +100,7 @@ class Sentiment:
 
     path: str | None
     encoding: str | None
-    reviews: int
+    reviews: Count
     validation_share: float
     test_share: float
     seed: int
@@ -107,7 +108,6 @@ class Sentiment:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         check_shares(self.validation_share, self.test_share)
-        require(self.reviews >= 1, "dataset.reviews", self.reviews, "1 or more")
 
     def load(self) -> LabelledCorpus:
         """Read or generate the sentences. Raises `UserError` for files that cannot be used."""

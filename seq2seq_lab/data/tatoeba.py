@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data import text
 from seq2seq_lab.data.corpus import Corpus, ParallelText
 from seq2seq_lab.data.deduplication import count_repeats
@@ -31,8 +32,8 @@ class Tatoeba:
     target: str
     encoding: str | None
     on_bad_pair: text.OnBadPair
-    max_tokens: int | None
-    limit: int | None
+    max_tokens: Count | None
+    limit: Count | None
     validation_share: float
     test_share: float
     cache_dir: str | None
@@ -40,8 +41,6 @@ class Tatoeba:
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
         text.check_languages(self.source, self.target, ("en", "fr"))
-        text.check_positive("dataset.max_tokens", self.max_tokens)
-        text.check_positive("dataset.limit", self.limit)
         text.check_shares(self.validation_share, self.test_share)
 
     def load(self) -> Corpus:

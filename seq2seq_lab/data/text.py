@@ -15,7 +15,7 @@ from seq2seq_lab.data.corpus import ParallelText
 from seq2seq_lab.data.lines import LinesBuilder
 from seq2seq_lab.data.local_files import compose, read_lines
 from seq2seq_lab.data.words import words
-from seq2seq_lab.errors import UserError, did_you_mean, require
+from seq2seq_lab.errors import UserError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -225,8 +225,3 @@ def drop_long_pairs(
             counts["pairs_over_max_tokens"] += 1
         else:
             yield source, target
-
-
-def check_positive(key: str, value: int | None) -> None:
-    """Raise `UserError` for a number below 1; None means unbounded."""
-    require(value is None or value >= 1, key, value, "1 or more, or null for no bound")

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Positive
 from seq2seq_lab.models.attention import AdditiveAttention, BaseAttention, StatefulAdditiveAttention
 from seq2seq_lab.models.encoders.base import Encoder
 
@@ -93,28 +93,20 @@ class Default(Initialization):
 
 
 class Uniform(Initialization):
-    """Every weight and bias from U(-bound, bound) (Sutskever 2014, §3.4; Luong 2015, §4.1).
+    """Every weight and bias from U(-bound, bound) (Sutskever 2014, §3.4; Luong 2015, §4.1)."""
 
-    Raises:
-        ValueError: `bound` is not above 0, or not finite.
-    """
-
-    def __init__(self, bound: float) -> None:
-        self.bound = _positive("bound", bound)
+    def __init__(self, bound: Positive) -> None:
+        self.bound = bound
 
     def draw(self, role: Role, weight: Tensor) -> None:
         nn.init.uniform_(weight, -self.bound, self.bound)
 
 
 class Normal(Initialization):
-    """Every weight from N(0, std²), biases as well or 0.
+    """Every weight from N(0, std²), biases as well or 0."""
 
-    Raises:
-        ValueError: `std` is not above 0, or not finite.
-    """
-
-    def __init__(self, std: float, biases: Literal["zero", "drawn"]) -> None:
-        self.std = _positive("std", std)
+    def __init__(self, std: Positive, biases: Literal["zero", "drawn"]) -> None:
+        self.std = std
         self.biases = biases
 
     def draw(self, role: Role, weight: Tensor) -> None:
@@ -171,8 +163,3 @@ class Lecun(Initialization):
         else:
             inputs = len(weight) if role == "embedding" else weight[0].numel()
             nn.init.normal_(weight, std=1 / math.sqrt(inputs))
-
-
-def _positive(key: str, value: float) -> float:
-    require(0 < value < math.inf, f"initialization.{key}", value, "a number above 0, such as 0.01")
-    return value

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.type_checks import NonNegative, Within
 from seq2seq_lab.models.attention.base import Attention, AttentionFactory
 from seq2seq_lab.models.attention.local import LocalAttention
-from seq2seq_lab.models.attention.none import NoAttention
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes
 from seq2seq_lab.models.masking import masked_mean, padding_mask
 from seq2seq_lab.models.recurrent import RecurrentLayers, RecurrentSpec
@@ -162,7 +162,7 @@ class Attender(Pooling):
         free_steps: optimizer steps without this term. Otherwise it can close all gates early in the training.
 
     Raises:
-        ValueError: the encoder has no final state, an attention function is selected, or `sparsity` is negative.
+        ValueError: the encoder has no final state, or an attention function is selected.
     """
 
     def __init__(
@@ -171,12 +171,10 @@ class Attender(Pooling):
         encoder: EncoderSizes,
         attention: AttentionFactory,
         recurrent: RecurrentSpec,
-        sparsity: float,
-        free_steps: int,
+        sparsity: NonNegative,
+        free_steps: Annotated[int, Within(0)],
     ) -> None:
         super().__init__()
-        if not sparsity >= 0:
-            raise ValueError(f"pooling.sparsity={sparsity} is not allowed. Allowed: 0 or more.")
         self.feature_size = _final_size(encoder, "attender")
         _refuse_attention(attention, encoder, "attender")
         self.layers = RecurrentLayers(recurrent, input_size, bidirectional=True)
@@ -225,7 +223,7 @@ def _refuse_attention(attention: AttentionFactory, encoder: EncoderSizes, poolin
     function = attention(
         query_size=encoder.encoder_output_size, encoder_output_size=encoder.encoder_output_size
     )
-    if not isinstance(function, NoAttention):
+    if function.context_size:
         raise ValueError(
             f"pooling={pooling} does not use attention._target_={type(function).__name__}. Leave attention out, or choose "
             f"pooling=attention."

@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.profiler import record_function
 
+from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.kernels.recurrent import GRU, LSTM, RNN, lacks_lstm, matrix_dtype
 from seq2seq_lab.runtime.compute import Compute
@@ -33,20 +34,13 @@ class RecurrentSpec:
         hidden_size: H of one direction, as in `torch.nn.LSTM`.
         dropout: probability between the layers.
         locked_dropout: one dropout mask per sentence instead of one per token, here and in the rest of the component.
-
-    Raises:
-        ValueError: `num_layers` is below 1.
     """
 
     cell: Cell
-    hidden_size: int
-    num_layers: int
-    dropout: float
+    hidden_size: Count
+    num_layers: Count
+    dropout: Share
     locked_dropout: bool
-
-    def __post_init__(self) -> None:
-        if self.num_layers < 1:
-            raise ValueError(f"num_layers={self.num_layers} must be at least 1.")
 
 
 class RecurrentState(NamedTuple):

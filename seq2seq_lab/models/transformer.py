@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.masking import masked_softmax
 
@@ -31,24 +32,16 @@ class TransformerSpec:
         max_length: number of learned positions; all later positions use the last vector.
         dropout: probability on the output of each sub-layer.
         locked_dropout: one dropout mask per sentence instead of one per token.
-
-    Raises:
-        ValueError: a size or a count is below 1.
     """
 
-    num_layers: int
-    num_heads: int
-    feedforward_size: int
+    num_layers: Count
+    num_heads: Count
+    feedforward_size: Count
     norm: Norm
     positions: PositionKind
-    max_length: int
-    dropout: float
+    max_length: Count
+    dropout: Share
     locked_dropout: bool
-
-    def __post_init__(self) -> None:
-        for name in ("num_layers", "num_heads", "feedforward_size", "max_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
 
 
 class Positions(nn.Module):

@@ -103,12 +103,10 @@ class LengthLimits:
         max_length_factor: an output has at most ⌊max_length_factor · S⌋ + max_length_extra tokens, including `<eos>`.
 
     Raises:
-        ValueError: the limits allow no token, or the minimum is above the maximum.
+        ValueError: the minimum is negative or above the maximum.
     """
 
     def __init__(self, min_length_factor: float, max_length_factor: float, max_length_extra: int) -> None:
-        require(max_length_factor >= 0, "search.max_length_factor", max_length_factor, "0 or more")
-        require(max_length_extra >= 1, "search.max_length_extra", max_length_extra, "1 or more")
         allowed = f"a number from 0 to search.max_length_factor={max_length_factor}"
         require(
             0 <= min_length_factor <= max_length_factor,

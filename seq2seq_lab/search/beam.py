@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import Count, NonNegative
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
 from seq2seq_lab.errors import UserError, require
 from seq2seq_lab.runtime.device import to_host
@@ -28,23 +29,20 @@ class BeamSearch(FrontierSearch):
         nbest: number of outputs per sentence, at most K.
 
     Raises:
-        ValueError: a value out of range, or length limits that no output satisfies; see `LengthLimits`.
+        ValueError: `nbest` is above `size`, or length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(
         self,
-        size: int,
-        length_penalty: float,
-        coverage_penalty: float,
-        nbest: int,
+        size: Count,
+        length_penalty: NonNegative,
+        coverage_penalty: NonNegative,
+        nbest: Count,
         min_length_factor: float,
-        max_length_factor: float,
-        max_length_extra: int,
+        max_length_factor: NonNegative,
+        max_length_extra: Count,
     ) -> None:
-        require(size >= 1, "search.size", size, "1 or more")
-        require(1 <= nbest <= size, "search.nbest", nbest, f"1 to search.size={size}")
-        for key, value in (("length_penalty", length_penalty), ("coverage_penalty", coverage_penalty)):
-            require(value >= 0, f"search.{key}", value, "0 or more")
+        require(nbest <= size, "search.nbest", nbest, f"1 to search.size={size}")
         self.width, self.nbest = size, nbest
         self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import Count, NonNegative
 from seq2seq_lab.search.paths import PathSearch
 
 
@@ -12,7 +13,9 @@ class GreedySearch(PathSearch):
         ValueError: length limits that no output satisfies; see `LengthLimits`.
     """
 
-    def __init__(self, min_length_factor: float, max_length_factor: float, max_length_extra: int) -> None:
+    def __init__(
+        self, min_length_factor: float, max_length_factor: NonNegative, max_length_extra: Count
+    ) -> None:
         super().__init__(1, min_length_factor, max_length_factor, max_length_extra)
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:

@@ -5,8 +5,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import Count, NonNegative
 from seq2seq_lab.data.tokenizers import EOS, PAD, SOS
-from seq2seq_lab.errors import require
 from seq2seq_lab.search.base import Hypothesis, LengthLimits
 from seq2seq_lab.search.frontier import Frontier, FrontierSearch
 
@@ -18,13 +18,12 @@ class PathSearch(FrontierSearch):
         paths: K.
 
     Raises:
-        ValueError: K is below 1, or length limits that no output satisfies; see `LengthLimits`.
+        ValueError: length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(
-        self, paths: int, min_length_factor: float, max_length_factor: float, max_length_extra: int
+        self, paths: int, min_length_factor: float, max_length_factor: NonNegative, max_length_extra: Count
     ) -> None:
-        require(paths >= 1, "search.nbest", paths, "1 or more")
         self.width = paths
         self.limits = LengthLimits(min_length_factor, max_length_factor, max_length_extra)
 

@@ -1,9 +1,11 @@
 """Sampling: tokens drawn from the distribution of the model."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Above, AtMost, Count, NonNegative, Positive
 from seq2seq_lab.runtime.counter_rng import uniform
 from seq2seq_lab.search.paths import PathSearch
 
@@ -22,26 +24,21 @@ class SamplingSearch(PathSearch):
         nbest: number of outputs per sentence, in the order of the draws.
 
     Raises:
-        ValueError: a value out of range, or length limits that no output satisfies; see `LengthLimits`.
+        ValueError: length limits that no output satisfies; see `LengthLimits`.
     """
 
     def __init__(
         self,
-        temperature: float,
-        top_k: int | None,
-        top_p: float,
-        nbest: int,
+        temperature: Positive,
+        top_k: Count | None,
+        top_p: Annotated[float, Above(0), AtMost(1)],
+        nbest: Count,
         seed: int,
         min_length_factor: float,
-        max_length_factor: float,
-        max_length_extra: int,
+        max_length_factor: NonNegative,
+        max_length_extra: Count,
     ) -> None:
         super().__init__(nbest, min_length_factor, max_length_factor, max_length_extra)
-        require(
-            temperature > 0, "search.temperature", temperature, "a number above 0; search=greedy is its limit"
-        )
-        require(top_k is None or top_k >= 1, "search.top_k", top_k, "1 or more, or null for all tokens")
-        require(0 < top_p <= 1, "search.top_p", top_p, "a number above 0 and at most 1")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
     def choose(self, log_probs_AKV: Tensor, index_A: Tensor, t: int) -> Tensor:

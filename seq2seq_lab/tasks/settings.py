@@ -6,7 +6,7 @@ A task takes the settings that it uses as one argument of its constructor, or ea
 from dataclasses import dataclass
 from typing import Annotated
 
-from seq2seq_lab.config.type_checks import Count, Share, Within
+from seq2seq_lab.config.type_checks import Count, NonNegative, Share, Within
 from seq2seq_lab.data.batching import Unit
 from seq2seq_lab.errors import require
 from seq2seq_lab.metrics.segmentation import BleuTokenizer
@@ -62,7 +62,7 @@ class DecodingSettings(SequenceSettings):
         multi_reference: score each input once, against the references of all its examples.
     """
 
-    r_drop: Annotated[float, Within(0)]
+    r_drop: NonNegative
     stop_at_eos: bool
     bleu_tokenizer: BleuTokenizer
     multi_reference: bool

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from seq2seq_lab.config.run_folder import read_manifest, write_manifest
 from seq2seq_lab.config.secrets import mask_secrets
+from seq2seq_lab.config.type_checks import Positive
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import make_numbered_folder
 from seq2seq_lab.runtime.connectivity import find_connection_problem
@@ -62,8 +63,8 @@ class WandbTracker(Logger):
         job_type: str | None,
         tags: Sequence[str],
         log_artifact: bool,
-        init_timeout: float,
-        finish_timeout: float,
+        init_timeout: Positive,
+        finish_timeout: Positive,
         folder: Path,
         config: Mapping[str, object],
         flat: Mapping[str, object],

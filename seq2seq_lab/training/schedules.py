@@ -6,9 +6,9 @@ A schedule has no state: `Plateau` reads the scores of the validations, which th
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Above, Count, NonNegative, Share, Within
 
 
 class Score(NamedTuple):
@@ -56,8 +56,7 @@ class Constant(Schedule):
 class Warmup(Schedule):
     """Linear warm-up over `warmup_steps` steps, then constant."""
 
-    def __init__(self, warmup_steps: int) -> None:
-        require(warmup_steps >= 0, "schedule.warmup_steps", warmup_steps, "0 or more")
+    def __init__(self, warmup_steps: Annotated[int, Within(0)]) -> None:
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
@@ -67,8 +66,7 @@ class Warmup(Schedule):
 class InverseSquareRoot(Schedule):
     """Linear warm-up, then ∝ 1/√step (Vaswani 2017, eq. 3); the full rate is reached at `warmup_steps`."""
 
-    def __init__(self, warmup_steps: int) -> None:
-        require(warmup_steps >= 1, "schedule.warmup_steps", warmup_steps, "1 or more")
+    def __init__(self, warmup_steps: Count) -> None:
         self.warmup_steps = warmup_steps
 
     def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
@@ -78,9 +76,9 @@ class InverseSquareRoot(Schedule):
 class Cosine(Schedule):
     """Linear warm-up over a share of the run, then half a cosine down to `final_factor` (Loshchilov 2017)."""
 
-    def __init__(self, warmup_share: float, final_factor: float) -> None:
-        self.warmup_share = _share("schedule.warmup_share", warmup_share)
-        self.final_factor = _factor("schedule.final_factor", final_factor)
+    def __init__(self, warmup_share: Share, final_factor: NonNegative) -> None:
+        self.warmup_share = warmup_share
+        self.final_factor = final_factor
 
     def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         warmup = self.warmup_share * total
@@ -99,21 +97,15 @@ class OneCycle(Schedule):
 
     def __init__(
         self,
-        warmup_share: float,
-        initial_factor: float,
-        final_factor: float,
-        momentum: Sequence[float] | None,
+        warmup_share: Share,
+        initial_factor: NonNegative,
+        final_factor: NonNegative,
+        momentum: tuple[Share, Share] | None,
     ) -> None:
-        self.warmup_share = _share("schedule.warmup_share", warmup_share)
-        self.initial_factor = _factor("schedule.initial_factor", initial_factor)
-        self.final_factor = _factor("schedule.final_factor", final_factor)
-        require(
-            momentum is None or (len(momentum) == 2 and all(0 <= value < 1 for value in momentum)),
-            "schedule.momentum",
-            momentum,
-            "null, or two numbers, each at least 0 and less than 1",
-        )
-        self.momentum_bounds = None if momentum is None else (momentum[0], momentum[1])
+        self.warmup_share = warmup_share
+        self.initial_factor = initial_factor
+        self.final_factor = final_factor
+        self.momentum_bounds = momentum
 
     def factor(self, step: int, total: int, history: Sequence[Score]) -> float:
         return self._cycle(step, total, self.initial_factor, 1.0, self.final_factor)
@@ -134,9 +126,7 @@ class OneCycle(Schedule):
 class Plateau(Schedule):
     """Multiplies by `factor` whenever the score has not improved for more than `patience` validations."""
 
-    def __init__(self, factor: float, patience: int) -> None:
-        require(0 < factor < 1, "schedule.factor", factor, "a number above 0 and below 1")
-        require(patience >= 0, "schedule.patience", patience, "0 or more")
+    def __init__(self, factor: Annotated[float, Above(0, 1)], patience: Annotated[int, Within(0)]) -> None:
         self.reduction = factor
         self.patience = patience
 
@@ -148,16 +138,6 @@ class Plateau(Schedule):
             if waited > self.patience:
                 factor, waited = factor * self.reduction, 0
         return factor
-
-
-def _share(key: str, value: float) -> float:
-    require(0 <= value < 1, key, value, "at least 0 and less than 1, a share of the run")
-    return value
-
-
-def _factor(key: str, value: float) -> float:
-    require(value >= 0, key, value, "0 or more")
-    return value
 
 
 def _cosine(start: float, end: float, share: float) -> float:

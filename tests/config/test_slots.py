@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import command_line
 import pytest
 import torch
 from hydra import compose
+from omegaconf import OmegaConf
 
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.schema import SLOTS, Config, Precision, typed
@@ -26,6 +28,8 @@ from seq2seq_lab.tasks.parts import build_dataset, build_search, build_task, bui
 from seq2seq_lab.tasks.translation.evaluation import METRICS, TranslationEvaluator, TranslationSplit
 from seq2seq_lab.tracking.parts import build_logger
 from seq2seq_lab.training.parts import build_optimizer, build_schedule, trainer_settings
+
+CONF = Path(__file__).parents[2] / "conf"
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +146,91 @@ def test_the_fields_of_a_dataclass_are_settings_unless_the_program_passes_it(
             check_slot("window", slot | {key: value}, kinds)
 
 
+RANGES = {
+    "attention=additive": {"size": [0, -3]},
+    "attention=scaled_dot": {"size": [0]},
+    "attention=location": {"max_length": [0]},
+    "attention=local": {"size": [0], "window": [0]},
+    "attention=location_sensitive": {"size": [0], "filters": [0], "width": [0]},
+    "attention=coverage": {"size": [0]},
+    "encoder=bigru": {"num_layers": [0], "hidden_size": [0], "dropout": [-0.1, 1.0]},
+    "encoder=convolutional": {"channels": [[8, 0]], "strides": [[0, 1]], "size": [0]},
+    "encoder=transformer": {
+        key: [0] for key in ("num_layers", "num_heads", "feedforward_size", "max_length")
+    },
+    "decoder=luong": {"num_layers": [0], "attentional_size": [0]},
+    "decoder=conditional": {"attentional_size": [0]},
+    "readout=deep": {"size": [0]},
+    "pooling=attender": {"sparsity": [-0.1, math.nan], "free_steps": [-1]},
+    "initialization=uniform": {"bound": [0.0, -0.1, math.inf, math.nan]},
+    "initialization=normal": {"std": [0.0, -0.1, math.inf, math.nan]},
+    "teacher_forcing=constant": {"ratio": [-0.1, 1.1, math.nan]},
+    "teacher_forcing=linear": {"start": [-0.1, 1.1], "end": [-0.1, 1.1], "steps": [0, -3]},
+    "teacher_forcing=exponential": {"half_at": [0]},
+    "teacher_forcing=inverse_sigmoid": {"half_at": [0]},
+    "schedule=warmup": {"warmup_steps": [-1]},
+    "schedule=inverse_sqrt": {"warmup_steps": [0]},
+    "schedule=cosine": {"warmup_share": [-0.1, 1.0], "final_factor": [-0.5]},
+    "schedule=one_cycle": {
+        "warmup_share": [-0.1, 1.0],
+        "initial_factor": [-0.04],
+        "final_factor": [-1.0],
+        "momentum": [[0.9], [0.85, 1.0]],
+    },
+    "schedule=plateau": {"factor": [-1.0, 0.0, 1.0], "patience": [-1]},
+    "search=greedy": {"max_length_factor": [-0.1], "max_length_extra": [0]},
+    "search=sampling": {
+        "temperature": [0.0],
+        "top_k": [0],
+        "top_p": [0.0, 1.1],
+        "nbest": [0],
+        "max_length_factor": [-0.1],
+        "max_length_extra": [0],
+    },
+    "search=beam": {
+        "size": [0],
+        "length_penalty": [-1.0],
+        "coverage_penalty": [-1.0],
+        "nbest": [0],
+        "max_length_factor": [-0.1],
+        "max_length_extra": [0],
+    },
+    "tokenizer=word": {"min_frequency": [0], "max_size": [4]},
+    "tokenizer=char": {"min_frequency": [0], "max_size": [4]},
+    "tokenizer=whitespace": {"min_frequency": [0], "max_size": [4]},
+    "tokenizer=spacy": {"min_frequency": [0], "max_size": [4]},
+    "tokenizer=bpe": {"vocab_size": [259], "min_frequency": [0], "dropout": [-0.1, 1.5]},
+    "tokenizer=unigram": {"vocab_size": [259]},
+    "dataset=grammar": {
+        **{key: [0, -5] for key in ("train", "validation", "test")},
+        "test_compositional": [-1],
+        "max_depth": [-1],
+        "held_out_share": [-0.1, 0.51, 1],
+    },
+    "dataset=dialogue": {key: [0] for key in ("train", "validation", "test", "max_distance")}
+    | {"overwritten": [-0.1, 1.5]},
+    "dataset=scenes": {key: [0] for key in ("train", "validation", "test")} | {"max_shapes": [0, 5]},
+    "dataset=image_folder": {"size": [7]},
+    "dataset=names": {"names": [0]},
+    "dataset=sentiment": {"reviews": [0]},
+    "dataset=monolingual": {key: [0] for key in ("train", "validation", "test")} | {"max_depth": [-1]},
+    "dataset=tatoeba": {"max_tokens": [0], "limit": [0, -1]},
+    "dataset=multi30k": {"limit": [0]},
+    "dataset=parallel": {"max_tokens": [0], "limit": [0]},
+}
+
+
+@pytest.mark.parametrize("choice", RANGES)
+def test_numbers_out_of_range_are_refused(choice: str) -> None:
+    group, _, name = choice.partition("=")
+    target = OmegaConf.load(CONF / group / f"{name}.yaml")["_target_"]
+    for key, values in RANGES[choice].items():
+        for value in values:
+            with pytest.raises(UserError) as raised:
+                check_slot(group, {"_target_": target, key: value}, KINDS)
+            assert str(raised.value).startswith(f"{group}.{key}={value} is not allowed. Allowed: ")
+
+
 def test_of_a_protocol_the_methods_are_asked_for() -> None:
     class Some:
         def load(self) -> None: ...
@@ -153,11 +242,8 @@ def test_of_a_protocol_the_methods_are_asked_for() -> None:
 def test_mistakes_that_constructors_find_are_the_users(config: Config) -> None:
     for slot, key, value, said in (
         ("optimizer", "lr", -1.0, "optimizer: Invalid learning rate: -1.0. Its settings: "),
-        ("attention", "size", -3, "attention.size=-3"),
-        ("teacher_forcing", "ratio", 2.0, "teacher_forcing.ratio=2.0"),
-        ("dataset", "train", 0, "dataset.train=0"),
-        ("tokenizer", "min_frequency", 0, "tokenizer.min_frequency=0"),
-        ("schedule", "warmup_share", 2.0, "schedule.warmup_share=2.0"),
+        ("dataset", "train", 10**9, "dataset.train=1000000000: "),
+        ("search", "min_length_factor", -1.0, "search.min_length_factor=-1.0"),
     ):
         changed = copy.deepcopy(config)
         getattr(changed, slot)[key] = value

@@ -66,12 +66,6 @@ def test_dialogues_are_a_function_of_the_seed_and_not_of_other_splits() -> None:
     assert first.validation.source != other.validation.source
 
 
-@pytest.mark.parametrize("setting", [{"train": 0}, {"max_distance": 0}, {"overwritten": 1.5}])
-def test_values_out_of_range_are_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"dataset.{next(iter(setting))}"):
-        dialogues(**setting)
-
-
 LINES = [
     json.dumps(["how are  you ?", "fine .", "good ."]),
     json.dumps([{"speaker": "ann", "text": "hi"}, {"speaker": "bob", "text": "hello"}, {"text": "bye"}]),

@@ -133,7 +133,6 @@ def test_no_test_set_no_folder_and_an_empty_split_are_errors(tmp_path):
         ({"source": "dee"}, r"dataset\.source=dee .*Did you mean 'de'\?"),
         ({"target": "cs"}, r"dataset\.target=cs .*de, en, fr"),
         ({"target": "de"}, r"dataset\.source=de and dataset\.target=de"),
-        ({"limit": 0}, r"dataset\.limit=0 "),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(changes, message):

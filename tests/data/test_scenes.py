@@ -58,12 +58,6 @@ def test_the_shapes_differ() -> None:
     assert masks[1].all()
 
 
-@pytest.mark.parametrize("setting", [{"train": 0}, {"max_shapes": 5}])
-def test_values_out_of_range_are_refused(setting: dict[str, int]) -> None:
-    with pytest.raises(UserError, match=f"dataset.{next(iter(setting))}"):
-        scenes(**setting)
-
-
 def write_folder(folder: Path, lines: list[str]) -> ImageFolder:
     for number, color in enumerate(("red", "blue", "lime")):
         Image.new("RGB", (20, 10 + number), color).save(folder / f"{number}.png")

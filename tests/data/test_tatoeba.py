@@ -116,8 +116,6 @@ def test_bad_lines_are_an_error_by_default(file):
     [
         ({"source": "fra"}, r"dataset\.source=fra .*Did you mean 'fr'\?"),
         ({"source": "fr"}, r"dataset\.source=fr and dataset\.target=fr"),
-        ({"max_tokens": 0}, r"dataset\.max_tokens=0"),
-        ({"limit": -1}, r"dataset\.limit=-1"),
         ({"validation_share": 0.0}, r"dataset\.validation_share=0\.0"),
         ({"validation_share": 0.5, "test_share": 0.5}, r"dataset\.test_share=0\.5"),
     ],

@@ -277,7 +277,6 @@ SPEC = RecurrentSpec(cell="gru", hidden_size=4, num_layers=1, dropout=0.0, locke
             ),
         ),
         ("pooling=attender", lambda: Attender(4, SIZES, additive, SPEC, 0.1, 0)),
-        (r"pooling\.sparsity", lambda: Attender(4, SIZES, NoAttention, SPEC, -0.1, 0)),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(key: str, make: Any) -> None:

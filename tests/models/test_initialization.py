@@ -275,21 +275,3 @@ def test_without_memory(path: Path) -> None:
     """Parts are checked in this way before data is read."""
     with torch.device("meta"):
         initialization(path)(Model())
-
-
-@pytest.mark.parametrize("value", [0.0, -0.1, float("inf"), float("nan")])
-def test_a_width_that_is_none_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match=rf"initialization\.bound={value} .* above 0"):
-        Uniform(value)
-    with pytest.raises(ValueError, match=rf"initialization\.std={value} .* above 0"):
-        Normal(value, "zero")
-
-
-def test_a_model_is_built_with_it() -> None:
-    config = small_config()
-    config.initialization = {"_target_": f"{Uniform.__module__}.Uniform", "bound": 0.08}
-    for name, weight in small_model(config).named_parameters():
-        assert weight.abs().max() <= 0.08, name
-        assert weight.any(), name
-    config.initialization["bound"] = 3.0
-    assert all(weight.abs().max() > 1 for weight in small_model(config).parameters())

@@ -201,10 +201,7 @@ def test_coverage_needs_attention() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ((0, 0.0, 0.0, 1, 0.0, 1.0, 1), r"search\.size=0 "),
         ((2, 0.0, 0.0, 3, 0.0, 1.0, 1), r"search\.nbest=3 .*search\.size=2"),
-        ((2, -1.0, 0.0, 1, 0.0, 1.0, 1), r"search\.length_penalty=-1\.0 "),
-        ((2, 0.0, -1.0, 1, 0.0, 1.0, 1), r"search\.coverage_penalty=-1\.0 "),
         ((2, 0.0, 0.0, 1, 1.5, 1.0, 1), r"search\.min_length_factor=1\.5 .*=1\.0"),
     ],
 )

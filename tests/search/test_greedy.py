@@ -161,12 +161,3 @@ def test_without_weights(with_weights: bool, attends: bool) -> None:
     (found,) = search([4], with_weights=with_weights, attends=attends)
     assert found.tokens == [5, 6]
     assert found.weights_TS is None
-
-
-@pytest.mark.parametrize(
-    ("factor", "extra", "message"),
-    [(-0.1, 1, r"search\.max_length_factor=-0.1 "), (1.0, 0, r"search\.max_length_extra=0 ")],
-)
-def test_a_limit_without_tokens_is_refused(factor: float, extra: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GreedySearch(0.0, factor, extra)

@@ -110,17 +110,3 @@ def test_a_draw_depends_on_seed_and_sentence_and_not_on_the_batch() -> None:
         assert [h.tokens for h in drawn] == [h.tokens for h in found[row]]
     alone.index_B[0] = 9
     assert [h.tokens for h in sampling(nbest=3)(model, alone, False)[0]] != [h.tokens for h in found[3]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": 0.0}, r"search\.temperature=0\.0 .*search=greedy"),
-        ({"top_k": 0}, r"search\.top_k=0 "),
-        ({"top_p": 0.0}, r"search\.top_p=0\.0 "),
-        ({"nbest": 0}, r"search\.nbest=0 "),
-    ],
-)
-def test_values_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        sampling(**settings)  # type: ignore[arg-type]

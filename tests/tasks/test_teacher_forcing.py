@@ -236,28 +236,6 @@ def test_the_files_in_conf_never_rise_and_stay_probabilities(path: Path) -> None
         assert curve[1500] < 0.2
 
 
-@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
-def test_a_ratio_that_is_no_probability_is_refused(ratio: float) -> None:
-    for key, make in (
-        ("ratio", lambda: Constant(ratio, "token")),
-        ("start", lambda: Linear(ratio, 0.0, 10, "token")),
-        ("end", lambda: Linear(1.0, ratio, 10, "token")),
-    ):
-        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={ratio} .* 0 .* to 1"):
-            make()
-
-
-@pytest.mark.parametrize("steps", [0, -3])
-def test_a_number_of_updates_below_1_is_refused(steps: int) -> None:
-    for key, make in (
-        ("steps", lambda: Linear(1.0, 0.0, steps, "token")),
-        ("half_at", lambda: Exponential(steps, "token")),
-        ("half_at", lambda: InverseSigmoid(steps, "token")),
-    ):
-        with pytest.raises(ValueError, match=rf"teacher_forcing\.{key}={steps} .*1 or more"):
-            make()
-
-
 def test_a_ratio_that_would_rise_is_refused() -> None:
     with pytest.raises(ValueError, match=r"teacher_forcing\.end=0\.5 .* 0 to 0\.2.*teacher_forcing\.start"):
         Linear(0.2, 0.5, 10, "token")

@@ -159,25 +159,3 @@ def test_plateau_compares_equal_values_by_their_losses() -> None:
     assert [plateau.factor(7, 100, scores[:count]) for count in range(7)] == [1.0] * 6 + [0.5]
     assert Score.of(1.0, 9.0) > Score.of(1.0, None)
     assert Score.of(1.0, None) > Score.of(0.0, 9.0)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Warmup(-1), r"schedule\.warmup_steps=-1 "),
-        (lambda: InverseSquareRoot(0), r"schedule\.warmup_steps=0 "),
-        (lambda: Cosine(1.0, 0.0), r"schedule\.warmup_share=1.0 .*"),
-        (lambda: Cosine(0.1, -0.5), r"schedule\.final_factor=-0.5 "),
-        (lambda: OneCycle(-0.1, 0.04, 0.0, None), r"schedule\.warmup_share=-0.1 "),
-        (lambda: OneCycle(0.1, -0.04, 0.0, None), r"schedule\.initial_factor=-0.04 "),
-        (lambda: OneCycle(0.1, 0.04, -1.0, None), r"schedule\.final_factor=-1.0 "),
-        (lambda: OneCycle(0.1, 0.04, 0.0, [0.9]), r"schedule\.momentum=\[0.9\] "),
-        (lambda: OneCycle(0.1, 0.04, 0.0, [0.85, 1.0]), r"schedule\.momentum="),
-        (lambda: Plateau(-1.0, 0), r"schedule\.factor=-1.0 "),
-        (lambda: Plateau(1.0, 0), r"schedule\.factor=1.0 "),
-        (lambda: Plateau(0.5, -1), r"schedule\.patience=-1 "),
-    ],
-)
-def test_refused(make: Callable[[], Schedule], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()

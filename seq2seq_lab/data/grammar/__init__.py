@@ -8,8 +8,9 @@ English: negation, pronouns before the verb, agreement of the participle, questi
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from seq2seq_lab.config.type_checks import AtMost, Count, Within
 from seq2seq_lab.data.corpus import Corpus, Gold, ParallelText
 from seq2seq_lab.data.grammar.clauses import Clauses
 from seq2seq_lab.data.grammar.phrase import Combination, english_text, french_text, gold
@@ -41,26 +42,19 @@ class Grammar:
     at least one (after Lake and Baroni 2018, arXiv:1711.00350). Each word of a held-out combination also occurs in other
     combinations. `test_compositional` 0 omits this test set.
 
-    Raises `UserError` for values out of range, and for a `test_compositional` without held-out combinations.
+    Raises `UserError` for more sentences than the grammar is certain to have, and for a `test_compositional` without
+    held-out combinations.
     """
 
-    train: int
-    validation: int
-    test: int
-    test_compositional: int
-    held_out_share: float
+    train: Count
+    validation: Count
+    test: Count
+    test_compositional: Annotated[int, Within(0)]
+    held_out_share: Annotated[float, Within(0), AtMost(MOST_HELD_OUT)]
     seed: int
-    max_depth: int
+    max_depth: Annotated[int, Within(0)]
 
     def __post_init__(self) -> None:
-        least = {"train": 1, "validation": 1, "test": 1, "test_compositional": 0, "max_depth": 0}
-        for key, bound in least.items():
-            if (value := getattr(self, key)) < bound:
-                raise UserError(f"dataset.{key}={value} is too small: give {bound} or more.")
-        if not 0 <= self.held_out_share <= MOST_HELD_OUT:
-            raise UserError(
-                f"dataset.held_out_share={self.held_out_share} is not between 0 and {MOST_HELD_OUT}."
-            )
         if self.test_compositional > 0 and (self.held_out_share == 0 or self.max_depth == 0):
             raise UserError(
                 f"dataset.test_compositional={self.test_compositional} needs held-out combinations, but "

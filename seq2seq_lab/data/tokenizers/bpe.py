@@ -13,9 +13,9 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.tokenizers.base import SPECIALS
-from seq2seq_lab.data.tokenizers.byte_level import ByteLevelTokenizer
-from seq2seq_lab.errors import require
+from seq2seq_lab.data.tokenizers.byte_level import ByteLevelTokenizer, VocabSize
 
 # White space and the text up to the next: the library always cuts such a segment in the same way.
 # U+001C to U+001F are white space for Python but not for the library.
@@ -33,7 +33,7 @@ class BpeTokenizer(ByteLevelTokenizer):
     """
 
     def __init__(
-        self, joint: bool, lowercase: bool, vocab_size: int, min_frequency: int, dropout: float
+        self, joint: bool, lowercase: bool, vocab_size: VocabSize, min_frequency: Count, dropout: Probability
     ) -> None:
         """Set the bounds of the vocabulary, and the dropout.
 
@@ -41,13 +41,8 @@ class BpeTokenizer(ByteLevelTokenizer):
             vocab_size: the greatest number of types, including the special tokens and the 256 bytes.
             min_frequency: pairs with fewer occurrences are not merged.
             dropout: the probability that `sample` omits a possible merge at a step.
-
-        Raises:
-            UserError: a value is out of range.
         """
         super().__init__(joint, lowercase, vocab_size)
-        require(min_frequency >= 1, "tokenizer.min_frequency", min_frequency, "1 or more")
-        require(0 <= dropout <= 1, "tokenizer.dropout", dropout, "a probability, for example 0.1")
         self.min_frequency = min_frequency
         self.dropout = dropout
 

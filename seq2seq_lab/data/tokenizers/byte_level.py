@@ -1,17 +1,19 @@
 """Base of tokenizers over bytes: every text has an encoding, and decoding returns the exact text."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import Model
 
+from seq2seq_lab.config.type_checks import Within
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.languages import CASES
 from seq2seq_lab.data.tokenizers.base import EOS, PAD, SOS, SPECIALS, UNK, Tokenizer, visible
-from seq2seq_lab.errors import require
 
 NUM_BYTES = 256
+VocabSize = Annotated[int, Within(len(SPECIALS) + NUM_BYTES)]
 # GPT-2's expression, with marks, joiners and soft hyphens after the letter that they belong to. It is saved with the
 # vocabulary: earlier runs keep GPT-2's own.
 _MARKS = r"[\p{M}\x{200C}\x{200D}\x{00AD}\x{180E}\x{2060}\x{FEFF}]"
@@ -38,18 +40,12 @@ class ByteLevelTokenizer(Tokenizer):
     word is the same type at the start of a line. A subclass trains one of the library's models.
     """
 
-    def __init__(self, joint: bool, lowercase: bool, vocab_size: int) -> None:
+    def __init__(self, joint: bool, lowercase: bool, vocab_size: VocabSize) -> None:
         """Set the bounds of the vocabulary.
 
         Args:
             vocab_size: the greatest number of types, including the special tokens and the 256 bytes.
-
-        Raises:
-            UserError: `vocab_size` is too small for these.
         """
-        smallest = len(SPECIALS) + NUM_BYTES
-        allowed = f"{smallest} or more: {len(SPECIALS)} special tokens and {NUM_BYTES} bytes are always types"
-        require(vocab_size >= smallest, "tokenizer.vocab_size", vocab_size, allowed)
         self.joint = joint
         self.lowercase = lowercase
         self.vocab_size = vocab_size

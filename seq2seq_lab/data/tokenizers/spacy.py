@@ -4,8 +4,15 @@ from collections.abc import Iterator, Mapping
 from pkgutil import iter_modules
 from typing import Any
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.data.languages import lowercase
-from seq2seq_lab.data.tokenizers.vocabulary import ESCAPED_JOINER, JOINER, JoinedTokenizer, is_word_letter
+from seq2seq_lab.data.tokenizers.vocabulary import (
+    ESCAPED_JOINER,
+    JOINER,
+    JoinedTokenizer,
+    MaxSize,
+    is_word_letter,
+)
 from seq2seq_lab.errors import UserError, did_you_mean
 
 
@@ -25,8 +32,8 @@ class SpacyTokenizer(JoinedTokenizer):
         *,
         joint: bool,
         lowercase: bool,
-        min_frequency: int,
-        max_size: int | None,
+        min_frequency: Count,
+        max_size: MaxSize | None,
         joiners: bool,
         languages: Mapping[str, str] | None,
     ) -> None:

@@ -3,10 +3,12 @@
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
 
 import tokenizers
 from tokenizers.models import WordLevel
 
+from seq2seq_lab.config.type_checks import Above, Count
 from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers.base import (
     EOS,
@@ -17,7 +19,8 @@ from seq2seq_lab.data.tokenizers.base import (
     Tokenizer,
     visible,
 )
-from seq2seq_lab.errors import require
+
+MaxSize = Annotated[int, Above(len(SPECIALS))]
 
 JOINER = "￭"
 # A joiner in the text is replaced with this, because a token may begin or end with a joiner.
@@ -30,23 +33,13 @@ class VocabularyTokenizer(Tokenizer):
     A subclass implements how a line is cut (`_pieces`) and which tokens have a space between them (`_apart`).
     """
 
-    def __init__(self, joint: bool, lowercase: bool, min_frequency: int, max_size: int | None) -> None:
+    def __init__(self, joint: bool, lowercase: bool, min_frequency: Count, max_size: MaxSize | None) -> None:
         """Set the bounds of the vocabulary.
 
         Args:
             min_frequency: tokens with fewer occurrences are unknown.
             max_size: the greatest number of types, including the four special tokens; None means unbounded.
-
-        Raises:
-            UserError: a value is out of range.
         """
-        require(min_frequency >= 1, "tokenizer.min_frequency", min_frequency, "1 or more")
-        require(
-            max_size is None or max_size > len(SPECIALS),
-            "tokenizer.max_size",
-            max_size,
-            f"more than {len(SPECIALS)}, the number of special tokens, or null for no bound",
-        )
         self.joint = joint
         self.lowercase = lowercase
         self.min_frequency = min_frequency

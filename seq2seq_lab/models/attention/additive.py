@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seq2seq_lab.models.attention.base import Attention, check_positive
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.models.attention.base import Attention
 
 # Largest B·T·S·K of the sums computed at once: fits in a CPU's cache, or in the memory of a GPU.
 CPU_SUMS, GPU_SUMS = 2**17, 2**27
@@ -19,9 +20,9 @@ class AdditiveAttention(Attention):
         size: d_a, the size of W s and U h_j.
     """
 
-    def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
+    def __init__(self, query_size: int, encoder_output_size: int, size: Count) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.key = nn.Linear(encoder_output_size, check_positive("size", size))
+        self.key = nn.Linear(encoder_output_size, size)
         self.query = nn.Linear(query_size, size, bias=False)
         self.energy = nn.Linear(size, 1, bias=False)
 

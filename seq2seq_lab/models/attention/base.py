@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import require
 from seq2seq_lab.models.masking import masked_softmax
 from seq2seq_lab.models.selectable import Selectable
 from seq2seq_lab.models.source import Source
@@ -205,16 +204,6 @@ def regroup(x_NTX: Tensor, rows: int) -> Tensor:
 def repeat_rows(x_B: Tensor, rows: int) -> Tensor:
     """Return x_N: each row of a sentence once for each of its K = rows / B hypotheses."""
     return x_B if len(x_B) == rows else x_B.repeat_interleave(rows // len(x_B), dim=0)
-
-
-def check_positive(key: str, value: int) -> int:
-    """Return the value of `attention.KEY`.
-
-    Raises:
-        ValueError: it is below 1.
-    """
-    require(value >= 1, f"attention.{key}", value, "1 or more")
-    return value
 
 
 class AttentionFactory(Protocol):

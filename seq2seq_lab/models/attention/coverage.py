@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
 
 
@@ -14,7 +15,7 @@ class CoverageAttention(StatefulAdditiveAttention):
         size: d_a, the size of W s and U h_j.
     """
 
-    def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
+    def __init__(self, query_size: int, encoder_output_size: int, size: Count) -> None:
         super().__init__(query_size, encoder_output_size, size, cumulative=True)
         self.coverage = nn.Linear(1, size, bias=False)
 

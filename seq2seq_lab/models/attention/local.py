@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import AttentionState, check_positive, regroup, repeat_rows
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.models.attention.base import AttentionState, regroup, repeat_rows
 from seq2seq_lab.models.attention.multiplicative import MultiplicativeAttention
 from seq2seq_lab.models.masking import masked_softmax
 from seq2seq_lab.models.source import Source
@@ -28,15 +29,15 @@ class LocalAttention(MultiplicativeAttention):
         self,
         query_size: int,
         encoder_output_size: int,
-        size: int,
-        window: int,
+        size: Count,
+        window: Count,
         alignment: Literal["predicted", "monotonic"],
     ) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.window = check_positive("window", window)
+        self.window = window
         self.center: nn.Module | None = None
         if alignment == "predicted":
-            hidden = nn.Linear(query_size, check_positive("size", size), bias=False)
+            hidden = nn.Linear(query_size, size, bias=False)
             self.center = nn.Sequential(hidden, nn.Tanh(), nn.Linear(size, 1, bias=False))
 
     def weigh(

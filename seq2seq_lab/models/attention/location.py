@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seq2seq_lab.models.attention.base import Attention, check_positive
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.models.attention.base import Attention
 
 
 class LocationAttention(Attention):
@@ -19,10 +20,10 @@ class LocationAttention(Attention):
     """
 
     def __init__(
-        self, query_size: int, encoder_output_size: int, embedding_size: int, max_length: int
+        self, query_size: int, encoder_output_size: int, embedding_size: Count, max_length: Count
     ) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.longest_source = check_positive("max_length", max_length) + 2
+        self.longest_source = max_length + 2
         self.position = nn.Linear(embedding_size + query_size, self.longest_source, bias=False)
 
     def project(self, encoder_outputs_BSM: Tensor) -> Tensor:

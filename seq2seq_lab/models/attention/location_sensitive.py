@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import check_positive
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.models.attention.stateful_additive import StatefulAdditiveAttention
 
 
@@ -24,15 +24,15 @@ class LocationSensitiveAttention(StatefulAdditiveAttention):
         query_size: int,
         encoder_output_size: int,
         *,
-        size: int,
-        filters: int,
-        width: int,
+        size: Count,
+        filters: Count,
+        width: Count,
         cumulative: bool,
     ) -> None:
         super().__init__(query_size, encoder_output_size, size, cumulative)
-        if check_positive("width", width) % 2 == 0:
+        if width % 2 == 0:
             raise ValueError(f"attention.width={width} must be odd, so that a filter has a center.")
-        self.filters = nn.Conv1d(1, check_positive("filters", filters), width, padding=width // 2, bias=False)
+        self.filters = nn.Conv1d(1, filters, width, padding=width // 2, bias=False)
         self.location = nn.Linear(filters, size, bias=False)
 
     def features(self, weights_NS: Tensor) -> Tensor:

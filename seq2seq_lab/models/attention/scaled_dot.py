@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import Attention, check_positive
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.models.attention.base import Attention
 
 
 class ScaledDotAttention(Attention):
@@ -15,9 +16,9 @@ class ScaledDotAttention(Attention):
         size: d, the size of the projected key and query.
     """
 
-    def __init__(self, query_size: int, encoder_output_size: int, size: int) -> None:
+    def __init__(self, query_size: int, encoder_output_size: int, size: Count) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.key = nn.Linear(encoder_output_size, check_positive("size", size), bias=False)
+        self.key = nn.Linear(encoder_output_size, size, bias=False)
         self.query = nn.Linear(query_size, size, bias=False)
         self.scale = 1 / math.sqrt(size)
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.models.attention.base import StatefulAttention, check_positive
+from seq2seq_lab.config.type_checks import Count
+from seq2seq_lab.models.attention.base import StatefulAttention
 from seq2seq_lab.models.source import Source
 
 
@@ -28,9 +29,9 @@ class StatefulAdditiveAttention(StatefulAttention):
         cumulative: read the sum of all earlier weights, not those of the last step.
     """
 
-    def __init__(self, query_size: int, encoder_output_size: int, size: int, cumulative: bool) -> None:
+    def __init__(self, query_size: int, encoder_output_size: int, size: Count, cumulative: bool) -> None:
         super().__init__(query_size, encoder_output_size)
-        self.key = nn.Linear(encoder_output_size, check_positive("size", size))
+        self.key = nn.Linear(encoder_output_size, size)
         self.query = nn.Linear(query_size, size, bias=False)
         self.energy = nn.Linear(size, 1, bias=False)
         self.cumulative = cumulative

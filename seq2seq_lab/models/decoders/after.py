@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.models.attention.base import AttentionFactory, AttentionState
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder, check_source_is_read, stack_steps
@@ -37,10 +37,10 @@ class AttendAfterDecoder(RecurrentDecoder):
         encoder: EncoderSizes,
         attention: AttentionFactory,
         recurrent: RecurrentSpec,
-        attentional_size: int | None,
+        attentional_size: Count | None,
         input_feeding: bool,
         bridge: BridgeKind,
-        state_dropout: float,
+        state_dropout: Share,
     ) -> None:
         super().__init__()
         if input_feeding and attentional_size is None:
@@ -48,12 +48,6 @@ class AttendAfterDecoder(RecurrentDecoder):
                 "decoder.input_feeding=true needs the attentional layer, but decoder.attentional_size is "
                 "null. Set decoder.attentional_size=${model.hidden_size}, or decoder=luong_feeding."
             )
-        require(
-            attentional_size is None or attentional_size >= 1,
-            "decoder.attentional_size",
-            attentional_size,
-            "1 or more, or null for no attentional layer",
-        )
         hidden_size = recurrent.hidden_size
         self.fed_size = attentional_size if input_feeding and attentional_size is not None else 0
         self.layers = RecurrentLayers(recurrent, input_size + self.fed_size, bidirectional=False)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from seq2seq_lab.config.type_checks import Share
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder, check_source_is_read
@@ -41,7 +42,7 @@ class AttendBeforeDecoder(RecurrentDecoder):
         rectified_input: bool,
         output: Sequence[OutputPart],
         bridge: BridgeKind,
-        state_dropout: float,
+        state_dropout: Share,
     ) -> None:
         super().__init__()
         self.attention = attention(

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.models.attention.base import AttentionFactory
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder
@@ -37,9 +37,9 @@ class AttendBetweenDecoder(RecurrentDecoder):
         encoder: EncoderSizes,
         attention: AttentionFactory,
         recurrent: RecurrentSpec,
-        attentional_size: int,
+        attentional_size: Count,
         bridge: BridgeKind,
-        state_dropout: float,
+        state_dropout: Share,
     ) -> None:
         super().__init__()
         if recurrent.num_layers != 1:
@@ -48,7 +48,6 @@ class AttendBetweenDecoder(RecurrentDecoder):
                 f"decoder of one layer. Set decoder.num_layers=1 (and model.bridge=mean if the encoder has more), or "
                 f"decoder=luong."
             )
-        require(attentional_size >= 1, "decoder.attentional_size", attentional_size, "1 or more")
         self.attention = attention(
             query_size=recurrent.hidden_size, encoder_output_size=encoder.encoder_output_size
         )

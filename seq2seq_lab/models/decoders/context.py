@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import Share
 from seq2seq_lab.models.attention.base import AttentionFactory, repeat_rows
 from seq2seq_lab.models.bridge import Bridge, BridgeKind
 from seq2seq_lab.models.decoders.base import DecoderState, RecurrentDecoder
@@ -39,7 +40,7 @@ class FixedContextDecoder(RecurrentDecoder):
         recurrent: RecurrentSpec,
         output: Sequence[OutputPart],
         bridge: BridgeKind,
-        state_dropout: float,
+        state_dropout: Share,
     ) -> None:
         super().__init__()
         self.attention = attention(

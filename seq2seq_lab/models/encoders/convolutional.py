@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seq2seq_lab.config.type_checks import Count, Share
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import Encoder, EncoderOutputs, EncoderSizes
 
@@ -31,10 +32,10 @@ class ConvolutionalEncoder(Encoder):
     def __init__(
         self,
         input_size: int,
-        channels: list[int],
-        strides: list[int],
-        size: int,
-        encoder_output_dropout: float,
+        channels: list[Count],
+        strides: list[Count],
+        size: Count,
+        encoder_output_dropout: Share,
     ) -> None:
         super().__init__()
         if not channels or len(channels) != len(strides):

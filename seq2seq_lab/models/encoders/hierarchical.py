@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import Share
 from seq2seq_lab.data.tokenizers import PAD
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes, TokenEncoder
@@ -45,7 +46,7 @@ class HierarchicalEncoder(TokenEncoder):
         recurrent: RecurrentSpec,
         bidirectional: bool,
         outputs: Literal["words", "turns", "both"],
-        encoder_output_dropout: float,
+        encoder_output_dropout: Share,
     ) -> None:
         super().__init__()
         self.outputs = outputs

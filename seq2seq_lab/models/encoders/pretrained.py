@@ -7,6 +7,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from seq2seq_lab.config.type_checks import Count, NonNegative, Share
 from seq2seq_lab.data.tokenizers.base import SPECIALS
 from seq2seq_lab.data.tokenizers.pretrained import SHIFT, PretrainedTokenizer, check_folder
 from seq2seq_lab.errors import UserError
@@ -38,7 +39,13 @@ class PretrainedEncoder(TokenEncoder):
     special_ids: Tensor
 
     def __init__(
-        self, *, input_size: int, path: str | None, lr: float | None, size: int, encoder_output_dropout: float
+        self,
+        *,
+        input_size: int,
+        path: str | None,
+        lr: NonNegative | None,
+        size: Count,
+        encoder_output_dropout: Share,
     ) -> None:
         super().__init__()
         self.path = path

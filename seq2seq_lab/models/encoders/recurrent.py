@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from seq2seq_lab.config.type_checks import Share
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.encoders.base import EncoderOutputs, EncoderSizes, TokenEncoder
 from seq2seq_lab.models.masking import padding_mask
@@ -36,7 +37,7 @@ class RecurrentEncoder(TokenEncoder):
         recurrent: RecurrentSpec,
         bidirectional: bool,
         reverse: bool,
-        encoder_output_dropout: float,
+        encoder_output_dropout: Share,
     ) -> None:
         super().__init__()
         if reverse and bidirectional:

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from seq2seq_lab.errors import require
+from seq2seq_lab.config.type_checks import Count
 from seq2seq_lab.models.readouts.base import Readout, output_layer
 from seq2seq_lab.models.source import Source
 
@@ -16,14 +16,13 @@ class DeepReadout(Readout):
         size: the size of h.
 
     Raises:
-        ValueError: `size` is below 1, or not the size of a tied V.
+        ValueError: `size` is not the size of a tied V.
     """
 
     def __init__(
-        self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None, size: int
+        self, feature_size: int, vocabulary_size: int, table: nn.Parameter | None, size: Count
     ) -> None:
         super().__init__(feature_size, vocabulary_size, table)
-        require(size >= 1, "readout.size", size, "1 or more")
         self.deep = nn.Linear(feature_size, size, bias=False)
         self.linear = output_layer(size, vocabulary_size, table, "Set readout.size=${model.embedding_size}")
 

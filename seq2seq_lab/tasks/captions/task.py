@@ -9,14 +9,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seq2seq_lab.config.type_checks import Within
+from seq2seq_lab.config.type_checks import NonNegative
 from seq2seq_lab.data.batching import plan_evaluation
 from seq2seq_lab.data.captions import CaptionCorpus, CaptionedImages
 from seq2seq_lab.data.corpus import check_corpus, load_corpus
@@ -93,7 +93,7 @@ class CaptionTask(Task):
         parts: Parts,
         seed: int,
         settings: DecodingSettings,
-        doubly_stochastic: Annotated[float, Within(0)],
+        doubly_stochastic: NonNegative,
     ) -> None:
         self.parts, self.seed, self.settings = parts, seed, settings
         self.eval_batch_size = settings.eval_batch_size

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from seq2seq_lab.config.type_checks import Count, Probability
 from seq2seq_lab.data.batch import TargetBatch
 from seq2seq_lab.data.tokenizers import EOS, PAD
 from seq2seq_lab.errors import require
@@ -55,15 +56,11 @@ class TeacherForcing(ABC):
 
 
 class Constant(TeacherForcing):
-    """A constant ratio.
+    """A constant ratio."""
 
-    Raises:
-        ValueError: the ratio is outside [0, 1].
-    """
-
-    def __init__(self, ratio: float, scope: Scope) -> None:
+    def __init__(self, ratio: Probability, scope: Scope) -> None:
         super().__init__(scope)
-        self.ratio = _probability("ratio", ratio)
+        self.ratio = ratio
 
     def ratio_at(self, step: int) -> float:
         return self.ratio
@@ -77,14 +74,14 @@ class Linear(TeacherForcing):
         end: ε, the ratio from step `steps` on, hence c = (k - ε) / steps.
 
     Raises:
-        ValueError: a ratio is outside [0, 1], `end` is above `start`, or `steps` is below 1.
+        ValueError: `end` is above `start`.
     """
 
-    def __init__(self, start: float, end: float, steps: int, scope: Scope) -> None:
+    def __init__(self, start: Probability, end: Probability, steps: Count, scope: Scope) -> None:
         super().__init__(scope)
-        self.start = _probability("start", start)
-        self.end = _probability("end", end)
-        self.steps = _step("steps", steps)
+        self.start = start
+        self.end = end
+        self.steps = steps
         require(end <= start, "teacher_forcing.end", end, f"0 to {start}, which is teacher_forcing.start")
 
     def ratio_at(self, step: int) -> float:
@@ -96,14 +93,11 @@ class Exponential(TeacherForcing):
 
     Args:
         half_at: the step at which r is 0.5, hence k = 2^(-1 / half_at).
-
-    Raises:
-        ValueError: `half_at` is below 1.
     """
 
-    def __init__(self, half_at: int, scope: Scope) -> None:
+    def __init__(self, half_at: Count, scope: Scope) -> None:
         super().__init__(scope)
-        self.half_at = _step("half_at", half_at)
+        self.half_at = half_at
 
     def ratio_at(self, step: int) -> float:
         return math.exp2(-step / self.half_at)
@@ -114,14 +108,11 @@ class InverseSigmoid(TeacherForcing):
 
     Args:
         half_at: the step at which r is 0.5, hence k ln k = half_at.
-
-    Raises:
-        ValueError: `half_at` is below 1.
     """
 
-    def __init__(self, half_at: int, scope: Scope) -> None:
+    def __init__(self, half_at: Count, scope: Scope) -> None:
         super().__init__(scope)
-        self.half_at = _step("half_at", half_at)
+        self.half_at = half_at
         self.k = 1.0 + half_at
         for _ in range(10):  # Newton's method on k ln k - half_at, convex: from above it converges in 5 steps
             self.k = (half_at + self.k) / (1 + math.log(self.k))
@@ -129,16 +120,6 @@ class InverseSigmoid(TeacherForcing):
     def ratio_at(self, step: int) -> float:
         decayed = self.k * math.exp(-step / self.k)  # exp(i / k) overflows
         return decayed / (decayed + 1)
-
-
-def _probability(key: str, value: float) -> float:
-    require(0 <= value <= 1, f"teacher_forcing.{key}", value, "0 (never the reference) to 1 (always)")
-    return value
-
-
-def _step(key: str, value: int) -> int:
-    require(value >= 1, f"teacher_forcing.{key}", value, "1 or more steps")
-    return value
 
 
 @torch.no_grad()

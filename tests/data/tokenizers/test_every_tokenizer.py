@@ -172,16 +172,6 @@ def test_sampling_without_dropout_equals_encode(name: str) -> None:
 
 
 @every_tokenizer
-def test_values_out_of_range_are_named(name: str) -> None:
-    wrong = {"min_frequency": 0, "max_size": 4, "vocab_size": 259, "dropout": 1.5}
-    keys = wrong.keys() & make(name).options()
-    assert keys
-    for key in keys:
-        with pytest.raises(UserError, match=f"tokenizer.{key}={wrong[key]}"):
-            make(name, **{key: wrong[key]})
-
-
-@every_tokenizer
 @pytest.mark.parametrize("joint", [True, False])
 def test_pair_is_fitted_on_its_sides_and_read_back(name: str, joint: bool, tmp_path: Path) -> None:
     changes = {"joint": joint, "min_frequency": 1, "languages": {"left": "xx", "right": "xx"}}
