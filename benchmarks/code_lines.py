@@ -10,6 +10,8 @@ import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 
+from seq2seq_lab.errors import report_errors
+
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -30,18 +32,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--files", type=int, default=10, metavar="N", help="the longest files to print (default: 10)"
     )
     options = parser.parse_args(arguments)
-    paths = sorted(options.folder.rglob("*.py"))
+    with report_errors():
+        count_lines(options.folder, options.files)
+
+
+def count_lines(folder: Path, files: int) -> None:
+    """Print the lines of code of a folder, its sub-packages and this many of its longest files."""
+    paths = sorted(folder.rglob("*.py"))
     counts = {path: code_lines(path.read_text("utf-8")) for path in paths}
     rooms: dict[str, int] = {}
     for path, count in counts.items():
-        room = path.relative_to(options.folder).parts[0]
+        room = path.relative_to(folder).parts[0]
         rooms[room] = rooms.get(room, 0) + count
-    print(f"{options.folder}: {sum(counts.values()):,} lines of code in {len(paths)} files")
+    print(f"{folder}: {sum(counts.values()):,} lines of code in {len(paths)} files")
     for room, count in sorted(rooms.items(), key=lambda item: -item[1]):
         print(f"{count:7,}  {room}")
     print("longest files, all lines:")
     lengths = {path: len(path.read_text("utf-8").splitlines()) for path in paths}
-    for path in sorted(lengths, key=lambda path: -lengths[path])[: options.files]:
+    for path in sorted(lengths, key=lambda path: -lengths[path])[:files]:
         print(f"{lengths[path]:7,}  {path}")
 
 

@@ -198,12 +198,12 @@ def _wait_for_all(store: Store, rank: int, size: int) -> None:
     Raises:
         UserError: names the ranks that have not.
     """
-    keys = [f"started.{rank}" for rank in range(size)]
+    keys = [f"started.{other}" for other in range(size)]
     store.set(keys[rank], "")
     try:
         store.wait(keys, JOIN_TIMEOUT)
     except distributed.DistStoreError:
-        missing = ", ".join(str(rank) for rank, key in enumerate(keys) if not store.check([key]))
+        missing = ", ".join(str(other) for other, key in enumerate(keys) if not store.check([key]))
         raise UserError(
             f"Rank {missing} of {size} has not started within {JOIN_TIMEOUT.total_seconds():g} s. Check its machine, and "
             f"that the launcher starts {size} processes (WORLD_SIZE={size})."

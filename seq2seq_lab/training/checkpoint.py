@@ -250,12 +250,15 @@ def load_weights(checkpoint: Path, model: nn.Module) -> None:
     Raises:
         UserError: the checkpoint is damaged, or belongs to another model.
     """
-    reason = damage(checkpoint)
-    if reason is not None:
+    _refuse_damaged(checkpoint)
+    load_checked_weights(checkpoint, model)
+
+
+def _refuse_damaged(checkpoint: Path) -> None:
+    if (reason := damage(checkpoint)) is not None:
         raise UserError(
             f"The checkpoint {checkpoint} cannot be used: {reason}. Restore it from a copy, or use another checkpoint."
         )
-    load_checked_weights(checkpoint, model)
 
 
 def load_checked_weights(checkpoint: Path, model: nn.Module) -> None:
@@ -278,8 +281,7 @@ def copy_parts(checkpoint: Path, model: nn.Module, parts: Sequence[str]) -> None
     Raises:
         UserError: the checkpoint is damaged, or a weight is missing or has another shape in one of the two models.
     """
-    if (reason := damage(checkpoint)) is not None:
-        raise UserError(f"The checkpoint {checkpoint} cannot be used: {reason}. Restore it from a copy.")
+    _refuse_damaged(checkpoint)
     weights, saved = model.state_dict(), saved_shapes(checkpoint, parts)
     ours = {name: tuple(weight.shape) for name, weight in weights.items() if _is_in(name, parts)}
     if difference := _difference(saved, ours):

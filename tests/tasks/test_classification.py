@@ -302,6 +302,8 @@ def test_all_classes_are_an_nbest_list(
     rows = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
     probabilities = api.load(run).predict(["Kovaski"])[0].probabilities
     assert [label for _, label, _ in rows] == [*probabilities]
+    (found,) = api.load(run).nbest(["Kovaski"], n=2)
+    assert [one.text for one in found] == [*probabilities][:2]
     assert sum(float(value) for *_, value in rows) == pytest.approx(1, abs=1e-3)
     assert (tmp_path / "a.png").is_file()
 

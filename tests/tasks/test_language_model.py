@@ -291,6 +291,8 @@ def test_scores_equal_a_slow_reference(model: LoadedLanguageModel, run: Path) ->
     lines = [row["sentence"] for row in rows]
     tokenizer = model.task.vocabulary.tokenizer
     values = model.log_probs(lines)
+    with pytest.raises(UserError, match=r"log_probs takes a list .*\['the king'\]"):
+        model.log_probs("the king")
     assert values[:5] == pytest.approx(
         [log_prob(model, ids) for ids in tokenizer.encode(lines[:5])], abs=1e-4
     )

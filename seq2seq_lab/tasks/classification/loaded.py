@@ -1,7 +1,9 @@
 """A trained classifier in Python."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from seq2seq_lab.tasks.classification.evaluation import ClassPrediction
 from seq2seq_lab.tasks.loaded import Loaded, check_length
@@ -17,13 +19,29 @@ class LoadedClassifier(Loaded):
         """Refuse a line without tokens, or with more than `longest`."""
         check_length(self.task.vocabulary.tokenizer, line, where, longest, empty=False)
 
-    def nbest(self, inputs: Sequence[str], first: int = 0) -> list[list[ClassPrediction]]:
-        """Return all classes of each text, the most probable first; see `Loaded.nbest`.
+    def predict(self, inputs: Sequence[str], **options: Any) -> list[ClassPrediction]:
+        """Return the most probable class of each text; see `nbest`."""
+        return [best for (best,) in self.nbest(inputs, n=1, **options)]
+
+    def nbest_arguments(self, given: Collection[str]) -> dict[str, Any]:
+        """See `Loaded.nbest_arguments`."""
+        return {} if "nbest" in given else {"n": 1}
+
+    def nbest(
+        self, inputs: Sequence[str], first: int = 0, n: int | None = None
+    ) -> list[list[ClassPrediction]]:
+        """Return the classes of each text, the most probable first; see `Loaded.nbest`.
+
+        Args:
+            n: the number of classes to return; None for all.
 
         Raises:
             UserError: `inputs` is not a list, or a text has no tokens.
         """
         return [
-            [replace(best, text=label, score=value) for label, value in best.probabilities.items()]
+            [
+                replace(best, text=label, score=value)
+                for label, value in itertools.islice(best.probabilities.items(), n)
+            ]
             for (best,) in super().nbest(inputs, first)
         ]

@@ -9,6 +9,7 @@ import torch
 
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.tokenizers import SOS
+from seq2seq_lab.errors import require_list
 from seq2seq_lab.runtime.memory import evaluation_context
 from seq2seq_lab.tasks.language_model.data import SentenceTokens
 from seq2seq_lab.tasks.language_model.evaluation import generate, sentence_nats, text_of
@@ -25,7 +26,12 @@ class LoadedLanguageModel(Loaded):
     options = frozenset({"nbest", "scores", "count", "log_probs", "attention_maps"})
 
     def log_probs(self, sentences: Sequence[str]) -> list[float]:
-        """Return the log-probability in nats of each sentence with its end."""
+        """Return the log-probability in nats of each sentence with its end.
+
+        Raises:
+            UserError: `sentences` is not a list.
+        """
+        require_list("log_probs", "texts", sentences)
         tokens = SentenceTokens(Ragged.of(self.task.vocabulary.tokenizer.encode(sentences)))
         size = self.task.eval_batch_size
         nats = sentence_nats(self.model, tokens, size, self.compute)
