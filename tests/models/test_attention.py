@@ -205,9 +205,6 @@ def test_a_source_longer_than_location_has_scores_for_is_refused(decoder: str) -
         model(*longest_of(5))
     with pytest.raises(UserError, match=r"^The test set has 6 tokens"):
         model.check_length(8, "The test set")
-    config.attention["max_length"] = 0
-    with pytest.raises(UserError, match=r"attention\.max_length=0 "):
-        small_model(config)
 
 
 def longest_of(length: int) -> tuple[Batch, Tensor]:

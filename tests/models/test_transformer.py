@@ -15,7 +15,7 @@ from seq2seq_lab.data.tokenizers import EOS, SOS
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import check_slots
 from seq2seq_lab.models.seq2seq import Seq2Seq
-from seq2seq_lab.models.transformer import TransformerSpec, attend, sinusoids
+from seq2seq_lab.models.transformer import attend, sinusoids
 from seq2seq_lab.search.beam import BeamSearch
 from seq2seq_lab.tasks.parts import check_model
 
@@ -354,7 +354,6 @@ def test_a_recurrent_decoder_on_a_transformer_encoder(bridge: str) -> None:
         ("transformer", "transformer", "none", {}, "attention"),
         ("transformer", "transformer", "scaled_dot", {"num_heads": 4}, "num_heads"),
         ("bigru", "transformer", "scaled_dot", {"hidden_size": 5}, r"attention\.size"),
-        ("transformer", "transformer", "scaled_dot", {"num_layers": 0}, "num_layers"),
         ("transformer", "transformer", "scaled_dot", {"share_layers": True}, r"model\.share_layers"),
     ],
 )
@@ -381,10 +380,3 @@ def test_number_of_parameters() -> None:
     model = small_model(config, vocabulary=vocabulary)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     assert parameters == sum(sides) + 2 * norm + 2 * vocabulary * size + vocabulary * (size + 1)
-
-
-def test_a_spec_refuses_sizes_below_one() -> None:
-    for name in ("num_layers", "num_heads", "feedforward_size", "max_length"):
-        sizes = {"num_layers": 1, "num_heads": 1, "feedforward_size": 1, "max_length": 1} | {name: 0}
-        with pytest.raises(ValueError, match=name):
-            TransformerSpec(norm="pre", positions="learned", dropout=0.0, locked_dropout=False, **sizes)
