@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from seq2seq_lab import plots
-from seq2seq_lab.metrics import base
+from seq2seq_lab.metrics import measurement
 from seq2seq_lab.plots import output
 from seq2seq_lab.reporting import run_report
 from seq2seq_lab.tasks.translation import report
 
 SAMPLES = 40
-SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, base.confidence_interval
+SAVE_FIGURE, CONFIDENCE_INTERVAL = plots.save_figure, measurement.confidence_interval
 
 
 def save_pixel(figure: Any, path: Path) -> None:
@@ -54,7 +54,7 @@ def fast_reports() -> Iterator[None]:
             patch.setattr(module, "plots", pictures)
         for module in (plots, output):
             patch.setattr(module, "save_figure", save_pixel)
-        patch.setattr(base, "confidence_interval", short_interval)
+        patch.setattr(measurement, "confidence_interval", short_interval)
         yield
 
 
@@ -66,5 +66,5 @@ def full_reports() -> Iterator[None]:
             patch.setattr(module, "plots", plots)
         for module in (plots, output):
             patch.setattr(module, "save_figure", SAVE_FIGURE)
-        patch.setattr(base, "confidence_interval", CONFIDENCE_INTERVAL)
+        patch.setattr(measurement, "confidence_interval", CONFIDENCE_INTERVAL)
         yield

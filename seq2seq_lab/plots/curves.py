@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seq2seq_lab.metrics.base import GroupingDeclaration, GroupValue
+from seq2seq_lab.metrics.base import GroupingDeclaration
+from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.plots.fonts import font_for, set_fonts
 from seq2seq_lab.plots.labels import COLORS, TITLE_LINES, texts_of, tick_width
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from seq2seq_lab import plots
 from seq2seq_lab.files import write_atomically
-from seq2seq_lab.metrics.base import GroupValue
+from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.reporting import advice, score_tables
 from seq2seq_lab.reporting.figures import training_curves
 from seq2seq_lab.reporting.frame import framed, script

@@ -14,7 +14,8 @@ from rich.cells import cell_len
 from seq2seq_lab.data.words import graphemes
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import MAX_LINES_BYTES
-from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration, Measurement
+from seq2seq_lab.metrics.base import Array, Declarations, GroupingDeclaration
+from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.reporting import baselines
 from seq2seq_lab.runtime.tables import TextTable, records_table
 

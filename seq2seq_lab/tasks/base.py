@@ -18,7 +18,8 @@ from seq2seq_lab.data.batching import Index, StepPlan, deal
 from seq2seq_lab.data.corpus import Dataset
 from seq2seq_lab.data.tokenizers import Tokenizer
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Grouping, Measurement, Metric
+from seq2seq_lab.metrics.base import Grouping, Metric
+from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.models.decoders.base import Decoder
 from seq2seq_lab.models.encoders.base import Encoder

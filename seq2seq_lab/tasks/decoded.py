@@ -15,9 +15,10 @@ from seq2seq_lab.data.batching import Index
 from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import Tokenizer
-from seq2seq_lab.metrics.base import Array, Measurement
+from seq2seq_lab.metrics.base import Array
 from seq2seq_lab.metrics.bleu import sentence_bleu
 from seq2seq_lab.metrics.degeneration import DecodedOutputs, Endings, longest_repeat
+from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.ensemble import Ensemble
 from seq2seq_lab.models.seq2seq import EncodedModel, Seq2Seq

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from seq2seq_lab.data.batching import Index
-from seq2seq_lab.metrics.base import Grouping, Measurement, Metric, measure
+from seq2seq_lab.metrics.base import Grouping, Metric
+from seq2seq_lab.metrics.measurement import Measurement, measure
 from seq2seq_lab.runtime.compute import Compute
 
 Result = TypeVar("Result")

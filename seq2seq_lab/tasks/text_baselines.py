@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from seq2seq_lab.metrics.accuracy import ExactMatch
-from seq2seq_lab.metrics.base import Metric, measure
+from seq2seq_lab.metrics.base import Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.tasks.base import Baseline
 

@@ -21,9 +21,10 @@ from pyarrow import parquet
 
 from seq2seq_lab.config.slots import check_slot
 from seq2seq_lab.data import local_files
+from seq2seq_lab.data.find_line import find_line
 from seq2seq_lab.data.local_files import read_lines
 from seq2seq_lab.data.parallel import Parallel
-from seq2seq_lab.data.tables import find_line, json_rows
+from seq2seq_lab.data.tables import json_rows
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import KINDS
 

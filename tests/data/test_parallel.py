@@ -11,9 +11,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq_lab.config.slots import check_slot
+from seq2seq_lab.data.find_line import find_line
 from seq2seq_lab.data.multi30k import Multi30k
 from seq2seq_lab.data.parallel import Parallel
-from seq2seq_lab.data.tables import find_line
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.launching.checks import KINDS
 

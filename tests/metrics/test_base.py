@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Declarations, Grouping, GroupValue, Measurement, Metric, digest, measure
+from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, digest
+from seq2seq_lab.metrics.measurement import GroupValue, Measurement, measure
 
 pytestmark = pytest.mark.usefixtures("with_full_reports")
 

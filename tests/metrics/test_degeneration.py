@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from seq2seq_lab.metrics.base import measure
 from seq2seq_lab.metrics.degeneration import (
     AtLimit,
     BrevityPenalty,
@@ -17,6 +16,7 @@ from seq2seq_lab.metrics.degeneration import (
     Loops,
     longest_repeat,
 )
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.registry import BUILT_IN
 from seq2seq_lab.metrics.texts import References
 

@@ -18,9 +18,10 @@ from seq2seq_lab.data.corpus import UNKNOWN
 from seq2seq_lab.data.tokenizers import UNK, CharTokenizer, Tokenizer, WhitespaceTokenizer, WordTokenizer
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.accuracy import ExactMatch
-from seq2seq_lab.metrics.base import Grouping, GroupValue, Metric, measure
+from seq2seq_lab.metrics.base import Grouping, Metric
 from seq2seq_lab.metrics.bleu import Bleu, sentence_bleu
 from seq2seq_lab.metrics.chrf import Chrf
+from seq2seq_lab.metrics.measurement import GroupValue, measure
 from seq2seq_lab.metrics.significance import SEED
 from seq2seq_lab.metrics.ter import Ter
 from seq2seq_lab.metrics.texts import (

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration, GroupValue
+from seq2seq_lab.metrics.base import Declaration, GroupingDeclaration
+from seq2seq_lab.metrics.measurement import GroupValue
 from seq2seq_lab.plots import (
     Series,
     draw_attention,

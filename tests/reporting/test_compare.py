@@ -24,9 +24,10 @@ from rewriting import rewrite
 from seq2seq_lab.compare import main
 from seq2seq_lab.config.run_folder import RUN_FORMAT, cover
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Declarations, Grouping, Metric, measure
+from seq2seq_lab.metrics.base import Declarations, Grouping, Metric
 from seq2seq_lab.metrics.bleu import Bleu
 from seq2seq_lab.metrics.chrf import Chrf
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.registry import ALIGNMENT_METRICS
 from seq2seq_lab.metrics.significance import compare_means, holm, paired_bootstrap
 from seq2seq_lab.metrics.ter import Ter

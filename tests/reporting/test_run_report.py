@@ -19,7 +19,8 @@ from seq2seq_lab.data.tokenized import TokenizedText, tokenize_corpus
 from seq2seq_lab.data.tokenizers import BpeTokenizer, Tokenizer, TokenizerPair, WordTokenizer
 from seq2seq_lab.data.words import words
 from seq2seq_lab.metrics.alignment import Link
-from seq2seq_lab.metrics.base import Declarations, Measurement
+from seq2seq_lab.metrics.base import Declarations
+from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.reporting.run_report import component_parameters
 from seq2seq_lab.reporting.score_tables import values_line, without_middle
 from seq2seq_lab.reporting.shown import show_validation

@@ -26,8 +26,8 @@ from seq2seq_lab.data.grammar import Grammar
 from seq2seq_lab.data.near_duplicates import SIMILARITIES
 from seq2seq_lab.data.tokenized import TokenizedCorpus, tokenize_corpus
 from seq2seq_lab.data.tokenizers import EOS, PAD, UNK, WordTokenizer
-from seq2seq_lab.metrics.base import measure
 from seq2seq_lab.metrics.bleu import Bleu
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.metrics.texts import References, TextOutputs
 from seq2seq_lab.models.dropout import Dropout
 from seq2seq_lab.models.seq2seq import Seq2Seq, build_seq2seq

@@ -24,8 +24,9 @@ from seq2seq_lab.data.text import describe_counts
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Array, Metric, measure
+from seq2seq_lab.metrics.base import Array, Metric
 from seq2seq_lab.metrics.classification import Accuracy, MacroF1
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.classifier import Classifier
 from seq2seq_lab.runtime import console
 from seq2seq_lab.runtime.compute import Compute

@@ -13,8 +13,9 @@ from seq2seq_lab.data.ragged import Ragged
 from seq2seq_lab.data.sentences import Sentences
 from seq2seq_lab.data.text import one_line
 from seq2seq_lab.data.tokenizers import SOS, Tokenizer
-from seq2seq_lab.metrics.base import Array, Measurement, digest
+from seq2seq_lab.metrics.base import Array, digest
 from seq2seq_lab.metrics.language_model import MINIMAL_PAIRS
+from seq2seq_lab.metrics.measurement import Measurement
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime.compute import Compute
 from seq2seq_lab.runtime.device import to_host

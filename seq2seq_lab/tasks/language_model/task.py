@@ -19,8 +19,9 @@ from seq2seq_lab.data.sentences import SentenceCorpus
 from seq2seq_lab.data.token_cache import cached_tokens, text_key
 from seq2seq_lab.data.tokenizers import UNK
 from seq2seq_lab.errors import UserError
-from seq2seq_lab.metrics.base import Metric, digest, is_built_in, measure
+from seq2seq_lab.metrics.base import Metric, digest, is_built_in
 from seq2seq_lab.metrics.language_model import LANGUAGE_MODEL_METRICS, MINIMAL_PAIRS
+from seq2seq_lab.metrics.measurement import measure
 from seq2seq_lab.models.decoders.base import RecurrentDecoder
 from seq2seq_lab.models.language_model import LanguageModel
 from seq2seq_lab.runtime import console

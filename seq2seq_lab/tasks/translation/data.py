@@ -1,7 +1,7 @@
 """The evaluation splits of a translation corpus."""
 
 from seq2seq_lab.data.corpus import Corpus, Dataset, ParallelText
-from seq2seq_lab.data.tables import find_line
+from seq2seq_lab.data.find_line import find_line
 from seq2seq_lab.data.tokenized import TokenizedText
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.metrics.segmentation import BleuTokenizer, Segmentation, choose_segmentation
