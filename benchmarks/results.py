@@ -28,8 +28,8 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq_lab.config import schema
 from seq2seq_lab.config.compose import composer
 from seq2seq_lab.config.job_hash import without_hydra
-from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.run_folder import check_run_files, read_finished_result, read_record, read_result
+from seq2seq_lab.config.upgrade import RENAMED
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import read_json_lines, write_atomically
 from seq2seq_lab.metrics.base import Array, Declarations

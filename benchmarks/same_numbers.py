@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.config.renamed import RENAMED
+from seq2seq_lab.config.upgrade import RENAMED
 
 STEPS = 24
 SETTINGS = (

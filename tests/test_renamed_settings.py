@@ -15,8 +15,8 @@ import seq2seq_lab
 from seq2seq_lab import api, evaluate
 from seq2seq_lab.config import compose, extensions, foreign, upgrade
 from seq2seq_lab.config.job_hash import compute_job_hash
-from seq2seq_lab.config.renamed import RENAMED, bring_up_to_date, recorded_form, renamed_settings
 from seq2seq_lab.config.run_folder import read_record, read_result
+from seq2seq_lab.config.upgrade import RENAMED, bring_up_to_date, recorded_form, renamed_settings
 from seq2seq_lab.errors import UserError
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "own_task"

@@ -11,9 +11,9 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import OverrideParseException
 
 from seq2seq_lab.config.hydra_adapter import find_config_loader, make_argument_parser
-from seq2seq_lab.config.renamed import RENAMED, renamed_settings
 from seq2seq_lab.config.schema import group_values, groups
 from seq2seq_lab.config.secrets import MASK, URL_CREDENTIALS, mask_secrets
+from seq2seq_lab.config.upgrade import RENAMED, renamed_settings
 from seq2seq_lab.errors import UserError, did_you_mean
 
 OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--cfg", "--info", "--hydra-help")

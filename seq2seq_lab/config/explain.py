@@ -16,9 +16,8 @@ from omegaconf.errors import (
 
 from seq2seq_lab.config import hydra_adapter
 from seq2seq_lab.config import schema as configuration
-from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.type_checks import wrong_type
-from seq2seq_lab.config.upgrade import renamed_key
+from seq2seq_lab.config.upgrade import RENAMED, renamed_key
 from seq2seq_lab.errors import UserError, did_you_mean
 
 # The extra that installs a value of one of Hydra's groups.

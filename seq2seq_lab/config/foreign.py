@@ -35,7 +35,6 @@ OPENED_BOUNDS = {
     **{"task.eval_batch_size": 10_000, "task.generated_length": 10_000},
 }
 INPUTS = "inputs"  # the key of `run.json`: the digests of the files that the configuration names
-DATASET = ("dataset",)
 # Settings of these names are paths or names of the hub; other texts are paths if they contain a separator or name a file.
 PATH_NAMES = frozenset(("path", "train", "validation", "test", "hub", "url", "file", "files", "folder"))
 # Not searched for the files of a data set: folders that programs write to.

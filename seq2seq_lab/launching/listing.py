@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import changed_choices
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
-from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.run_folder import SCORED, find_damage, read_result, read_run_json
 from seq2seq_lab.config.run_folders import RUNS, named_folder, run_folders
+from seq2seq_lab.config.upgrade import renamed_settings
 from seq2seq_lab.errors import UserError, require, require_list
 from seq2seq_lab.launching import study
 from seq2seq_lab.runtime.console import age, duration

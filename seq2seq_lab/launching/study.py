@@ -22,9 +22,9 @@ from seq2seq_lab.config import foreign
 from seq2seq_lab.config import schema as configuration
 from seq2seq_lab.config.compose import Request
 from seq2seq_lab.config.job_hash import STALE, computed_settings
-from seq2seq_lab.config.renamed import RENAMED
 from seq2seq_lab.config.run_folder import SCORED, find_damage, read_finished_result, read_record, read_result
 from seq2seq_lab.config.schema import Changed
+from seq2seq_lab.config.upgrade import RENAMED
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.files import (
     LOCK,

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq_lab.config import compose
 from seq2seq_lab.config.choices import NOT_CHOSEN, changed_choices
 from seq2seq_lab.config.job_hash import RESULT_NEUTRAL, without_hydra
-from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.schema import SLOTS, dotted_settings, group_values
+from seq2seq_lab.config.upgrade import renamed_settings
 
 if TYPE_CHECKING:
     from seq2seq_lab.reporting.runs import Group, Run

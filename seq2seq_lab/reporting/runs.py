@@ -13,11 +13,10 @@ from omegaconf import OmegaConf
 from seq2seq_lab.config import foreign
 from seq2seq_lab.config.choices import NOT_CHOSEN
 from seq2seq_lab.config.job_hash import NOT_COMPUTED
-from seq2seq_lab.config.renamed import renamed_settings
 from seq2seq_lab.config.run_folder import SCORED, find_damage, read_record, read_result, read_run_json
 from seq2seq_lab.config.run_folders import run_folders
 from seq2seq_lab.config.schema import canonical, dotted_settings, flat_keys
-from seq2seq_lab.config.upgrade import upgraded_choices
+from seq2seq_lab.config.upgrade import renamed_settings, upgraded_choices
 from seq2seq_lab.errors import UserError, did_you_mean
 from seq2seq_lab.files import read_json_lines
 from seq2seq_lab.metrics.base import Array, Declarations

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seq2seq_lab.config.renamed import RENAMED
+from seq2seq_lab.config.upgrade import RENAMED
 from seq2seq_lab.errors import UserError
 from seq2seq_lab.runtime.heartbeat import heartbeat
 from seq2seq_lab.training import checkpoint

@@ -9,7 +9,7 @@ from seq2seq_lab.data.grammar.phrase import Phenomenon
 Forms = tuple[str, ...]
 """The words of one form of an entry: ("pomme", "de", "terre")."""
 
-PERSONS = FIRST_SINGULAR, THIRD_SINGULAR, FIRST_PLURAL, THIRD_PLURAL = range(4)
+FIRST_SINGULAR, THIRD_SINGULAR, FIRST_PLURAL, THIRD_PLURAL = range(4)
 SINGULAR, PLURAL = range(2)
 MASCULINE, FEMININE = range(2)
 NUMBER = (SINGULAR, SINGULAR, PLURAL, PLURAL)
