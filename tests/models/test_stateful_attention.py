@@ -155,24 +155,9 @@ def test_a_score_outside_the_window_does_not_change_local_weights() -> None:
     assert gradient_BSM.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("make", "key"),
-    [
-        (lambda: CoverageAttention(Q, M, size=0), "attention.size=0"),
-        (lambda: LocalAttention(Q, M, size=D, window=0, alignment="monotonic"), "attention.window=0"),
-        (
-            lambda: LocationSensitiveAttention(Q, M, size=D, filters=2, width=4, cumulative=False),
-            "attention.width=4",
-        ),
-        (
-            lambda: LocationSensitiveAttention(Q, M, size=D, filters=0, width=3, cumulative=False),
-            "attention.filters=0",
-        ),
-    ],
-)
-def test_settings_out_of_range_are_refused(make: Callable[[], BaseAttention], key: str) -> None:
-    with pytest.raises(ValueError, match=key):
-        make()
+def test_a_filter_of_even_width_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"attention\.width=4"):
+        LocationSensitiveAttention(Q, M, size=D, filters=2, width=4, cumulative=False)
 
 
 def model_of(value: str, decoder: str = "luong", seed: int = 0, **settings: object) -> Seq2Seq:
