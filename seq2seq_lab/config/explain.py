@@ -1,6 +1,7 @@
 """Error messages for configurations that Hydra or OmegaConf refuse."""
 
 import difflib
+import re
 from collections.abc import Sequence
 
 from hydra.core.override_parser.types import Override
@@ -9,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
-    InterpolationKeyError,
     MissingMandatoryValue,
     OmegaConfBaseException,
 )
@@ -54,8 +54,13 @@ def explain(error: Exception, overrides: Sequence[Override]) -> str:
     key = cause.full_key.partition("[")[0]
     given = [override for override in overrides if f"{override.key_or_group}.".startswith(f"{key}.")]
     reason = str(cause).splitlines()[0]
-    if isinstance(cause, InterpolationKeyError) and not given:
-        return f"{key} refers to another setting: {reason}. Give it a value, {key}=VALUE."
+    if missing := re.fullmatch(r"Interpolation key '(.+)' not found", reason):
+        references = [override for override in overrides if f"${{{missing[1]}}}" in str(override.input_line)]
+        if references:
+            setting, key = references[-1].input_line, references[-1].key_or_group
+            return f"{setting} refers to {missing[1]}, which is not a setting. Give it a value, {key}=VALUE."
+        if not given:
+            return f"{key} refers to another setting: {reason}. Give it a value, {key}=VALUE."
     if not given:  # set in a file, which Hydra names in its first line
         setting, value = f"{key} ({first_line.split(': ')[0]}: {reason})", ""
     elif given[-1].is_delete():

@@ -45,6 +45,8 @@ class MyAttention(Attention):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        ("encoder.cell=${nokey}", ["encoder.cell=${nokey}", "nokey"]),
+        ("model.hidden_size=${nokey}", ["model.hidden_size=${nokey}", "nokey, which is not a setting"]),
         # unknown keys
         ("trainer.max_epoch=3", ["trainer.max_epoch=3", "'trainer.max_epochs'", "micro_batches"]),
         ("+trainer.foo=1", ["+trainer.foo=1", "max_epochs, "]),
